@@ -1,0 +1,1 @@
+"""The stages and the libraries that they share, one folder each."""

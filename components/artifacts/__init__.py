@@ -1,0 +1,1 @@
+"""Content-addressed store: references, manifests, object stores, stage memo."""

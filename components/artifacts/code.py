@@ -1,0 +1,92 @@
+"""Code digests: which sources a stage's result depends on, found without importing them."""
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import gatehouse
+
+_ROOT = Path(gatehouse.__file__).parent
+_PACKAGE = "gatehouse"
+
+
+def code_digest(module: str, distributions: Iterable[str] = ()) -> str:
+    """SHA-256 over a stage's import closure inside `gatehouse` and the versions of the distributions it declares.
+
+    Every import statement counts, also those inside functions. A distribution that is not installed counts as
+    `absent`.
+
+    Args:
+        module: Dotted name of the stage's module.
+        distributions: Names of the distributions whose version changes the stage's result.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(import_closure(module)):
+        path = _source(name)
+        if path is not None:
+            digest.update(f"{name}\0{_file_digest(path)}\n".encode())
+    for distribution in sorted(set(distributions)):
+        digest.update(f"{distribution}=={_version(distribution)}\n".encode())
+    return digest.hexdigest()
+
+
+def import_closure(module: str) -> frozenset[str]:
+    """Dotted names of all modules inside `gatehouse` that importing `module`, and running it, can load."""
+    seen: set[str] = set()
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        if name in seen or _source(name) is None:
+            continue
+        seen.add(name)
+        pending.extend(_imports(name))
+    return frozenset(seen)
+
+
+@cache
+def _imports(module: str) -> frozenset[str]:
+    path = _source(module)
+    if path is None:
+        return frozenset()
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found.update(_parents(alias.name))
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update(_parents(node.module))
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(name for name in found if name.split(".")[0] == _PACKAGE and _source(name) is not None)
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+
+
+@cache
+def _source(module: str) -> Path | None:
+    """The source file of a module of ours, or None where the name is no module (an attribute, another package)."""
+    if module.split(".")[0] != _PACKAGE:
+        return None
+    base = _ROOT.joinpath(*module.split(".")[1:])
+    for path in (base / "__init__.py", base.with_suffix(".py")):
+        if path.is_file():
+            return path
+    return None
+
+
+@cache
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@cache
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "absent"

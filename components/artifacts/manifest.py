@@ -1,0 +1,103 @@
+"""Manifests: what an artifact is made of. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
+from gatehouse.components.artifacts.reference import Reference
+
+FORMAT = "gatehouse/manifest/1"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of an artifact. `rows` is given for tables only; `suffix` ends the name of its blob."""
+
+    path: str
+    sha256: str
+    bytes: int
+    rows: int | None = None
+    suffix: str = ""
+
+    @property
+    def blob(self) -> str:
+        """The key of the bytes in the store."""
+        return f"blobs/{self.sha256[:2]}/{self.sha256}{self.suffix}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table artifact; `type` is the Arrow type's name."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A row range of one file: `rows` rows from row `start`."""
+
+    path: str
+    start: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that identifies an artifact.
+
+    Nothing in it varies between two identical runs: no clock, no host, no user, no absolute path. `derived_from`
+    maps a role to the identity of an input; `configuration` is the canonical configuration of the stage that made
+    it; `details` are small deterministic facts about the content.
+    """
+
+    kind: str
+    name: str
+    files: tuple[FileEntry, ...]
+    columns: tuple[Column, ...] = ()
+    rows: int | None = None
+    shards: tuple[Shard, ...] = ()
+    derived_from: dict[str, str] = field(default_factory=dict)
+    configuration: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def schema_sha256(self) -> str:
+        """Digest of the columns: equal for two tables with the same names, types and nullability in order."""
+        return digest_of([asdict(column) for column in self.columns])
+
+    def to_json(self) -> str:
+        """Canonical JSON of the manifest; its SHA-256 is the digest."""
+        body = asdict(self) | {"format": FORMAT, "schema_sha256": self.schema_sha256}
+        return canonical_json(body)
+
+    @property
+    def reference(self) -> Reference:
+        """The identity that this manifest has in every store."""
+        return Reference(self.kind, self.name, sha256_bytes(self.to_json().encode()))
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> "Manifest":
+        """Rebuild a manifest from its parsed JSON.
+
+        Raises:
+            KeyError, TypeError: if `body` is not a manifest of a known format.
+        """
+        if body.get("format") != FORMAT:
+            raise KeyError(f"format: expected {FORMAT!r}, found {body.get('format')!r}")
+        return cls(
+            kind=body["kind"],
+            name=body["name"],
+            files=tuple(FileEntry(**entry) for entry in body["files"]),
+            columns=tuple(Column(**column) for column in body["columns"]),
+            rows=body["rows"],
+            shards=tuple(Shard(**shard) for shard in body["shards"]),
+            derived_from=body["derived_from"],
+            configuration=body["configuration"],
+            details=body["details"],
+        )
+
+    def entry(self, path: str) -> FileEntry | None:
+        """The entry of one file, or None where the artifact has no such file."""
+        return next((entry for entry in self.files if entry.path == path), None)

@@ -1,0 +1,42 @@
+"""The stage memo: what a stage returned for a key, so that nothing is computed twice."""
+
+import json
+from typing import Any
+
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.reference import references_in
+from gatehouse.components.artifacts.store import ArtifactStore
+
+
+def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
+    """The key of one computation: digest of the stage's name, its code digest and its whole request."""
+    return digest_of({"stage": stage, "code": code, "request": request})
+
+
+def recall(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
+    """The last recorded result under `key`, if every artifact that it names is still complete in the store."""
+    result = last(store, stage, key)
+    if result is None or not all(store.exists(reference) for reference in references_in(result)):
+        return None
+    return result
+
+
+def last(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
+    """The last recorded result under `key`, whether or not its artifacts are still there."""
+    records = list(store.objects.list(f"memo/{stage}/{key}"))
+    if not records:
+        return None
+    result: dict[str, Any] = json.loads(store.objects.get_bytes(records[-1]))["result"]
+    return result
+
+
+def remember(store: ArtifactStore, stage: str, key: str, result: dict[str, Any]) -> bool:
+    """Append `result` under `key`.
+
+    Returns:
+        False where another result stood there before: the stage is not deterministic.
+    """
+    before = last(store, stage, key)
+    if before != result:
+        store.append(f"memo/{stage}/{key}", {"result": result})
+    return before is None or before == result

@@ -1,0 +1,59 @@
+"""The run record: what happened to each stage of a run, append-only, for people and for the terminal."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from typing import Any
+
+from gatehouse.components.artifacts.store import ArtifactStore
+
+RUN_ID = "GATEHOUSE_RUN_ID"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened to one attempt of a stage: `started`, `hit`, `finished`, `failed`, `paused`, `warned`."""
+
+    stage: str
+    attempt: int
+    event: str
+    body: dict[str, Any]
+
+
+class Attempt:
+    """One attempt at a stage within the current run. Without a run in the environment nothing is recorded."""
+
+    def __init__(self, store: ArtifactStore, stage: str) -> None:
+        self._store = store
+        self._stage = stage
+        self._run = os.environ.get(RUN_ID, "")
+        self._number = 1
+        self._began = time.time()
+        if self._run:
+            while not self._write("started", {"pid": os.getpid()}):
+                self._number += 1
+
+    def _write(self, event: str, body: dict[str, Any]) -> bool:
+        key = f"runs/{self._run}/{self._stage}.{self._number}.{event}.json"
+        return self._store.record(key, body | {"at": time.time(), "seconds": round(time.time() - self._began, 3)})
+
+    def note(self, event: str, **body: Any) -> None:
+        """Record an event of this attempt."""
+        if self._run:
+            self._write(event, body)
+
+    def provenance(self, references: Iterator[str] | tuple[str, ...]) -> None:
+        """Record beside each reference in which run it was made and when."""
+        for reference in references:
+            body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time()}
+            self._store.append(f"provenance/{reference}", body)
+
+
+def events(store: ArtifactStore, run: str, known: Set[str] = frozenset()) -> Iterator[tuple[str, Event]]:
+    """Key and event of everything that happened in a run, in order of key, except the keys in `known`."""
+    for key in store.objects.list(f"runs/{run}"):
+        parts = key.rsplit("/", 1)[1].split(".")
+        if key not in known and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
+            yield key, Event(parts[0], int(parts[1]), parts[2], json.loads(store.objects.get_bytes(key)))

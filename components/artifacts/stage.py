@@ -1,0 +1,179 @@
+"""What makes a plain function a stage: memo, verification of its outputs, run record, provenance."""
+
+import contextvars
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from gatehouse.components.artifacts import memo
+from gatehouse.components.artifacts.code import code_digest
+from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.artifacts.run import Attempt
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.world import WORLD
+from gatehouse.errors import GatehouseError, InvalidReferenceError, StageResultError, StaleSpecError
+from gatehouse.process import follow_owner
+
+logger = logging.getLogger(__name__)
+
+FAULT = "GATEHOUSE_FAULT"
+_HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
+_outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
+
+
+class StageModel(BaseModel):
+    """Base of requests and results: frozen, strict about names, and holding identities, never addresses."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_addresses(cls, data: Any) -> Any:
+        return {name: _identity(value) for name, value in data.items()} if isinstance(data, dict) else data
+
+
+def _identity(value: Any) -> Any:
+    if isinstance(value, str) and "/sha256-" in value and "\n" not in value and " " not in value:
+        try:
+            return str(Reference.parse(value))
+        except InvalidReferenceError:
+            return value
+    return value
+
+
+Req = TypeVar("Req", bound=StageModel)
+Res = TypeVar("Res", bound=StageModel)
+
+
+class Stage(Generic[Req, Res]):
+    """A stage: call it with a request and a store.
+
+    A call looks up the memo, runs the function on a miss, verifies that what it returned exists, and writes memo, run
+    record and provenance. Whether the memo is used at all stands in the table of `world.py`.
+    """
+
+    def __init__(self, name: str, function: Callable[[Req, ArtifactStore], Res], distributions: tuple[str, ...]) -> None:
+        self.name = name
+        self.function = function
+        self.distributions = distributions
+        self.door = WORLD[name]
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self._result: type[Res] = get_type_hints(function)["return"]
+
+    def code(self) -> str:
+        """The code digest of this stage as it stands on disk."""
+        return code_digest(self.function.__module__, self.distributions)
+
+    def key(self, request: Req, code: str = "") -> str:
+        """The memo key of `request`."""
+        return memo.memo_key(self.name, code or self.code(), request.model_dump(mode="json"))
+
+    def __call__(self, request: Req, store: ArtifactStore, *, code: str = "", force: str = "") -> Res:
+        """Return the stage's result for `request`.
+
+        Args:
+            request: All that the result depends on.
+            store: Where references are read and published.
+            code: Code digest baked into the compiled spec; empty to take the one of the code on disk.
+            force: A nonce; where it is not empty the memo is not consulted.
+
+        Raises:
+            StaleSpecError: if `code` is not the digest of the code that would run.
+            StageResultError: if the function returns a reference that is not complete in the store.
+        """
+        outer = _outer.get()
+        label = f"{outer}:{self.name}" if outer else self.name
+        if not outer:
+            follow_owner()
+            _end_on_sigterm()
+        attempt = Attempt(store, label)
+        token = _outer.set(label)
+        try:
+            inject_fault(self.name, "start", attempt)
+            result, hit = self._recall_or_run(request, store, attempt, code, force)
+            inject_fault(self.name, "finish", attempt)
+        except Exception as error:
+            code_ = error.exit_code if isinstance(error, GatehouseError) else 1
+            attempt.note("failed", error=type(error).__name__, message=str(error), exit_code=code_)
+            raise
+        finally:
+            _outer.reset(token)
+        loaded = [name for name in _HEAVY if name in sys.modules]
+        attempt.note("hit" if hit else "finished", result=result.model_dump(mode="json"), imported=loaded)
+        return result
+
+    def _recall_or_run(
+        self, request: Req, store: ArtifactStore, attempt: Attempt, code: str, force: str
+    ) -> tuple[Res, bool]:
+        if not self.door.memo:
+            return self.function(request, store), False
+        key = self.key(request, code)
+        known = None if force else memo.recall(store, self.name, key)
+        if known is not None:
+            return self._result.model_validate(known), True
+        if code and code != self.code():
+            raise StaleSpecError(
+                f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
+                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image that the spec was compiled for."
+            )
+        result = self.function(request, store)
+        body = result.model_dump(mode="json")
+        outputs = references_in(body)
+        missing = [str(reference) for reference in outputs if not store.exists(reference)]
+        if missing:
+            raise StageResultError(f"Stage {self.name} returned references that are not in the store: {', '.join(missing)}.")
+        if not memo.remember(store, self.name, key, body):
+            message = f"NonDeterministicStage: {self.name} gave another result than before for the same key {key}."
+            logger.warning(message)
+            attempt.note("warned", message=message)
+        attempt.provenance(tuple(str(reference) for reference in outputs))
+        return result, False
+
+
+def stage(
+    name: str, *, distributions: tuple[str, ...] = ()
+) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
+    """Make a function `(request, store) -> result` a stage.
+
+    Args:
+        name: Its row in the table of `world.py`.
+        distributions: Distributions whose version changes the result, e.g. `("duckdb",)`.
+    """
+
+    def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
+        return Stage(name, function, distributions)
+
+    return decorate
+
+
+def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
+    """For tests: pause, exit or raise at one point of one stage, as `GATEHOUSE_FAULT=<stage>:<point>:<action>` says.
+
+    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until somebody kills the run.
+    """
+    wanted, _, action = os.environ.get(FAULT, "").rpartition(":")
+    if wanted != f"{stage_name}:{point}":
+        return
+    if action == "pause":
+        attempt.note("paused")
+        time.sleep(600)
+    elif action == "exit":
+        os._exit(70)
+    elif action == "raise":
+        raise RuntimeError(f"injected fault at {wanted}")
+
+
+def _end_on_sigterm() -> None:
+    def end(number: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)

@@ -1,0 +1,288 @@
+"""The artifact store: publishes immutable artifacts under references and verifies what it reads."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard
+from gatehouse.components.artifacts.objects import LocalObjects, ObjectStore
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
+
+
+class ArtifactStore:
+    """Artifacts by reference.
+
+    Bytes are stored once under their own digest, manifests under theirs. Blobs are written first and the manifest
+    last, so a writer that is killed leaves no reference that lies; two writers of the same artifact agree.
+    """
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self.objects = objects
+        self._verified: set[str] = set()
+
+    @classmethod
+    def open(cls, address: str | Path) -> "ArtifactStore":
+        """Open the store at `address`: a directory, or a `file://` address.
+
+        Raises:
+            StoreError: if the place cannot be opened or its scheme has no object store yet.
+        """
+        text = str(address).removeprefix("file://")
+        if "://" in text:
+            raise StoreError(
+                f"No object store serves {address!r}: expected a directory or file:// address. "
+                "Mount the bucket, or give a directory with --store."
+            )
+        if not text:
+            raise StoreError("The store's address is empty: expected a directory. Give one with --store.")
+        return cls(LocalObjects(Path(text).expanduser().resolve()))
+
+    @property
+    def address(self) -> str:
+        """Where the store is, without a trailing slash."""
+        return self.objects.address
+
+    def address_of(self, reference: Reference | str) -> str:
+        """`<store>/<identity>`: for task parameters and screens, never for anything that is hashed."""
+        return f"{self.address}/{Reference.parse(reference)}"
+
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """A private directory beside the store's objects, removed at the end."""
+        root = self._local_root() / "tmp"
+        directory = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=root))
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove workspaces whose process is gone: what a killed run left behind."""
+        for directory in (self._local_root() / "tmp").glob("work-*-*"):
+            if not Path(f"/proc/{directory.name.split('-')[1]}").exists():
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def scratch(self, name: str) -> Path:
+        """A private directory that outlives the process: checkpoints of unfinished work. The caller removes it."""
+        directory = self._local_root() / "scratch" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _local_root(self) -> Path:
+        return Path(self.address) if isinstance(self.objects, LocalObjects) else Path(tempfile.gettempdir())
+
+    def publish(
+        self,
+        kind: str,
+        name: str,
+        files: Mapping[str, Path | bytes | str],
+        *,
+        columns: Sequence[Column] = (),
+        rows: int | None = None,
+        rows_per_file: Mapping[str, int] | None = None,
+        shards: Sequence[Shard] = (),
+        derived_from: Mapping[str, Reference | str] | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> Reference:
+        """Publish an artifact and return its reference; publishing the same again changes nothing.
+
+        Args:
+            kind: The plural noun that opens the reference, e.g. `datasets`.
+            name: What it is called within its kind.
+            files: Content by path inside the artifact: a file in a workspace of this store (it may be linked, so do
+                not change it afterwards), or the bytes or text themselves.
+            columns: Schema, for tables.
+            rows: Row count, for tables.
+            rows_per_file: Row count of each file, for tables.
+            shards: Balanced row ranges over the files.
+            derived_from: Role to reference of every input.
+            configuration: The canonical configuration that made it.
+            details: Small deterministic facts.
+
+        Raises:
+            StoreError: if writing fails; nothing is visible then.
+            CorruptArtifactError: if the store already holds altered bytes under one of the digests.
+        """
+        counts = rows_per_file or {}
+        entries = []
+        for path in sorted(files):
+            content = files[path]
+            data = content.encode() if isinstance(content, str) else content
+            entries.append(_entry(path, data, counts.get(path)))
+            self._put_blob(entries[-1], data)
+        manifest = Manifest(
+            kind=kind,
+            name=name,
+            files=tuple(entries),
+            columns=tuple(columns),
+            rows=rows,
+            shards=tuple(shards),
+            derived_from={role: str(Reference.parse(ref)) for role, ref in (derived_from or {}).items()},
+            configuration=dict(configuration or {}),
+            details=dict(details or {}),
+        )
+        reference = manifest.reference
+        self.objects.put_bytes(f"{reference}/manifest.json", manifest.to_json().encode())
+        return reference
+
+    def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
+        put = self.objects.put_bytes if isinstance(content, bytes) else self.objects.put_file
+        if put(entry.blob, content):  # type: ignore[operator]  # put and content are chosen together
+            return
+        held = _sha256_file(self.objects.local_path(entry.blob))
+        if held != entry.sha256:
+            raise CorruptArtifactError(
+                f"The store {self.address} already holds {entry.blob} with other bytes: expected SHA-256 "
+                f"{entry.sha256}, found {held}. Remove that blob and publish again."
+            )
+
+    def manifest(self, reference: Reference | str) -> Manifest:
+        """The manifest of `reference`, verified against its digest.
+
+        Raises:
+            MissingArtifactError: if the store does not hold it.
+            CorruptArtifactError: if its bytes do not have the digest of the reference.
+        """
+        reference = Reference.parse(reference)
+        try:
+            data = self.objects.get_bytes(f"{reference}/manifest.json")
+        except MissingArtifactError:
+            raise MissingArtifactError(
+                f"{reference} is not in the store {self.address}. Check the reference with `gatehouse data list`, "
+                "and the store with --store."
+            ) from None
+        if sha256_bytes(data) != reference.digest:
+            raise CorruptArtifactError(
+                f"{reference}: manifest.json was altered: expected SHA-256 {reference.digest}, found "
+                f"{sha256_bytes(data)}. Restore the store from a copy, or delete this reference and run again."
+            )
+        return Manifest.from_json(json.loads(data))
+
+    def path(self, reference: Reference | str, file: str) -> Path:
+        """A local file with the verified bytes of one file of an artifact. Read it; never write to it.
+
+        Raises:
+            MissingArtifactError: if the artifact has no such file.
+            CorruptArtifactError: if the bytes are missing, short or altered.
+        """
+        manifest = self.manifest(reference)
+        entry = manifest.entry(file)
+        if entry is None:
+            names = ", ".join(item.path for item in manifest.files) or "none"
+            raise MissingArtifactError(f"{Reference.parse(reference)} has no file {file!r}; it has: {names}.")
+        return self._verified_path(Reference.parse(reference), entry)
+
+    def paths(self, reference: Reference | str, prefix: str = "") -> list[Path]:
+        """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order."""
+        reference = Reference.parse(reference)
+        entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
+        return [self._verified_path(reference, entry) for entry in entries]
+
+    def read_bytes(self, reference: Reference | str, file: str) -> bytes:
+        """The verified bytes of one file."""
+        return self.path(reference, file).read_bytes()
+
+    def read_text(self, reference: Reference | str, file: str) -> str:
+        """The verified text (UTF-8) of one file."""
+        return self.read_bytes(reference, file).decode()
+
+    def read_json(self, reference: Reference | str, file: str) -> Any:
+        """The verified and parsed JSON of one file."""
+        return json.loads(self.read_bytes(reference, file))
+
+    def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
+        found = self.objects.size(entry.blob)
+        if found != entry.bytes:
+            state = "is missing" if found is None else f"has {found} bytes"
+            raise _corrupt(reference, entry, state)
+        path = self.objects.local_path(entry.blob)
+        if entry.blob not in self._verified:
+            digest = _sha256_file(path)
+            if digest != entry.sha256:
+                raise _corrupt(reference, entry, f"has SHA-256 {digest}")
+            self._verified.add(entry.blob)
+        return path
+
+    def exists(self, reference: Reference | str) -> bool:
+        """Whether the artifact is complete here: manifest verified, every blob present in full length."""
+        try:
+            manifest = self.manifest(reference)
+        except MissingArtifactError:
+            return False
+        return all(self.objects.size(entry.blob) == entry.bytes for entry in manifest.files)
+
+    def verify(self, reference: Reference | str) -> int:
+        """Verify every byte of an artifact and of all that it was derived from.
+
+        Returns:
+            The number of artifacts verified.
+
+        Raises:
+            MissingArtifactError, CorruptArtifactError: at the first thing that is wrong.
+        """
+        seen: set[Reference] = set()
+        pending = [Reference.parse(reference)]
+        while pending:
+            current = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            manifest = self.manifest(current)
+            for entry in manifest.files:
+                self._verified.discard(entry.blob)
+                self._verified_path(current, entry)
+            pending.extend(Reference.parse(parent) for parent in manifest.derived_from.values())
+        return len(seen)
+
+    def references(self, kind: str | None = None, name: str | None = None) -> Iterator[Reference]:
+        """All references that the store holds, sorted; optionally of one kind and name."""
+        for each in [kind] if kind else self.objects.folders():
+            for called in [name] if name else self.objects.folders(each):
+                for folder in self.objects.folders(f"{each}/{called}"):
+                    digest = folder.removeprefix("sha256-")
+                    if digest != folder and self.objects.size(f"{each}/{called}/{folder}/manifest.json") is not None:
+                        yield Reference(each, called, digest)
+
+    def record(self, key: str, body: Mapping[str, Any]) -> bool:
+        """Create a JSON record under `key` (run records, measurements, provenance); False where it exists."""
+        return self.objects.put_bytes(key, (json.dumps(body, sort_keys=True, indent=1) + "\n").encode())
+
+    def append(self, prefix: str, body: Mapping[str, Any]) -> int:
+        """Create the next free `<prefix>/<n>.json`, n from 1; safe with several writers. Returns n."""
+        number = sum(1 for _ in self.objects.list(prefix)) + 1
+        while not self.record(f"{prefix}/{number:06d}.json", body):
+            number += 1
+        return number
+
+
+def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
+    """The manifest that publishing `files` with nothing else writes; needs no store."""
+    return Manifest(kind, name, tuple(_entry(path, files[path], None) for path in sorted(files)))
+
+
+def _entry(path: str, content: Path | bytes, rows: int | None) -> FileEntry:
+    suffix = Path(path).suffix
+    if isinstance(content, bytes):
+        return FileEntry(path, sha256_bytes(content), len(content), rows, suffix)
+    return FileEntry(path, _sha256_file(content), os.path.getsize(content), rows, suffix)
+
+
+def _sha256_file(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:
+    return CorruptArtifactError(
+        f"{reference}: {entry.path} {found}: expected {entry.bytes} bytes with SHA-256 {entry.sha256} in {entry.blob}. "
+        "Restore the store from a copy, or delete the blob and run the stage that made it with --force."
+    )

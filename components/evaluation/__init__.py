@@ -1,0 +1,1 @@
+"""Metrics, slices, calibration, champion comparison, verdict."""

@@ -1,0 +1,1 @@
+"""Feature computation, point-in-time retrieval through Feast, materialization."""

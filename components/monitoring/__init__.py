@@ -1,0 +1,1 @@
+"""Drift of inputs, labels and scores, and the decision to retrain."""

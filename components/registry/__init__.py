@@ -1,0 +1,1 @@
+"""Registration behind the gate, promotion, rollback: the ledger of champions."""

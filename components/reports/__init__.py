@@ -1,0 +1,1 @@
+"""Self-contained HTML and SVG reports that stages emit."""

@@ -1,0 +1,1 @@
+"""Training set to deterministic, leakage-checked split indices."""

@@ -1,0 +1,1 @@
+"""Run records: MLflow client, lineage, environment capture."""

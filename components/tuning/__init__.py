@@ -1,0 +1,1 @@
+"""Katib-style experiments on Optuna, whose trials are training runs."""

@@ -1,0 +1,1 @@
+"""Snapshot against contract and baseline: statistics, anomalies, verdict."""

@@ -1,0 +1,1 @@
+"""The Feast repository of the example project."""

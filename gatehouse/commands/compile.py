@@ -1,0 +1,28 @@
+"""`gatehouse compile`: the pipelines of a project as YAML to upload, and their configuration published."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gatehouse.commands.run import EXAMPLE
+from gatehouse.components.artifacts.store import ArtifactStore
+
+
+def compile_specs(
+    project: Annotated[Path, typer.Argument(help="Folder of the project.")] = EXAMPLE,
+    output: Annotated[Path, typer.Option(help="Folder for the YAML files.")] = Path("compiled"),
+    publish: Annotated[bool, typer.Option(help="Also publish the configuration that the specs name.")] = False,
+    store: Annotated[str, typer.Option(help="Where to publish; default: the project's store.")] = "",
+) -> None:
+    """Compile every pipeline of a project."""
+    from gatehouse.compilation import compile_project
+    from gatehouse.project import load_project
+
+    loaded = load_project(project)
+    for path in compile_project(loaded, output):
+        typer.echo(path)
+    if publish:
+        opened = ArtifactStore.open(store or loaded.store)
+        for config in loaded.configs():
+            typer.echo(opened.address_of(config.publish(opened)))

@@ -1,0 +1,39 @@
+"""`gatehouse run`: a pipeline of a project on this machine, shown step by step."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.local_run import run_pipeline
+from gatehouse.terminal import Screen
+
+EXAMPLE = Path(__file__).parent.parent / "pipelines" / "projects" / "flights"
+DEFAULT_STORE = Path(".gatehouse/store")
+
+
+def run(
+    project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: here, else the example.")] = None,
+    pipeline: Annotated[str, typer.Option(help="training, promotion, monitoring or materialization.")] = "training",
+    store: Annotated[str, typer.Option(help="Where everything is written.")] = str(DEFAULT_STORE),
+    source: Annotated[str, typer.Option(help="Read the raw tables here instead of the project's source.")] = "",
+    window: Annotated[str, typer.Option(help="Only events of START/END, e.g. 2013-01-01/2013-03-01.")] = "",
+    seed: Annotated[int | None, typer.Option(help="Seed of splits, trials and weights.")] = None,
+    force: Annotated[str, typer.Option(help="Stages to run whatever the memo holds, e.g. train,evaluate.")] = "",
+    model: Annotated[str, typer.Option(help="For promotion: the version to act on.")] = "",
+    strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate is refused.")] = False,
+) -> None:
+    """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
+    folder = project or (Path.cwd() if (Path.cwd() / "project.yaml").is_file() else EXAMPLE)
+    given: dict[str, Any] = {"source": source, "window": window, "force": force, "version": model}
+    arguments = {name: value for name, value in given.items() if value}
+    if seed is not None:
+        arguments["seed"] = seed
+    opened = ArtifactStore.open(store)
+    with Screen(opened) as screen:
+        outcome = run_pipeline(folder, pipeline, opened, arguments, screen.update)
+    screen.summarise(outcome)
+    refused = outcome.result("register").get("decision") == "refused"
+    sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)

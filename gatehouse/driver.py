@@ -1,0 +1,77 @@
+"""The process that runs a pipeline through KFP's local runner; `gatehouse run` starts and owns it.
+
+Its output is the run's log. What people see comes from the run record, not from here.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import GatehouseError
+from gatehouse.process import follow_owner, owner_env
+
+PLAN = "plan.json"
+FAILURE = "failure.json"
+
+
+def main() -> int:
+    """Publish the project's configuration, build the pipeline and run it; 0 where every task succeeded."""
+    parser = argparse.ArgumentParser(description="Run one pipeline through KFP's local runner.")
+    parser.add_argument("--project", type=Path, required=True)
+    parser.add_argument("--pipeline", required=True)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--arguments", default="{}", help="JSON object of pipeline parameters")
+    options = parser.parse_args()
+    follow_owner()
+    os.environ.update(owner_env())
+    store = ArtifactStore.open(options.store)
+    try:
+        _run(options.project, options.pipeline, store, json.loads(options.arguments))
+    except GatehouseError as error:
+        _record_failure(store, type(error).__name__, str(error), error.exit_code)
+        return error.exit_code
+    except RuntimeError as error:
+        # KFP's runner names only the task here; the cause stands in that task's own record.
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments: dict[str, object]) -> None:
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
+    from kfp import local
+
+    from gatehouse.pipelines.catalog import build
+    from gatehouse.project import load_project
+
+    project = load_project(project_path)
+    pipeline = build(pipeline_name, project)
+    for config in project.configs():
+        config.publish(store)
+    plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
+    store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", {"pipeline": pipeline_name, "project": project.name, "tasks": plan})
+    store.sweep()
+    with store.workspace() as directory:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+        local.init(
+            runner=local.SubprocessRunner(use_venv=False),
+            pipeline_root=str(directory / "kfp"),
+        )
+        pipeline.function(**(arguments | {"store": store.address}))
+
+
+def _record_failure(store: ArtifactStore, error: str, message: str, exit_code: int) -> None:
+    store.record(
+        f"runs/{os.environ[RUN_ID]}/{FAILURE}", {"error": error, "message": message, "exit_code": exit_code}
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Every error that a user of Gatehouse can act on.
+
+A message names the thing, what was expected, what was found and what to do. `exit_code` is what
+`gatehouse run` ends with when the error ends a run.
+"""
+
+
+class GatehouseError(Exception):
+    """Base of all errors that Gatehouse raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigurationError(GatehouseError):
+    """The project's configuration is wrong; the message lists every problem found, with file and key."""
+
+    exit_code = 4
+
+
+class InvalidReferenceError(GatehouseError):
+    """A string is not a reference of the form `<kind>/<name>/sha256-<64 hex>`."""
+
+
+class MissingArtifactError(GatehouseError):
+    """A reference names an artifact that the store does not hold."""
+
+
+class CorruptArtifactError(GatehouseError):
+    """Stored bytes are missing, short or altered: they do not match the digest that names them."""
+
+
+class StoreError(GatehouseError):
+    """The store cannot be opened, read or written (no such place, no permission, disk full)."""
+
+
+class StaleSpecError(GatehouseError):
+    """A pipeline spec was compiled from other code than the code that is about to run."""
+
+
+class StageResultError(GatehouseError):
+    """A stage returned a reference that does not exist or does not verify."""
+
+
+class ContractBreachError(GatehouseError):
+    """The data breaks its contract: the run ends before anything is trained."""
+
+    exit_code = 2
+
+
+class SourceError(GatehouseError):
+    """A raw source cannot be read: absent, another digest than pinned, or a value that does not parse."""
+
+
+class LeakageError(GatehouseError):
+    """A training set or split lets the future or the label reach the model."""
+
+    exit_code = 2
+
+
+class LauncherError(GatehouseError):
+    """A training job ended in anything but success."""

@@ -1,0 +1,95 @@
+"""Ownership of processes: a task, a torchrun agent or a worker never outlives the process that owns it.
+
+`kfp.local` leaves its task processes running when its own process is killed. Every process of a run therefore follows
+an owner, named in the environment by process id and start time (an id alone may be reused).
+"""
+
+import ctypes
+import os
+import select
+import signal
+import threading
+import time
+from pathlib import Path
+
+OWNER = "GATEHOUSE_OWNER"
+_PR_SET_PDEATHSIG = 1
+
+
+def start_time(pid: int) -> str | None:
+    """Start time of a process in clock ticks since boot, or None where it is gone (or has ended, unreaped)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def owner_env() -> dict[str, str]:
+    """The environment entry that names the current process as the owner of a child to be started."""
+    return {OWNER: f"{os.getpid()}:{start_time(os.getpid())}"}
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the thread that started it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def follow_owner() -> None:
+    """End this process, and every process below it, as soon as its owner is gone; do nothing without an owner."""
+    owner = os.environ.get(OWNER, "")
+    if not owner or threading.current_thread().name == "follow-owner":
+        return
+    pid, _, started = owner.partition(":")
+    if int(pid) == os.getpid() or any(thread.name == "follow-owner" for thread in threading.enumerate()):
+        return
+    threading.Thread(target=_wait_and_end, args=(int(pid), started), name="follow-owner", daemon=True).start()
+
+
+def _wait_and_end(pid: int, started: str) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        descriptor = -1
+    if descriptor >= 0 and start_time(pid) == started:
+        select.select([descriptor], [], [])
+    stop_descendants(os.getpid(), grace=0.0)
+    os._exit(128 + signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids below `pid`, children before grandchildren."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    pending = [pid]
+    while pending:
+        below = children.get(pending.pop(0), [])
+        found.extend(below)
+        pending.extend(below)
+    return found
+
+
+def stop_descendants(pid: int, grace: float) -> None:
+    """End every process below `pid`: SIGTERM, up to `grace` seconds, then SIGKILL."""
+    below = descendants(pid)
+    if grace > 0:
+        _signal_all(below, signal.SIGTERM)
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline and any(start_time(each) for each in below):
+            time.sleep(0.05)
+    _signal_all([*below, *descendants(pid)], signal.SIGKILL)
+
+
+def _signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,204 @@
+"""A project: one folder of configuration that a user writes, and the specs that the stages read from it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.components.snapshot.spec import SourceSpec
+from gatehouse.components.splitting.spec import SplitSpec
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.tuning.spec import SearchSpace
+from gatehouse.components.validation.contract import Contract
+from gatehouse.errors import ConfigurationError
+
+PROJECT_FILE = "project.yaml"
+_DEFINITION_SUFFIXES = (".py", ".sql", ".yaml")
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class FeaturesSpec(BaseModel):
+    """Where the project's feature definitions are, and which of them a model reads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    repo: str = Field(description="Folder of the Feast repository, relative to this file.")
+    service: str = Field(description="Feature service that the training set is retrieved through.")
+    leakage_alarm: float = Field(0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak.")
+
+
+class Schedules(BaseModel):
+    """Cron expressions of KFP (six fields, the first is seconds) for recurring runs; empty for none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    training: str = ""
+    monitoring: str = ""
+    materialization: str = ""
+
+
+class ProjectFile(BaseModel):
+    """The content of `project.yaml`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; it opens references and spec names.")
+    description: str = Field("", max_length=400)
+    store: str = Field(".gatehouse/store", description="Default address of the artifact store.")
+    source: Annotated[SourceSpec, Field(description="Where the raw tables come from.")]
+    contract: str = Field("contract.yaml", description="The data contract, relative to this file.")
+    features: FeaturesSpec
+    split: SplitSpec
+    model: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name under which models are registered.")
+    training: TrainSpec
+    tuning: SearchSpace
+    evaluation: EvaluationSpec
+    policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
+    monitoring: MonitoringSpec
+    schedules: Schedules = Schedules()
+
+
+@dataclass(frozen=True)
+class Config:
+    """A part of the configuration that travels as a reference, because it is too large for a parameter."""
+
+    name: str
+    files: dict[str, bytes]
+
+    @property
+    def reference(self) -> Reference:
+        """The identity that publishing it gives; computed without a store."""
+        return self.manifest.reference
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that publishing it writes."""
+        return manifest_of("config", self.name, self.files)
+
+    def publish(self, store: ArtifactStore) -> Reference:
+        """Publish it; the same files again change nothing."""
+        return store.publish("config", self.name, self.files)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A validated project.
+
+    Attributes:
+        folder: Where it was read from.
+        file: The content of `project.yaml`.
+        contract: Its data contract, as a configuration reference.
+        definitions: Its feature definitions, as a configuration reference.
+        policy: Its promotion policy.
+    """
+
+    folder: Path
+    file: ProjectFile
+    contract: Config
+    definitions: Config
+    policy: GatePolicy
+
+    @property
+    def name(self) -> str:
+        """The project's name."""
+        return self.file.name
+
+    @property
+    def store(self) -> str:
+        """Default address of the artifact store."""
+        return self.file.store
+
+    def configs(self) -> tuple[Config, ...]:
+        """Everything that must be published before a run."""
+        return (self.contract, self.definitions)
+
+
+def load_project(folder: Path) -> Project:
+    """Read and validate the project in `folder`.
+
+    Raises:
+        ConfigurationError: listing every problem of every file at once, each with file, line and key.
+    """
+    folder = folder.resolve()
+    problems: list[str] = []
+    file = _load(folder / PROJECT_FILE, ProjectFile, problems)
+    contract_path = folder / (file.contract if file else "contract.yaml")
+    policy_path = folder / (file.policy if file else "policy.yaml")
+    contract = _load(contract_path, Contract, problems)
+    policy = _load(policy_path, GatePolicy, problems)
+    definitions = _definitions(folder / file.features.repo, problems) if file else {}
+    if problems or file is None or contract is None or policy is None:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ConfigurationError(f"{len(problems)} problems in the project {folder}:{listed}")
+    return Project(
+        folder=folder,
+        file=file,
+        contract=Config(f"{file.name}-contract", {"contract.yaml": contract_path.read_bytes()}),
+        definitions=Config(f"{file.name}-features", definitions),
+        policy=policy,
+    )
+
+
+def _load(path: Path, model: type[_Model], problems: list[str]) -> _Model | None:
+    try:
+        text = path.read_text()
+        body = yaml.safe_load(text)
+    except FileNotFoundError:
+        problems.append(f"{path.name}: expected a file in {path.parent}, found none; `gatehouse init` writes one")
+        return None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        problems.append(f"{path.name}: is not YAML: {' '.join(str(error).split())}")
+        return None
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        lines = _lines(text)
+        problems.extend(_explain(path.name, lines, detail) for detail in error.errors())
+        return None
+
+
+def _explain(name: str, lines: dict[tuple[Any, ...], int], detail: Any) -> str:
+    where = tuple(detail["loc"])
+    known = next((where[:length] for length in range(len(where), -1, -1) if where[:length] in lines), ())
+    found = "" if detail["type"] == "missing" else f", found {detail['input']!r}"
+    key = ".".join(str(part) for part in where) or "the file"
+    return f"{name}:{lines.get(known, 1)}: {key}: {detail['msg']}{found}"
+
+
+def _lines(text: str) -> dict[tuple[Any, ...], int]:
+    """Line, from 1, of every key of a YAML text."""
+    found: dict[tuple[Any, ...], int] = {}
+
+    def visit(node: yaml.Node | None, path: tuple[Any, ...]) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                found[(*path, key.value)] = key.start_mark.line + 1
+                visit(value, (*path, key.value))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                found[(*path, index)] = value.start_mark.line + 1
+                visit(value, (*path, index))
+
+    visit(yaml.compose(text, Loader=yaml.SafeLoader), ())
+    return found
+
+
+def _definitions(repo: Path, problems: list[str]) -> dict[str, bytes]:
+    files = {str(path.relative_to(repo)): path.read_bytes() for path in _definition_files(repo)}
+    if not files:
+        problems.append(f"{PROJECT_FILE}: features.repo: expected a folder with .py and .sql files, found none in {repo}")
+    return files
+
+
+def _definition_files(repo: Path) -> Iterator[Path]:
+    for path in sorted(repo.rglob("*")):
+        if path.suffix in _DEFINITION_SUFFIXES and "__pycache__" not in path.parts and path.is_file():
+            yield path

@@ -1,0 +1,207 @@
+"""What a person sees of a run: the steps live, then a summary. Plain lines where the output is no terminal."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.artifacts.run import Event
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.local_run import LocalRun, PlannedTask
+
+REPORT = "report.html"
+_MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red")}
+
+
+class Screen:
+    """Shows a run while it goes on (`update`) and what came of it (`summarise`)."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._console = Console(highlight=False)
+        self._live: Live | None = None
+        self._told: set[str] = set()
+        self._spinner = Spinner("dots", style="yellow")
+        self._began = time.monotonic()
+
+    def __enter__(self) -> "Screen":
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=8, transient=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(self, run: LocalRun) -> None:
+        """Show the run as it stands."""
+        if self._live:
+            self._live.update(self._steps(run))
+            return
+        for task in run.plan:
+            event = run.latest(task.stage)
+            if event and event.event in _MARKS and task.stage not in self._told:
+                self._told.add(task.stage)
+                self._console.print(self._line(run, task, event), soft_wrap=True)
+
+    def _steps(self, run: LocalRun) -> RenderableType:
+        if not run.plan:
+            return Group(Text(f"run {run.run}", style="dim"), Text("  building the pipeline …"))
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+        for task in run.plan:
+            event = run.latest(task.stage)
+            if event is None:
+                table.add_row(Text("·", style="dim"), Text(task.title, style="dim"), "", "")
+            elif event.event in _MARKS:
+                mark, style = _MARKS[event.event]
+                table.add_row(Text(mark, style=style), task.title, _duration(event), _gist(task.stage, event, run))
+            else:
+                elapsed = time.time() - event.body["at"]
+                table.add_row(self._spinner, task.title, f"{elapsed:.0f} s", _progress(task.stage, run))
+        return Group(Text(f"run {run.run}", style="dim"), table)
+
+    def _line(self, run: LocalRun, task: PlannedTask, event: Event) -> Text:
+        mark, style = _MARKS[event.event]
+        line = Text(f"{mark} ", style=style)
+        line.append(f"{task.title:<44}", style="default")
+        line.append(f"{_duration(event):>12}  ", style="dim")
+        line.append(_gist(task.stage, event, run))
+        return line
+
+    def summarise(self, run: LocalRun) -> None:
+        """Print what came of the run: references, verdicts, metrics, decision, reports; or the cause of the failure."""
+        took = f"{time.monotonic() - self._began:.1f} s"
+        console = self._console
+        console.print()
+        if run.failure is not None:
+            self._print_failure(run)
+        elif run.exit_code:
+            state = "stopped by a signal" if run.exit_code > 128 else "failed"
+            console.print(f"[bold red]The run was {state}.[/] Run again: finished stages come from the memo.", soft_wrap=True)
+        else:
+            self._print_results(run)
+        console.print(f"[dim]run {run.run}, {took}; log {run.log}[/]", soft_wrap=True)
+
+    def _print_failure(self, run: LocalRun) -> None:
+        assert run.failure is not None
+        where = f" in stage {run.failure['stage']}" if "stage" in run.failure else ""
+        self._console.print(f"[bold red]{run.failure['error']}[/]{where}", soft_wrap=True)
+        self._console.print(run.failure["message"], markup=False, soft_wrap=True)
+        self._print_reports(run)
+
+    def _print_results(self, run: LocalRun) -> None:
+        grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+        for name, value in summary(run):
+            grid.add_row(Text(name, style="dim"), value)
+        self._console.print(grid, soft_wrap=True)
+        self._print_reports(run)
+
+    def _print_reports(self, run: LocalRun) -> None:
+        folder = Path(self._store.address) / "reports" / run.run
+        for stage, path in publish_reports(self._store, run, folder).items():
+            self._console.print(f"[dim]report[/]  {stage:<16} {path}", soft_wrap=True)
+
+
+def publish_reports(store: ArtifactStore, run: LocalRun, folder: Path) -> dict[str, Path]:
+    """Copy the HTML report of each stage of the run to `folder`, under names that a person can read."""
+    found: dict[str, Path] = {}
+    for task in run.plan:
+        for reference in references_in(list(run.result(task.stage).values())):
+            manifest = store.manifest(reference)
+            if manifest.entry(REPORT) is not None and reference.kind in _OWN_KIND.get(task.stage, ()):
+                folder.mkdir(parents=True, exist_ok=True)
+                target = folder / f"{task.stage}.html"
+                shutil.copyfile(store.path(reference, REPORT), target)
+                found[task.stage] = target
+    return found
+
+
+_OWN_KIND = {
+    "validate": ("validations",),
+    "check_leakage": ("leakage-checks",),
+    "tune": ("experiments",),
+    "evaluate": ("evaluations",),
+    "monitor": ("drift-reports",),
+}
+
+
+def summary(run: LocalRun) -> list[tuple[str, str]]:
+    """Name and value of everything worth reading at the end of a run, in order of the pipeline."""
+    rows: list[tuple[str, str]] = []
+    for task in run.plan:
+        result = run.result(task.stage)
+        for field in _REFERENCES.get(task.stage, ()):
+            if result.get(field):
+                rows.append((field.replace("_", " "), result[field]))
+    tuned = run.result("tune")
+    if tuned:
+        rows.append(("best trial", _gist_of("tune", tuned)))
+    evaluated = run.result("evaluate")
+    if evaluated:
+        rows.append(("metrics", _gist_of("evaluate", evaluated)))
+    registered = run.result("register")
+    if registered:
+        rows.append(("gate", _decision(registered)))
+        rows.extend(("", f"- {reason}") for reason in evaluated.get("reasons", ()))
+    return rows
+
+
+_REFERENCES = {
+    "snapshot": ("snapshot",),
+    "validate": ("validation",),
+    "compute_features": ("feature_tables",),
+    "retrieve_training_set": ("training_set",),
+    "split": ("split",),
+    "tune": ("experiment",),
+    "train": ("model",),
+    "resolve": ("champion",),
+    "evaluate": ("evaluation",),
+}
+
+
+def _decision(result: dict[str, Any]) -> str:
+    version = f", version {result['version']}" if result.get("version") else ""
+    aliases = result.get("aliases") or ()
+    alias = f" as {', '.join(aliases)}" if aliases else ""
+    return f"{result.get('decision', '')}{version}{alias}"
+
+
+def _duration(event: Event) -> str:
+    return "from memo" if event.event == "hit" else f"{event.body['seconds']:.1f} s"
+
+
+def _gist(stage: str, event: Event, run: LocalRun) -> str:
+    if event.event == "failed":
+        return str(event.body.get("error", ""))
+    return _gist_of(stage, event.body.get("result", {}))
+
+
+def _gist_of(stage: str, result: dict[str, Any]) -> str:
+    if stage == "evaluate":
+        metrics = " ".join(f"{name} {value:.4f}" for name, value in result.get("metrics", {}).items())
+        return f"{result.get('verdict')}: {metrics}"
+    if stage == "tune":
+        return str(result.get("summary", ""))
+    if stage == "register":
+        return _decision(result)
+    if "verdict" in result:
+        return str(result["verdict"])
+    if isinstance(result.get("rows"), dict):
+        return " ".join(f"{name} {count:,}" for name, count in result["rows"].items())
+    if isinstance(result.get("rows"), int):
+        return f"{result['rows']:,} rows"
+    references = [Reference.parse(value).short for value in references_in(list(result.values()))]
+    return references[0] if references else ""
+
+
+def _progress(stage: str, run: LocalRun) -> str:
+    inner = [event for event in run.events if event.stage.startswith(f"{stage}:") and event.event in _MARKS]
+    return f"{len(inner)} done" if inner else ""

@@ -1,0 +1,1 @@
+"""The pipelines, the example project and the compiled specs."""

@@ -1,0 +1,157 @@
+"""The stage decorator: memo, force, verification, records, stale specs, non-determinism."""
+
+from pathlib import Path
+
+import pytest
+
+from gatehouse.components.artifacts import stage as stage_module
+from gatehouse.components.artifacts.prepare import forced
+from gatehouse.components.artifacts.run import RUN_ID, Event, events
+from gatehouse.components.artifacts.stage import Stage, StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError, StageResultError, StaleSpecError
+
+
+class Request(StageModel):
+    """What the counted stage depends on."""
+
+    value: int
+    data: str = ""
+
+
+class Result(StageModel):
+    """What it returns."""
+
+    split: str
+
+
+class Counted:
+    """A stage that counts how often its function ran."""
+
+    def __init__(self, name: str = "split") -> None:
+        self.runs = 0
+        self.salt = ""
+
+        def function(request: Request, store: ArtifactStore) -> Result:
+            self.runs += 1
+            return Result(split=str(store.publish("splits", "s", {"x.json": f"{request.value}{self.salt}"})))
+
+        self.stage: Stage[Request, Result] = Stage(name, function, ())
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
+    monkeypatch.setenv(RUN_ID, "run")
+    return ArtifactStore.open(tmp_path / "store")
+
+
+def _events(store: ArtifactStore) -> list[Event]:
+    return [event for _, event in events(store, "run")]
+
+
+def test_the_second_call_comes_from_the_memo(store: ArtifactStore) -> None:
+    counted = Counted()
+    first = counted.stage(Request(value=1), store)
+    assert counted.stage(Request(value=1), store) == first
+    assert counted.runs == 1
+    assert [event.event for event in _events(store)] == ["finished", "started", "hit", "started"]
+
+
+@pytest.mark.parametrize("other", [Request(value=2), Request(value=1, data=f"datasets/d/sha256-{'0' * 64}")])
+def test_another_request_runs(store: ArtifactStore, other: Request) -> None:
+    counted = Counted()
+    counted.stage(Request(value=1), store)
+    counted.stage(other, store)
+    assert counted.runs == 2
+
+
+def test_an_address_and_its_identity_are_one_request() -> None:
+    identity = f"datasets/d/sha256-{'0' * 64}"
+    assert Request(value=1, data=f"/some/store/{identity}") == Request(value=1, data=identity)
+
+
+def test_force_runs_again_and_keeps_one_record(store: ArtifactStore) -> None:
+    counted = Counted()
+    counted.stage(Request(value=1), store)
+    counted.stage(Request(value=1), store, force="now")
+    assert counted.runs == 2
+    assert len(list(store.objects.list("memo/split"))) == 1
+
+
+def test_two_results_under_one_key_are_reported(store: ArtifactStore) -> None:
+    counted = Counted()
+    counted.stage(Request(value=1), store)
+    counted.salt = "changed"
+    second = counted.stage(Request(value=1), store, force="now")
+    warned = [event for event in _events(store) if event.event == "warned"]
+    assert len(warned) == 1 and "NonDeterministicStage: split" in warned[0].body["message"]
+    assert counted.stage(Request(value=1), store) == second
+
+
+def test_a_memo_whose_artifact_is_gone_is_a_miss(store: ArtifactStore) -> None:
+    counted = Counted()
+    result = counted.stage(Request(value=1), store)
+    store.path(result.split, "x.json").unlink()
+    assert counted.stage(Request(value=1), store) == result
+    assert counted.runs == 2 and store.exists(result.split)
+
+
+def test_a_result_that_does_not_exist_is_an_error(store: ArtifactStore) -> None:
+    def lying(request: Request, store: ArtifactStore) -> Result:
+        return Result(split=f"splits/s/sha256-{'0' * 64}")
+
+    with pytest.raises(StageResultError, match="splits/s"):
+        Stage("split", lying, ())(Request(value=1), store)
+    assert not list(store.objects.list("memo"))
+
+
+def test_a_failure_is_recorded_with_its_cause(store: ArtifactStore) -> None:
+    def failing(request: Request, store: ArtifactStore) -> Result:
+        raise ConfigurationError("column x: expected int64, found string")
+
+    with pytest.raises(ConfigurationError):
+        Stage("split", failing, ())(Request(value=1), store)
+    failed = next(event for event in _events(store) if event.event == "failed")
+    assert failed.body["error"] == "ConfigurationError" and failed.body["exit_code"] == 4
+    assert failed.body["message"] == "column x: expected int64, found string"
+
+
+def test_a_spec_compiled_from_other_code_is_refused_unless_the_memo_answers(store: ArtifactStore) -> None:
+    counted = Counted()
+    with pytest.raises(StaleSpecError, match="Compile again"):
+        counted.stage(Request(value=1), store, code="0" * 64)
+    result = counted.stage(Request(value=1), store, code=counted.stage.code())
+    assert counted.stage(Request(value=1), store, code=counted.stage.code()) == result
+    assert counted.runs == 1
+
+
+def test_stages_inside_a_stage_are_recorded_under_it(store: ArtifactStore) -> None:
+    inner = Counted()
+
+    def outer(request: Request, store: ArtifactStore) -> Result:
+        return inner.stage(request, store)
+
+    Stage("tune", outer, ())(Request(value=1), store)
+    assert {event.stage for event in _events(store)} == {"tune", "tune:split"}
+
+
+def test_an_injected_fault_names_its_stage_and_point(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(stage_module.FAULT, "split:finish:raise")
+    counted = Counted()
+    with pytest.raises(RuntimeError, match="split:finish"):
+        counted.stage(Request(value=1), store)
+    monkeypatch.delenv(stage_module.FAULT)
+    counted.stage(Request(value=1), store)
+    assert counted.runs == 1
+
+
+def test_provenance_says_which_run_made_an_artifact(store: ArtifactStore) -> None:
+    result = Counted().stage(Request(value=1), store)
+    assert len(list(store.objects.list(f"provenance/{result.split}"))) == 1
+
+
+def test_force_names_stages_and_an_optional_nonce() -> None:
+    assert forced("") == {}
+    assert forced("train, evaluate@2") == {"train": "2", "evaluate": "2"}
+    with pytest.raises(ConfigurationError, match="'trian'.*train"):
+        forced("trian")
