@@ -1,0 +1,32 @@
+"""The KFP interface of the snapshot stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.images import image
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def snapshot(
+    store: str, source: str, location: str, window: str, code: str, force: str
+) -> NamedTuple("Outputs", [("snapshot", str), ("as_of", str)]):
+    """Take an immutable snapshot of a source.
+
+    Args:
+        store: Address of the artifact store.
+        source: The source, as canonical JSON of a SourceSpec.
+        location: Read the raw tables here instead; empty for the source's own place.
+        window: Only events of START/END; empty for all.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.snapshot.spec import SourceSpec
+    from gatehouse.components.snapshot.stage import SnapshotRequest
+    from gatehouse.components.snapshot.stage import snapshot as take
+
+    wanted = SourceSpec.model_validate_json(source)
+    request = SnapshotRequest(source=wanted, window=window, location=location, code=code, force=force)
+    result = take(request, ArtifactStore.open(store))
+    return (result.snapshot, result.as_of)

@@ -1,0 +1,9 @@
+-- The last completed leg of an aircraft, known when it landed.
+SELECT
+    tailnum,
+    landed_at AS event_timestamp,
+    max(arr_delay) AS last_leg_delay,
+    arg_max(distance, arr_delay) AS last_leg_distance
+FROM staging.flights
+WHERE landed_at IS NOT NULL AND tailnum IS NOT NULL
+GROUP BY tailnum, landed_at

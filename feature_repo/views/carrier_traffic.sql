@@ -1,0 +1,60 @@
+-- What the carrier's flights of the last hours tell, every 30 minutes, from what was known by then.
+--
+-- Running totals on a dense grid: the total of a window is the difference of two of them, exact at every point.
+WITH known AS (
+    SELECT
+        carrier,
+        grid_point(INTERVAL 30 MINUTE, known_at) AS event_timestamp,
+        sum(landed) AS landed,
+        sum(late) AS late,
+        sum(delay) AS delay,
+        sum(departed) AS departed,
+        sum(departure_delay) AS departure_delay,
+        sum(overdue) AS overdue
+    FROM staging.movements
+    GROUP BY ALL
+),
+points AS (
+    SELECT carrier, moment AS event_timestamp
+    FROM (SELECT DISTINCT carrier FROM staging.flights)
+    CROSS JOIN staging.grid
+    WHERE time_bucket(INTERVAL 30 MINUTE, moment) = moment
+),
+totals AS (
+    SELECT
+        carrier,
+        event_timestamp,
+        coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
+        coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
+        coalesce(sum(delay) OVER so_far, 0)::BIGINT AS delay,
+        coalesce(sum(departed) OVER so_far, 0)::BIGINT AS departed,
+        coalesce(sum(departure_delay) OVER so_far, 0)::BIGINT AS departure_delay,
+        coalesce(sum(overdue) OVER so_far, 0)::BIGINT AS overdue
+    FROM points
+    LEFT JOIN known USING (carrier, event_timestamp)
+    WINDOW so_far AS (PARTITION BY carrier ORDER BY event_timestamp)
+),
+recent AS (
+    SELECT
+        carrier,
+        event_timestamp,
+        overdue,
+        landed - lag(landed, 6, 0) OVER steps AS landed_3h,
+        late - lag(late, 6, 0) OVER steps AS late_3h,
+        departed - lag(departed, 6, 0) OVER steps AS departed_3h,
+        departure_delay - lag(departure_delay, 6, 0) OVER steps AS departure_delay_3h,
+        landed - lag(landed, 48, 0) OVER steps AS landed_24h,
+        late - lag(late, 48, 0) OVER steps AS late_24h,
+        delay - lag(delay, 48, 0) OVER steps AS delay_24h
+    FROM totals
+    WINDOW steps AS (PARTITION BY carrier ORDER BY event_timestamp)
+)
+SELECT
+    carrier,
+    event_timestamp,
+    overdue AS carrier_overdue,
+    shrunk(late_3h, landed_3h, 0.22, 2) AS carrier_late_rate_3h,
+    shrunk(departure_delay_3h, departed_3h, 12, 2) AS carrier_mean_departure_delay_3h,
+    shrunk(late_24h, landed_24h, 0.22, 2) AS carrier_late_rate_24h,
+    shrunk(delay_24h, landed_24h, 7, 2) AS carrier_mean_delay_24h
+FROM recent

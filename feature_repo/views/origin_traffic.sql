@@ -1,0 +1,66 @@
+-- What the origin's flights of the last hours tell, every 15 minutes, from what was known by then.
+--
+-- Running totals on a dense grid: the total of a window is the difference of two of them, exact at every point.
+WITH known AS (
+    SELECT
+        origin,
+        grid_point(INTERVAL 15 MINUTE, known_at) AS event_timestamp,
+        sum(landed) AS landed,
+        sum(late) AS late,
+        sum(delay) AS delay,
+        sum(departed) AS departed,
+        sum(left_late) AS left_late,
+        sum(departure_delay) AS departure_delay,
+        sum(overdue) AS overdue
+    FROM staging.movements
+    GROUP BY ALL
+),
+points AS (
+    SELECT origin, moment AS event_timestamp
+    FROM (SELECT DISTINCT origin FROM staging.flights)
+    CROSS JOIN staging.grid
+),
+totals AS (
+    SELECT
+        origin,
+        event_timestamp,
+        coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
+        coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
+        coalesce(sum(delay) OVER so_far, 0)::BIGINT AS delay,
+        coalesce(sum(departed) OVER so_far, 0)::BIGINT AS departed,
+        coalesce(sum(left_late) OVER so_far, 0)::BIGINT AS left_late,
+        coalesce(sum(departure_delay) OVER so_far, 0)::BIGINT AS departure_delay,
+        coalesce(sum(overdue) OVER so_far, 0)::BIGINT AS overdue
+    FROM points
+    LEFT JOIN known USING (origin, event_timestamp)
+    WINDOW so_far AS (PARTITION BY origin ORDER BY event_timestamp)
+),
+recent AS (
+    SELECT
+        origin,
+        event_timestamp,
+        overdue,
+        departed - lag(departed, 4, 0) OVER steps AS departed_1h,
+        left_late - lag(left_late, 4, 0) OVER steps AS left_late_1h,
+        departure_delay - lag(departure_delay, 4, 0) OVER steps AS departure_delay_1h,
+        landed - lag(landed, 12, 0) OVER steps AS landed_3h,
+        late - lag(late, 12, 0) OVER steps AS late_3h,
+        delay - lag(delay, 12, 0) OVER steps AS delay_3h,
+        departed - lag(departed, 12, 0) OVER steps AS departed_3h,
+        departure_delay - lag(departure_delay, 12, 0) OVER steps AS departure_delay_3h,
+        landed - lag(landed, 96, 0) OVER steps AS landed_24h,
+        late - lag(late, 96, 0) OVER steps AS late_24h
+    FROM totals
+    WINDOW steps AS (PARTITION BY origin ORDER BY event_timestamp)
+)
+SELECT
+    origin,
+    event_timestamp,
+    overdue AS origin_overdue,
+    shrunk(left_late_1h, departed_1h, 0.2, 2) AS origin_left_late_rate_1h,
+    shrunk(departure_delay_1h, departed_1h, 12, 2) AS origin_mean_departure_delay_1h,
+    shrunk(late_3h, landed_3h, 0.22, 2) AS origin_late_rate_3h,
+    shrunk(delay_3h, landed_3h, 7, 2) AS origin_mean_delay_3h,
+    shrunk(departure_delay_3h, departed_3h, 12, 2) AS origin_mean_departure_delay_3h,
+    shrunk(late_24h, landed_24h, 0.22, 2) AS origin_late_rate_24h
+FROM recent
