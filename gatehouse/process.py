@@ -76,15 +76,24 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def stop_tree(pid: int, grace: float) -> None:
+    """End a process and every process below it: SIGTERM, up to `grace` seconds, then SIGKILL."""
+    _stop([pid, *descendants(pid)], grace)
+
+
 def stop_descendants(pid: int, grace: float) -> None:
-    """End every process below `pid`: SIGTERM, up to `grace` seconds, then SIGKILL."""
-    below = descendants(pid)
+    """End every process below `pid`, as `stop_tree` does, but not `pid` itself."""
+    _stop(descendants(pid), grace)
+
+
+def _stop(pids: list[int], grace: float) -> None:
     if grace > 0:
-        _signal_all(below, signal.SIGTERM)
+        _signal_all(pids, signal.SIGTERM)
         deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and any(start_time(each) for each in below):
+        while time.monotonic() < deadline and any(start_time(each) for each in pids):
             time.sleep(0.05)
-    _signal_all([*below, *descendants(pid)], signal.SIGKILL)
+    grown = [below for pid in pids for below in descendants(pid)]
+    _signal_all([*pids, *grown], signal.SIGKILL)
 
 
 def _signal_all(pids: list[int], number: signal.Signals) -> None:

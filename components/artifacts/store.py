@@ -199,6 +199,11 @@ class ArtifactStore:
         """The verified and parsed JSON of one file."""
         return json.loads(self.read_bytes(reference, file))
 
+    def copy(self, reference: Reference | str, file: str, target: Path | str) -> None:
+        """Copy the verified bytes of one file to `target`: how a report reaches the KFP UI."""
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self.path(reference, file), target)
+
     def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
         found = self.objects.size(entry.blob)
         if found != entry.bytes:

@@ -1,0 +1,108 @@
+"""Opens the feature repository in Feast, inside a workspace of the artifact store and nowhere else."""
+
+import importlib.util
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import yaml
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from feast import Entity, FeatureService, FeatureStore, FeatureView, OnDemandFeatureView, RepoConfig
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features import feast_definitions, offline_store
+from gatehouse.components.features.repository import Repository
+from gatehouse.errors import ConfigurationError
+
+# What Feast loads by name, and the user's definitions import, belongs to this module's code.
+LOADED_BY_NAME = (feast_definitions, offline_store)
+_MODULE = "gatehouse_feature_definitions"
+
+
+@contextmanager
+def applied(
+    repository: Repository, tables: dict[str, Path], workspace: Path, online: Path | None = None
+) -> Iterator[FeatureStore]:
+    """Link the feature tables, apply the definitions, and give the Feast store; its registry lies in `workspace`.
+
+    Args:
+        repository: A repository checked out where files may be written.
+        tables: Parquet file by view.
+        workspace: A directory that is thrown away afterwards.
+        online: The SQLite file of the online store; by default one in `workspace`.
+
+    Raises:
+        ConfigurationError: if the definitions or `feature_store.yaml` do not load.
+    """
+    data = repository.folder / "data"
+    data.mkdir(exist_ok=True)
+    for name, path in tables.items():
+        (data / f"{name}.parquet").symlink_to(path)
+    with _quiet():
+        config = _config(repository.folder, workspace, online)
+        store = FeatureStore(config=config)
+        module = _load(repository.folder / "definitions.py")
+        kinds = (Entity, FeatureView, OnDemandFeatureView, FeatureService)
+        store.apply([value for value in vars(module).values() if isinstance(value, kinds)])
+        yield store
+
+
+def table_paths(store: ArtifactStore, feature_tables: str) -> dict[str, Path]:
+    """The verified Parquet file of every feature view of a `feature-tables` artifact."""
+    views = store.manifest(feature_tables).derived_from
+    return {
+        role.removeprefix("view:"): store.path(reference, "part-00000.parquet")
+        for role, reference in views.items()
+        if role.startswith("view:")
+    }
+
+
+def _config(folder: Path, workspace: Path, online: Path | None) -> RepoConfig:
+    path = folder / "feature_store.yaml"
+    if not path.is_file():
+        raise ConfigurationError("feature_store.yaml: expected Feast's settings in the feature repository, found none.")
+    body = yaml.safe_load(path.read_text())
+    body["registry"] = str(workspace / "registry.db")
+    body["online_store"] = {"type": "sqlite", "path": str(online or workspace / "online.db")}
+    try:
+        return RepoConfig(**body, repo_path=folder)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"feature_store.yaml: {' '.join(str(error).split())}") from error
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigurationError(f"{path.name}: expected the Feast definitions in the feature repository, found none.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module
+    written = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigurationError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.dont_write_bytecode = written
+        del sys.modules[_MODULE]
+    return module
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Feast's warnings and messages below an error stay unsaid."""
+    logger = logging.getLogger("feast")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,66 @@
+"""Retrieves a training set: entity rows, their labels, and a feature service joined point-in-time through Feast."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from feast import FeatureStore
+from feast.errors import FeastObjectNotFoundException
+
+from gatehouse.components.features.compute import write_parquet
+from gatehouse.components.features.repository import Repository
+from gatehouse.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """A training set and what its columns are.
+
+    Attributes:
+        table: Entity keys, decision_time, label, label_time, then the features; sorted by decision time and keys.
+        views: Features by view, as the service lists them.
+        numeric: Names of the numeric features.
+        categorical: Names of the categorical features.
+    """
+
+    table: pa.Table
+    views: dict[str, list[str]]
+    numeric: list[str]
+    categorical: list[str]
+
+
+def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa.Table, workspace: Path) -> TrainingSet:
+    """Join the feature service `service` to the entity rows through Feast.
+
+    Args:
+        feast: The applied feature repository.
+        repository: Its definitions.
+        service: Name of the feature service.
+        rows: Entity keys, decision_time, label, label_time.
+        workspace: Where the entity rows are laid for Feast's query.
+
+    Raises:
+        ConfigurationError: if there is no such service.
+    """
+    try:
+        wanted = feast.get_feature_service(service)
+    except FeastObjectNotFoundException as error:
+        known = ", ".join(sorted(one.name for one in feast.list_feature_services())) or "none"
+        raise ConfigurationError(f"There is no feature service {service!r}: expected one of {known}.") from error
+    path = workspace / "entity_rows.parquet"
+    write_parquet(rows, path)
+    keys = ", ".join(f'"{key}"' for key in repository.entity_keys)
+    query = f"SELECT {keys}, decision_time AS event_timestamp FROM read_parquet('{path}')"
+    joined = feast.get_historical_features(entity_df=query, features=wanted).to_arrow()
+    views = {projection.name: [field.name for field in projection.features] for projection in wanted.feature_view_projections}
+    features = [name for names in views.values() for name in names]
+    kinds = {name: kind for view in repository.views.values() for name, kind in view.spec.features.items()}
+    table = rows
+    for name in features:
+        table = table.append_column(name, joined.column(name))
+    return TrainingSet(
+        table=table,
+        views=views,
+        numeric=[name for name in features if kinds[name] == "numeric"],
+        categorical=[name for name in features if kinds[name] == "categorical"],
+    )

@@ -1,0 +1,13 @@
+"""What a project says about its features: where they are defined, and which service a model reads."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class FeaturesSpec(BaseModel):
+    """Where the project's feature definitions are, and which of them a model reads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    repo: str = Field(description="Folder of the Feast repository, relative to this file.")
+    service: str = Field(description="Feature service that the training set is retrieved through.")
+    leakage_alarm: float = Field(0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak.")

@@ -1,0 +1,49 @@
+"""The KFP interface of the train stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.images import image
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def train(
+    store: str,
+    training_set: str,
+    split: str,
+    spec: str,
+    model_name: str,
+    code: str,
+    force: str,
+    candidate: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+) -> NamedTuple("Outputs", [("model", str)]):
+    """Train a candidate with torchrun and publish it.
+
+    Args:
+        store: Address of the artifact store.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        spec: What to train, as canonical JSON of a TrainSpec.
+        model_name: Name of the model.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+        candidate: The model for the UI: its metadata holds the reference.
+        metrics: Validation metrics for the UI.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.tracking.training import track_training
+    from gatehouse.components.training.spec import TrainSpec
+    from gatehouse.components.training.stage import TrainRequest
+    from gatehouse.components.training.stage import train as run
+
+    opened = ArtifactStore.open(store)
+    wanted = TrainSpec.model_validate_json(spec)
+    request = TrainRequest(training_set=training_set, split=split, spec=wanted, model_name=model_name)
+    result = run(request, opened, code=code, force=force)
+    track_training(opened, result.model)
+    candidate.metadata["reference"] = opened.address_of(result.model)
+    for name, value in result.metrics.items():
+        metrics.log_metric(f"validation_{name}", value)
+    return (result.model,)

@@ -1,0 +1,51 @@
+"""The KFP interface of the tune stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.images import image
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def tune(
+    store: str,
+    training_set: str,
+    split: str,
+    base: str,
+    space: str,
+    model_name: str,
+    seed: int,
+    code: str,
+    force: str,
+    report: dsl.Output[dsl.HTML],
+) -> NamedTuple("Outputs", [("experiment", str), ("best", str)]):
+    """Search hyperparameters; every trial is a real training run.
+
+    Args:
+        store: Address of the artifact store.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        base: Everything that is not searched, as canonical JSON of a TrainSpec.
+        space: The search space, as canonical JSON of a SearchSpace.
+        model_name: Name of the model.
+        seed: Seed of sampler and trials.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+        report: The experiment's report for the UI.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.training.spec import TrainSpec
+    from gatehouse.components.tuning.spec import SearchSpace
+    from gatehouse.components.tuning.stage import TuneRequest
+    from gatehouse.components.tuning.stage import tune as run
+
+    opened = ArtifactStore.open(store)
+    start, searched = TrainSpec.model_validate_json(base), SearchSpace.model_validate_json(space)
+    request = TuneRequest(
+        training_set=training_set, split=split, base=start, space=searched, model_name=model_name, seed=seed
+    )
+    result = run(request, opened, code=code, force=force)
+    opened.copy(result.experiment, "report.html", report.path)
+    report.metadata["reference"] = opened.address_of(result.experiment)
+    return (result.experiment, result.best)

@@ -1,0 +1,92 @@
+"""Runs an experiment: Optuna suggests, the real training program answers."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.stage import TrainRequest, train
+from gatehouse.components.tuning.spec import Parameter, SearchSpace
+from gatehouse.errors import GatehouseError
+
+logger = logging.getLogger(__name__)
+
+
+class ExperimentFailedError(GatehouseError):
+    """No trial of an experiment succeeded."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial: the parameters tried, and either its value and model or why it failed."""
+
+    number: int
+    parameters: dict[str, Any]
+    value: float | None
+    model: str = ""
+    metrics: dict[str, float] | None = None
+    error: str = ""
+
+
+def run_experiment(
+    store: ArtifactStore, training_set: str, split: str, model_name: str, base: TrainSpec, space: SearchSpace, seed: int
+) -> list[Trial]:
+    """Run all trials one after another; each is a memoised training run, so a killed experiment goes on where it was.
+
+    A trial that fails is recorded with its reason and told to the sampler as failed.
+
+    Args:
+        store: Where data is read and trials' models are published.
+        training_set: Reference.
+        split: Reference.
+        model_name: The trials' models are named `<model_name>-trial`.
+        base: Every field that is not searched.
+        space: What is searched.
+        seed: Of the sampler and of every trial.
+
+    Raises:
+        ExperimentFailedError: if every trial failed.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=seed) if space.algorithm == "tpe" else optuna.samplers.RandomSampler(seed)
+    study = optuna.create_study(direction="minimize" if space.minimize else "maximize", sampler=sampler)
+    trials: list[Trial] = []
+    for number in range(space.trials):
+        suggested = study.ask()
+        chosen = {parameter.name: _suggest(suggested, parameter) for parameter in space.parameters}
+        budget = {"epochs": space.epochs, "train_fraction": space.train_fraction, "processes": space.processes, "seed": seed}
+        try:
+            spec = TrainSpec.model_validate(base.model_dump() | chosen | budget)
+            request = TrainRequest(training_set=training_set, split=split, spec=spec, model_name=f"{model_name}-trial")
+            result = train(request, store)
+        except (GatehouseError, ValueError) as error:
+            logger.warning("Trial %d failed: %s", number, error)
+            study.tell(suggested, state=optuna.trial.TrialState.FAIL)
+            trials.append(Trial(number, chosen, None, error=f"{type(error).__name__}: {error}"))
+            continue
+        value = result.metrics[space.objective]
+        study.tell(suggested, value)
+        trials.append(Trial(number, chosen, value, result.model, result.metrics))
+    if all(trial.value is None for trial in trials):
+        reasons = "".join(f"\n  - trial {trial.number}: {trial.error}" for trial in trials)
+        raise ExperimentFailedError(f"None of {len(trials)} trials succeeded:{reasons}")
+    return trials
+
+
+def best_of(trials: list[Trial], minimize: bool) -> Trial:
+    """The trial with the best value; of equals the first."""
+    done = [trial for trial in trials if trial.value is not None]
+    return min(done, key=lambda trial: (trial.value or 0.0) * (1 if minimize else -1))
+
+
+def _suggest(trial: optuna.Trial, parameter: Parameter) -> Any:
+    if parameter.type == "categorical":
+        # Optuna keeps scalars only: the position stands for the value.
+        return parameter.choices[trial.suggest_categorical(parameter.name, list(range(len(parameter.choices))))]
+    low, high = parameter.min or 0.0, parameter.max or 0.0
+    if parameter.type == "int":
+        return trial.suggest_int(parameter.name, int(low), int(high), log=parameter.log)
+    return trial.suggest_float(parameter.name, low, high, log=parameter.log)

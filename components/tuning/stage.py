@@ -1,0 +1,65 @@
+"""The tune stage: a search space becomes an experiment, and the spec of its best trial on the full budget."""
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.tuning.spec import SearchSpace
+
+
+class TuneRequest(StageModel):
+    """What is searched, on which data, from which starting point."""
+
+    training_set: str
+    split: str
+    base: TrainSpec
+    space: SearchSpace
+    model_name: str
+    seed: int
+
+
+class TuneResult(StageModel):
+    """The experiment; the best spec as canonical JSON of a TrainSpec; and a line that sums it up."""
+
+    experiment: str
+    best: str
+    summary: str
+
+
+@stage("tune", distributions=("optuna", "torch", "numpy", "safetensors", "pyarrow"))
+def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
+    """Run the experiment; the artifact holds `trials.json`, `best.json` and `report.html`.
+
+    Raises:
+        ExperimentFailedError: if no trial succeeded.
+    """
+    from dataclasses import asdict
+
+    from gatehouse.components.tuning.experiment import best_of, run_experiment
+    from gatehouse.components.tuning.report import experiment_report
+
+    space = request.space
+    trials = run_experiment(
+        store, request.training_set, request.split, request.model_name, request.base, space, request.seed
+    )
+    winner = best_of(trials, space.minimize)
+    best = TrainSpec.model_validate(request.base.model_dump() | winner.parameters | {"seed": request.seed})
+    experiment = store.publish(
+        "experiments",
+        request.model_name,
+        {
+            "trials.json": canonical_json([asdict(trial) for trial in trials]),
+            "best.json": canonical_json(best.model_dump(mode="json")),
+            "report.html": experiment_report(request.model_name, space, trials, winner),
+        },
+        derived_from={"training_set": request.training_set, "split": request.split},
+        configuration={"base": request.base.model_dump(mode="json"), "space": space.model_dump(mode="json")},
+        details={"best_trial": winner.number, "value": winner.value},
+    )
+    chosen = ", ".join(f"{name} {_short(value)}" for name, value in winner.parameters.items())
+    summary = f"trial {winner.number}: {space.objective} {winner.value:.4f} ({chosen})"
+    return TuneResult(experiment=str(experiment), best=canonical_json(best.model_dump(mode="json")), summary=summary)
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
