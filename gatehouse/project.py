@@ -12,6 +12,7 @@ from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.spec import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
@@ -23,16 +24,6 @@ from gatehouse.errors import ConfigurationError
 PROJECT_FILE = "project.yaml"
 _DEFINITION_SUFFIXES = (".py", ".sql", ".yaml")
 _Model = TypeVar("_Model", bound=BaseModel)
-
-
-class FeaturesSpec(BaseModel):
-    """Where the project's feature definitions are, and which of them a model reads."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    repo: str = Field(description="Folder of the Feast repository, relative to this file.")
-    service: str = Field(description="Feature service that the training set is retrieved through.")
-    leakage_alarm: float = Field(0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak.")
 
 
 class Schedules(BaseModel):

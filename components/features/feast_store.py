@@ -15,7 +15,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from feast import Entity, FeatureService, FeatureStore, FeatureView, OnDemandFeatureView, RepoConfig
 
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features import feast_definitions, offline_store
 from gatehouse.components.features.repository import Repository
 from gatehouse.errors import ConfigurationError
@@ -51,16 +50,6 @@ def applied(
         kinds = (Entity, FeatureView, OnDemandFeatureView, FeatureService)
         store.apply([value for value in vars(module).values() if isinstance(value, kinds)])
         yield store
-
-
-def table_paths(store: ArtifactStore, feature_tables: str) -> dict[str, Path]:
-    """The verified Parquet file of every feature view of a `feature-tables` artifact."""
-    views = store.manifest(feature_tables).derived_from
-    return {
-        role.removeprefix("view:"): store.path(reference, "part-00000.parquet")
-        for role, reference in views.items()
-        if role.startswith("view:")
-    }
 
 
 def _config(folder: Path, workspace: Path, online: Path | None) -> RepoConfig:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from feast import FeatureView, FileSource, OnDemandFeatureView
 from feast.data_source import DataSource
-from feast.entity import DUMMY_ENTITY_ID
+from feast.feature_view import DUMMY_ENTITY_ID
 from feast.feature_logging import LoggingConfig, LoggingSource
 from feast.infra.offline_stores.file_source import SavedDatasetFileStorage
 from feast.infra.offline_stores.offline_store import OfflineStore, RetrievalJob, RetrievalMetadata

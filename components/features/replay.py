@@ -106,7 +106,7 @@ def replay(
 def _compare(view: str, feature: str, cut: datetime, stored: pa.Table, replayed: pa.Table) -> Difference | None:
     old, new = stored[feature], replayed[feature]
     same = pc.fill_null(pc.equal(old, new), False)
-    both_null = pc.and_(pc.is_null(old), pc.is_null(new))
+    both_null = pc.and_(pc.is_null(old, nan_is_null=True), pc.is_null(new, nan_is_null=True))
     differs = pc.indices_nonzero(pc.invert(pc.or_(same, both_null)).combine_chunks())
     if not len(differs):
         return None

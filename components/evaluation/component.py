@@ -1,0 +1,55 @@
+"""The KFP interface of the evaluate stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.images import image
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def evaluate(
+    store: str,
+    model: str,
+    champion: str,
+    training_set: str,
+    split: str,
+    spec: str,
+    policy: str,
+    code: str,
+    force: str,
+    metrics: dsl.Output[dsl.Metrics],
+    roc: dsl.Output[dsl.ClassificationMetrics],
+    report: dsl.Output[dsl.HTML],
+    summary: dsl.Output[dsl.Markdown],
+) -> NamedTuple("Outputs", [("evaluation", str), ("verdict", str), ("reasons", list)]):
+    """Measure a candidate on the test part and judge it against policy, baseline and champion.
+
+    Args:
+        store: Address of the artifact store.
+        model: Reference of the candidate.
+        champion: Reference of the champion; empty for none.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        spec: What is measured, as canonical JSON of an EvaluationSpec.
+        policy: The promotion policy, as canonical JSON of a GatePolicy.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+        metrics: Test metrics for the UI.
+        roc: The ROC curve for the UI.
+        report: The report for the UI.
+        summary: Verdict and reasons for the UI.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+    from gatehouse.components.evaluation.stage import EvaluateRequest, show
+    from gatehouse.components.evaluation.stage import evaluate as run
+
+    opened = ArtifactStore.open(store)
+    measured, rules = EvaluationSpec.model_validate_json(spec), GatePolicy.model_validate_json(policy)
+    request = EvaluateRequest(
+        model=model, champion=champion, training_set=training_set, split=split, spec=measured, policy=rules
+    )
+    result = run(request, opened, code=code, force=force)
+    show(result, opened, metrics, roc, report, summary)
+    return (result.evaluation, result.verdict, list(result.reasons))

@@ -1,0 +1,58 @@
+"""What is measured on a candidate, and what the gate demands of it."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Metric = Literal["roc_auc", "average_precision", "log_loss", "brier", "calibration_error"]
+LOWER_IS_BETTER = frozenset({"log_loss", "brier", "calibration_error"})
+
+
+class EvaluationSpec(BaseModel):
+    """What is measured on the test part."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    slices: tuple[str, ...] = Field((), description="Columns by whose values metrics are given too.")
+    min_slice_rows: int = Field(500, ge=1, description="Smaller slices are counted, not judged.")
+    calibration_bins: int = Field(20, ge=2, le=200)
+    bootstrap_samples: int = Field(200, ge=20, le=10_000, description="Paired resamples of the champion comparison.")
+    seed: int = Field(7, ge=0)
+
+
+class Bar(BaseModel):
+    """A bound that the candidate's own metric must keep."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min: float | None = None
+    max: float | None = None
+
+
+class ChampionRule(BaseModel):
+    """How the candidate must compare with the champion on the same test rows.
+
+    The candidate passes if the bound of the paired bootstrap interval that is worst for it is not worse than the
+    champion by more than `tolerance`: not inferior, with the confidence given.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metric: Metric = "log_loss"
+    tolerance: float = Field(0.002, ge=0.0)
+    confidence: float = Field(0.95, gt=0.5, lt=1.0)
+
+
+class GatePolicy(BaseModel):
+    """The promotion policy: every rule must hold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bars: dict[Metric, Bar] = Field(default_factory=dict)
+    must_beat_baseline: tuple[Metric, ...] = Field(
+        ("log_loss",), description="Metrics in which the candidate must be better than logistic regression."
+    )
+    leakage_alarm: float = Field(0.80, gt=0.5, le=1.0, description="ROC AUC above which a model is taken for leaky.")
+    champion: ChampionRule = ChampionRule()
+    slice_min_roc_auc: float = Field(0.5, ge=0.0, le=1.0, description="Least ROC AUC of any judged slice.")
+    approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")

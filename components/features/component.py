@@ -1,0 +1,126 @@
+"""The KFP interface of the feature stages."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.images import image
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def compute_features(
+    store: str, snapshot: str, definitions: str, project: str, code: str, force: str
+) -> NamedTuple("Outputs", [("feature_tables", str)]):
+    """Compute the feature tables of a snapshot.
+
+    Args:
+        store: Address of the artifact store.
+        snapshot: Reference of the snapshot.
+        definitions: Reference of the feature definitions.
+        project: Name of the project.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.features.stage import ComputeRequest
+    from gatehouse.components.features.stage import compute_features as compute
+
+    request = ComputeRequest(snapshot=snapshot, definitions=definitions, project=project)
+    result = compute(request, ArtifactStore.open(store), code=code, force=force)
+    return (result.feature_tables,)
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def retrieve_training_set(
+    store: str, snapshot: str, feature_tables: str, definitions: str, service: str, as_of: str, code: str, force: str
+) -> NamedTuple("Outputs", [("training_set", str), ("rows", int)]):
+    """Join a feature service to the entity rows, point-in-time, through Feast.
+
+    Args:
+        store: Address of the artifact store.
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        service: Name of the feature service.
+        as_of: Time at which labels must be known, ISO 8601.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.features.stage import RetrieveRequest
+    from gatehouse.components.features.stage import retrieve_training_set as retrieve
+
+    request = RetrieveRequest(
+        snapshot=snapshot, feature_tables=feature_tables, definitions=definitions, service=service, as_of=as_of
+    )
+    result = retrieve(request, ArtifactStore.open(store), code=code, force=force)
+    return (result.training_set, result.rows)
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def check_leakage(
+    store: str,
+    snapshot: str,
+    feature_tables: str,
+    training_set: str,
+    definitions: str,
+    alarm: float,
+    code: str,
+    force: str,
+) -> NamedTuple("Outputs", [("leakage", str), ("verdict", str), ("reasons", list)]):
+    """Judge whether the training set holds only what was known at decision time.
+
+    Args:
+        store: Address of the artifact store.
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        training_set: Reference of the training set.
+        definitions: Reference of the feature definitions.
+        alarm: ROC AUC above which one feature is taken for a leak.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.features.stage import LeakageRequest
+    from gatehouse.components.features.stage import check_leakage as check
+
+    request = LeakageRequest(
+        snapshot=snapshot,
+        feature_tables=feature_tables,
+        training_set=training_set,
+        definitions=definitions,
+        alarm=alarm,
+    )
+    result = check(request, ArtifactStore.open(store), code=code, force=force)
+    return (result.leakage, result.verdict, list(result.reasons))
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def materialize(
+    store: str, snapshot: str, feature_tables: str, definitions: str, project: str, service: str, as_of: str
+) -> NamedTuple("Outputs", [("skew", float), ("cells", int)]):
+    """Write the fresh feature rows to the online store and compare what comes back with the offline value.
+
+    Args:
+        store: Address of the artifact store.
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        project: Name of the project, whose online store is written.
+        service: Name of the feature service.
+        as_of: Time up to which features are written, ISO 8601.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.features.stage import MaterializeRequest
+    from gatehouse.components.features.stage import materialize as write
+
+    request = MaterializeRequest(
+        snapshot=snapshot,
+        feature_tables=feature_tables,
+        definitions=definitions,
+        project=project,
+        service=service,
+        as_of=as_of,
+    )
+    result = write(request, ArtifactStore.open(store))
+    return (result.skew, result.cells)

@@ -1,0 +1,295 @@
+"""The feature stages: compute feature tables, retrieve a training set, check it for leakage, materialize online."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PART = "part-00000.parquet"
+_VIEW = "view:"
+
+
+class ComputeRequest(StageModel):
+    """A snapshot, and the feature definitions (a configuration reference) to run on it."""
+
+    snapshot: str
+    definitions: str
+    project: str
+
+
+class ComputeResult(StageModel):
+    """The feature tables, one a view, under one reference; and their rows by view."""
+
+    feature_tables: str
+    rows: dict[str, int]
+
+
+class RetrieveRequest(StageModel):
+    """Which feature service to join to the snapshot's entity rows, with labels known at `as_of` (ISO 8601)."""
+
+    snapshot: str
+    feature_tables: str
+    definitions: str
+    service: str
+    as_of: str
+
+
+class RetrieveResult(StageModel):
+    """The training set, its rows, and how many entity rows were set aside, by reason."""
+
+    training_set: str
+    rows: int
+    set_aside: dict[str, int]
+
+
+class LeakageRequest(StageModel):
+    """A training set with all that it was made from; a feature above the ROC AUC `alarm` is taken for a leak."""
+
+    snapshot: str
+    feature_tables: str
+    training_set: str
+    definitions: str
+    alarm: float = 0.80
+    cuts: int = 6
+
+
+class LeakageResult(StageModel):
+    """The leakage report; the verdict `pass` or `fail`, and why."""
+
+    leakage: str
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+class MaterializeRequest(StageModel):
+    """What to write to the online store: the fresh rows of a service's views at `as_of` (ISO 8601)."""
+
+    snapshot: str
+    feature_tables: str
+    definitions: str
+    project: str
+    service: str
+    as_of: str
+
+
+class MaterializeResult(StageModel):
+    """The share of cells read back online that differ from the offline value, and how many were compared."""
+
+    skew: float
+    cells: int
+    differing: dict[str, int]
+
+
+@stage("compute_features", distributions=("duckdb", "pyarrow"))
+def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeResult:
+    """Run the feature definitions on a snapshot: one table a view, each row stamped with when it was known.
+
+    Raises:
+        ConfigurationError: if the definitions do not run; it names the file.
+    """
+    from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time, write_parquet
+    from gatehouse.components.features.repository import check_out
+
+    published: dict[str, Reference] = {}
+    rows: dict[str, int] = {}
+    as_of = str(store.manifest(request.snapshot).details["as_of"])
+    with store.workspace() as workspace, connect() as connection:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        open_tables(connection, raw_tables(store, request.snapshot))
+        set_time(connection, "as_of", datetime.fromisoformat(as_of))
+        for name, table in compute_views(connection, repository).items():
+            path = workspace / name / _PART
+            write_parquet(table, path)
+            spec = repository.views[name].spec
+            rows[name] = table.num_rows
+            published[name] = store.publish(
+                "features",
+                name,
+                {_PART: path},
+                columns=_columns(table),
+                rows=table.num_rows,
+                rows_per_file={_PART: table.num_rows},
+                derived_from={"snapshot": request.snapshot, "definitions": request.definitions},
+                details={"entity_keys": list(spec.entities), "features": dict(spec.features), "as_of": as_of},
+            )
+    inputs: dict[str, Reference | str] = {f"{_VIEW}{name}": reference for name, reference in published.items()}
+    reference = store.publish(
+        "feature-tables",
+        request.project,
+        {"rows.json": canonical_json(rows)},
+        derived_from=inputs | {"snapshot": request.snapshot, "definitions": request.definitions},
+        details={"as_of": as_of, "views": sorted(published)},
+    )
+    return ComputeResult(feature_tables=str(reference), rows=rows)
+
+
+@stage("retrieve_training_set", distributions=("duckdb", "pyarrow", "feast"))
+def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> RetrieveResult:
+    """Join a feature service to the entity rows point-in-time, through Feast.
+
+    Raises:
+        ConfigurationError: if the definitions do not load, or there is no such service.
+    """
+    from gatehouse.components.features.compute import connect, entity_rows, open_tables, set_time, write_parquet
+    from gatehouse.components.features.feast_store import applied
+    from gatehouse.components.features.repository import check_out
+    from gatehouse.components.features.retrieval import retrieve
+
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        with connect() as connection:
+            open_tables(connection, raw_tables(store, request.snapshot))
+            set_time(connection, "as_of", datetime.fromisoformat(request.as_of))
+            rows, set_aside = entity_rows(connection, repository)
+        with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
+            found = retrieve(feast, repository, request.service, rows, workspace)
+        path = workspace / _PART
+        write_parquet(found.table, path)
+        reference = store.publish(
+            "training-sets",
+            request.service,
+            {_PART: path},
+            columns=_columns(found.table),
+            rows=found.table.num_rows,
+            rows_per_file={_PART: found.table.num_rows},
+            derived_from={
+                "snapshot": request.snapshot,
+                "feature_tables": request.feature_tables,
+                "definitions": request.definitions,
+            },
+            configuration={"service": request.service, "as_of": request.as_of},
+            details={
+                "entity_keys": list(repository.entity_keys),
+                "views": found.views,
+                "numeric": found.numeric,
+                "categorical": found.categorical,
+                "label": "label",
+                "label_time": "label_time",
+                "decision_time": "decision_time",
+                "set_aside": set_aside,
+            },
+        )
+    return RetrieveResult(training_set=str(reference), rows=found.table.num_rows, set_aside=set_aside)
+
+
+@stage("check_leakage", distributions=("duckdb", "pyarrow", "numpy"))
+def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResult:
+    """Judge whether the training set holds only what was known at decision time; it writes its report either way."""
+    import pyarrow.parquet as pq
+
+    from gatehouse.components.features.leakage_report import leakage_page
+    from gatehouse.components.features.replay import Difference, cut_times, replay
+    from gatehouse.components.features.repository import check_out
+    from gatehouse.components.features.single_features import single_feature_auc
+
+    manifest = store.manifest(request.training_set)
+    training_set = pq.read_table(store.path(request.training_set, _PART))
+    tables = raw_tables(store, request.snapshot)
+    compared: list[tuple[str, int]] = []
+    differences: list[Difference] = []
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        for cut in cut_times(training_set["decision_time"], request.cuts):
+            rows, found = replay(repository, tables, training_set, manifest.details["views"], cut)
+            compared.append((cut.isoformat(), rows))
+            differences += found
+    areas = single_feature_auc(
+        training_set, manifest.details["label"], manifest.details["numeric"], manifest.details["categorical"]
+    )
+    reasons = _reasons(differences, areas, request.alarm)
+    body: dict[str, Any] = {
+        "verdict": "fail" if reasons else "pass",
+        "reasons": reasons,
+        "alarm": request.alarm,
+        "cuts": [{"cut": cut, "rows": rows} for cut, rows in compared],
+        "differences": [{"view": one.view, "feature": one.feature, "cut": one.cut, "rows": one.rows} for one in differences],
+        "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
+    }
+    page = leakage_page(manifest.name, compared, differences, areas, request.alarm, reasons)
+    reference = store.publish(
+        "leakage",
+        manifest.name,
+        {"leakage.json": canonical_json(body), "report.html": page},
+        derived_from={
+            "training_set": request.training_set,
+            "feature_tables": request.feature_tables,
+            "snapshot": request.snapshot,
+            "definitions": request.definitions,
+        },
+        configuration={"alarm": request.alarm, "cuts": request.cuts},
+        details={"verdict": body["verdict"]},
+    )
+    return LeakageResult(leakage=str(reference), verdict=body["verdict"], reasons=tuple(reasons))
+
+
+@stage("materialize", distributions=("duckdb", "pyarrow", "feast"))
+def materialize(request: MaterializeRequest, store: ArtifactStore) -> MaterializeResult:
+    """Write the fresh rows of a service's views to the project's SQLite online store, and measure the skew.
+
+    The skew compares the 200 entity rows decided last before `as_of`.
+    """
+    from gatehouse.components.features.compute import connect, entity_rows, open_tables, set_time
+    from gatehouse.components.features.feast_store import applied
+    from gatehouse.components.features.online import SAMPLE, materialize_views, measure_skew
+    from gatehouse.components.features.repository import check_out
+
+    as_of = datetime.fromisoformat(request.as_of)
+    online = online_store(store, request.project)
+    tables = feature_files(store, request.feature_tables)
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        with connect() as connection:
+            open_tables(connection, raw_tables(store, request.snapshot))
+            set_time(connection, "as_of", as_of)
+            rows, _ = entity_rows(connection, repository)
+        sample = rows.select(list(repository.entity_keys)).slice(max(0, rows.num_rows - SAMPLE))
+        with applied(repository, tables, workspace, online) as feast:
+            service = feast.get_feature_service(request.service)
+            views = [projection.name for projection in service.feature_view_projections]
+            materialize_views(feast, repository, views, as_of)
+            skew = measure_skew(feast, repository, service, sample, as_of, tables)
+    return MaterializeResult(skew=skew.share, cells=skew.cells, differing=skew.differing)
+
+
+def raw_tables(store: ArtifactStore, snapshot: str) -> dict[str, list[Path]]:
+    """The verified Parquet files of every table of a snapshot."""
+    datasets = store.manifest(snapshot).derived_from
+    return {table: store.paths(reference) for table, reference in datasets.items()}
+
+
+def feature_files(store: ArtifactStore, feature_tables: str) -> dict[str, Path]:
+    """The verified Parquet file of every view of the feature tables."""
+    inputs = store.manifest(feature_tables).derived_from
+    views = {role.removeprefix(_VIEW): reference for role, reference in inputs.items() if role.startswith(_VIEW)}
+    return {name: store.path(reference, _PART) for name, reference in views.items()}
+
+
+def online_store(store: ArtifactStore, project: str) -> Path:
+    """The SQLite file of a project's online store; its folder is made where it is missing."""
+    folder = Path(store.address) / "online" / project
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "online.db"
+
+
+def _columns(table: "pa.Table") -> list[Column]:
+    return [Column(field.name, str(field.type), field.nullable) for field in table.schema]
+
+
+def _reasons(differences: list[Any], areas: dict[str, float], alarm: float) -> list[str]:
+    first: dict[tuple[str, str], str] = {}
+    for one in differences:
+        first.setdefault((one.view, one.feature), str(one))
+    loud = [
+        f"{name} alone tells the label with ROC AUC {area:.3f}, above the alarm of {alarm:.2f}: it may hold the outcome"
+        for name, area in sorted(areas.items())
+        if area > alarm
+    ]
+    return [*first.values(), *loud]
