@@ -1,5 +1,8 @@
 """Materializes feature views into Feast's SQLite online store, and compares what comes back with the offline value."""
 
+import contextlib
+import io
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,6 +14,8 @@ from feast import FeatureService, FeatureStore
 from gatehouse.components.features.asof_join import Joined, asof_join
 from gatehouse.components.features.compute import connect, open_tables
 from gatehouse.components.features.repository import EVENT_TIMESTAMP, Repository
+
+logger = logging.getLogger(__name__)
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SAMPLE = 200
@@ -34,7 +39,9 @@ def materialize_views(feast: FeatureStore, repository: Repository, views: Sequen
     for name in views:
         ttl = repository.views[name].spec.ttl
         start = max(_BEGINNING, as_of - ttl) if ttl else _BEGINNING
-        feast.materialize(start_date=start, end_date=as_of, feature_views=[name])
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            feast.materialize(start_date=start, end_date=as_of, feature_views=[name])
+        logger.debug("%s", said.getvalue().strip())
 
 
 def measure_skew(

@@ -1,0 +1,130 @@
+"""The point-in-time join against a brute-force reference, and its boundaries one by one."""
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from gatehouse.components.features.asof_join import Joined, asof_join
+from gatehouse.components.features.compute import connect
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+NOON = datetime(2013, 6, 1, 12, tzinfo=timezone.utc)
+TIME = pa.timestamp("us", "UTC")
+
+
+def at(minutes: int | None) -> datetime | None:
+    return None if minutes is None else NOON + timedelta(minutes=minutes)
+
+
+def join(
+    entities: list[tuple[str | None, int | None]],
+    rows: list[tuple[str | None, int | None, int | None, int | None]],
+    ttl: int | None = None,
+    created: bool = True,
+) -> list[Any]:
+    """Values joined to `(key, minute)` entity rows from `(key, event, created, value)` feature rows."""
+    table = pa.table(
+        {
+            "key": pa.array([row[0] for row in rows], pa.string()),
+            "event": pa.array([at(row[1]) for row in rows], TIME),
+            "created": pa.array([at(row[2]) for row in rows], TIME),
+            "value": pa.array([row[3] for row in rows], pa.int64()),
+        }
+    )
+    wanted = pa.table(
+        {
+            "id": pa.array([entity[0] for entity in entities], pa.string()),
+            "time": pa.array([at(entity[1]) for entity in entities], TIME),
+        }
+    )
+    with connect() as connection:
+        connection.register("rows", table)
+        view = Joined(
+            table="rows",
+            keys={"key": "id"},
+            event="event",
+            created="created" if created else "",
+            features={"value": "value"},
+            ttl=timedelta(minutes=ttl) if ttl else None,
+        )
+        found = asof_join(connection, wanted, "time", [view])
+    assert found.select(["id", "time"]).equals(wanted)
+    return list(found["value"].to_pylist())
+
+
+def brute_force(
+    entities: list[tuple[str | None, int | None]],
+    rows: list[tuple[str | None, int | None, int | None, int | None]],
+    ttl: int | None,
+    created: bool,
+) -> list[Any]:
+    found = []
+    for key, time in entities:
+        best: tuple[int, int, int] | None = None
+        value = None
+        for position, (row_key, event, made, row_value) in enumerate(rows):
+            if key is None or time is None or row_key != key or event is None:
+                continue
+            known = made if created and made is not None else event
+            if event <= time and known <= time and (best is None or (event, known, position) > best):
+                best, value = (event, known, position), row_value
+        fresh = best is not None and (not ttl or time is None or time - best[0] <= ttl)
+        found.append(value if fresh else None)
+    return found
+
+
+keys = st.sampled_from(["a", "b", None])
+minutes = st.one_of(st.none(), st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    entities=st.lists(st.tuples(keys, minutes), max_size=8),
+    rows=st.lists(st.tuples(keys, minutes, minutes, st.one_of(st.none(), st.integers(0, 99))), max_size=14),
+    ttl=st.sampled_from([None, 1, 3]),
+    created=st.booleans(),
+)
+def test_agrees_with_brute_force(
+    entities: list[tuple[str | None, int | None]],
+    rows: list[tuple[str | None, int | None, int | None, int | None]],
+    ttl: int | None,
+    created: bool,
+) -> None:
+    assert join(entities, rows, ttl, created) == brute_force(entities, rows, ttl, created)
+
+
+def test_a_row_exactly_at_the_entity_time_counts() -> None:
+    assert join([("a", 5)], [("a", 5, 5, 1)]) == [1]
+
+
+@pytest.mark.parametrize(("age", "expected"), [(3, 1), (4, None)])
+def test_a_row_exactly_as_old_as_the_ttl_counts(age: int, expected: int | None) -> None:
+    assert join([("a", age)], [("a", 0, 0, 1)], ttl=3) == [expected]
+
+
+def test_a_correction_is_used_only_once_it_is_known() -> None:
+    rows = [("a", 0, 0, 1), ("a", 0, 10, 2)]
+    assert join([("a", 9), ("a", 10)], rows) == [1, 2]
+
+
+def test_a_late_row_hides_behind_the_older_one_until_it_is_known() -> None:
+    rows = [("a", 0, 0, 1), ("a", 5, 20, 2), ("a", 6, 8, 3)]
+    assert join([("a", 7), ("a", 8), ("a", 20)], rows) == [1, 3, 3]
+
+
+def test_a_null_in_the_newest_row_is_not_filled_from_an_older_one() -> None:
+    assert join([("a", 5)], [("a", 0, 0, 1), ("a", 4, 4, None)]) == [None]
+
+
+def test_duplicate_and_unsorted_entity_rows_come_out_once_each_in_order() -> None:
+    assert join([("b", 9), ("a", 1), ("b", 9), ("c", 2)], [("a", 0, 0, 1), ("b", 0, 0, 2)]) == [2, 1, 2, None]
+
+
+def test_a_view_without_entities_joins_by_time_alone() -> None:
+    with connect() as connection:
+        connection.register("rows", pa.table({"event": pa.array([at(0), at(5)], TIME), "value": [1, 2]}))
+        wanted = pa.table({"time": pa.array([at(6), at(1)], TIME)})
+        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
+    assert found["value"].to_pylist() == [2, 1]

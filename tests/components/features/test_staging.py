@@ -1,0 +1,168 @@
+"""The traps of the flights data: each one once, on the real rows of January 2013 or on rows made for it."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from gatehouse.components.features.compute import compute_views, connect, entity_rows, set_time, stage_tables
+from gatehouse.components.features.repository import Repository
+
+COLUMNS = "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time distance hour minute"
+
+
+def one_flight(repository: Repository, **given: Any) -> dict[str, Any]:
+    """The staged row of one made-up flight, JFK to Los Angeles unless said otherwise."""
+    row: dict[str, Any] = dict.fromkeys(COLUMNS.split(), 0)
+    row |= {"year": 2013, "month": 1, "day": 5, "carrier": "AA", "tailnum": "N1", "origin": "JFK", "dest": "LAX"}
+    row |= {"sched_arr_time": 1200, "arr_time": 1200, **given}
+    airports = pa.table({"faa": ["LAX", "PHX", "BOS"], "tzone": ["America/Los_Angeles", "America/Phoenix", "America/New_York"]})
+    with connect() as connection:
+        connection.register("flights_rows", pa.Table.from_pylist([row]))
+        connection.register("airports_rows", airports)
+        connection.execute("CREATE VIEW raw.flights AS FROM flights_rows; CREATE VIEW raw.airports AS FROM airports_rows")
+        set_time(connection, "as_of", datetime(2014, 1, 1, tzinfo=timezone.utc))
+        stage_tables(connection, repository, ["FROM staging.flights"])
+        staged = connection.sql("FROM staging.flights").to_arrow_table().to_pylist()
+    assert len(staged) == 1
+    return dict(staged[0])
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=timezone.utc)  # type: ignore[misc]  # the parts of a date are few
+
+
+def test_the_scheduled_departure_is_the_utc_hour_and_its_minute(repository: Repository) -> None:
+    winter = one_flight(repository, hour=9, minute=40, time_hour=utc(2013, 1, 5, 14))
+    summer = one_flight(repository, month=7, hour=9, minute=40, time_hour=utc(2013, 7, 5, 13))
+    assert winter["scheduled_at"] == utc(2013, 1, 5, 14, 40)
+    assert winter["decision_time"] == utc(2013, 1, 5, 12, 40)
+    assert summer["scheduled_at"] == utc(2013, 7, 5, 13, 40)
+
+
+def test_arrivals_are_clock_times_at_the_destination(repository: Repository) -> None:
+    found = one_flight(repository, time_hour=utc(2013, 1, 5, 14), arr_time=1215)
+    assert found["landed_at"] == utc(2013, 1, 5, 20, 15)
+
+
+def test_phoenix_keeps_its_clock_in_summer(repository: Repository) -> None:
+    found = one_flight(repository, dest="PHX", month=7, time_hour=utc(2013, 7, 5, 13), arr_time=1100)
+    assert found["landed_at"] == utc(2013, 7, 5, 18)
+
+
+@pytest.mark.parametrize("airport", ["SJU", "BQN", "PSE", "STT"])
+def test_the_caribbean_airports_missing_from_the_table_have_their_zone(repository: Repository, airport: str) -> None:
+    found = one_flight(repository, dest=airport, time_hour=utc(2013, 7, 5, 13), arr_time=1300)
+    assert found["landed_at"] == utc(2013, 7, 5, 17)
+
+
+def test_an_arrival_past_midnight_is_on_the_next_day(repository: Repository) -> None:
+    found = one_flight(repository, dest="BOS", hour=23, time_hour=utc(2013, 1, 6, 4), arr_time=15, sched_arr_time=10)
+    assert found["landed_at"] == utc(2013, 1, 6, 5, 15)
+    assert found["scheduled_block"] == 70
+
+
+def test_2400_is_the_midnight_that_ends_the_day(repository: Repository) -> None:
+    found = one_flight(repository, dest="BOS", hour=22, time_hour=utc(2013, 1, 6, 3), arr_time=2400)
+    assert found["landed_at"] == utc(2013, 1, 6, 5)
+
+
+def test_daylight_saving_ends_between_departure_and_arrival(repository: Repository) -> None:
+    found = one_flight(repository, month=11, day=2, hour=23, dest="BOS", time_hour=utc(2013, 11, 3, 3), arr_time=400)
+    assert found["landed_at"] == utc(2013, 11, 3, 9)
+
+
+def test_every_landing_leaves_a_plausible_time_for_taxiing(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+    stage_tables(january, repository, ["FROM staging.flights"])
+    low, high, count = january.execute(
+        "SELECT min(taxi), max(taxi), count(*) FROM (SELECT date_diff('minute', f.departed_at, f.landed_at) - r.air_time AS taxi "
+        "FROM staging.flights f JOIN raw.flights r ON r.carrier = f.carrier AND r.flight = f.flight AND r.origin = f.origin "
+        "AND r.time_hour + to_minutes(r.minute) = f.scheduled_at WHERE r.air_time IS NOT NULL)"
+    ).fetchall()[0]
+    assert count > 17_000
+    assert low >= 1
+    assert high <= 240
+
+
+def test_a_wind_of_1048_is_unknown(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+    january.execute(
+        "CREATE OR REPLACE VIEW raw.weather AS SELECT 'EWR' AS origin, TIMESTAMPTZ '2013-02-12 08:00:00+00' AS time_hour, "
+        "39.0 AS temp, 27.0 AS dewp, 61.6 AS humid, 260 AS wind_dir, 1048.36 AS wind_speed, 0.01 AS precip, "
+        "1008.3 AS pressure, 10.0 AS visib"
+    )
+    table = compute_views(january, repository, ["origin_weather"])["origin_weather"].to_pylist()
+    assert table[0]["wind_speed"] is None
+    assert table[0]["wind_north"] is None
+    assert table[0]["humidity"] is not None
+
+
+def test_an_hour_of_weather_is_known_when_it_is_over(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+    table = compute_views(january, repository, ["origin_weather"])["origin_weather"]
+    january.register("computed", table)
+    query = (
+        "SELECT count(*) FROM computed c JOIN raw.weather w ON w.origin = c.origin "
+        "AND w.time_hour + INTERVAL 1 HOUR = c.event_timestamp AND w.humid::FLOAT = c.humidity"
+    )
+    assert january.execute(query).fetchall()[0][0] == table.num_rows > 1000
+
+
+def test_the_repeated_local_hour_stays_two_hours(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+    january.execute(
+        "CREATE OR REPLACE VIEW raw.weather AS SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-11-03 05:00:00+00' + to_hours(i) "
+        "AS time_hour, 1 AS hour, 50.0 + i AS temp, 40.0 AS dewp, 60.0 AS humid, 90 AS wind_dir, 5.0 AS wind_speed, "
+        "0.0 AS precip, 1010.0 AS pressure, 10.0 AS visib FROM range(2) AS hours (i)"
+    )
+    rows = compute_views(january, repository, ["origin_weather"])["origin_weather"].to_pylist()
+    assert [row["dew_point_spread"] for row in rows] == [10.0, 11.0]
+
+
+def test_cancelled_and_diverted_flights_are_set_aside(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+    rows, set_aside = entity_rows(january, repository)
+    cancelled, diverted, total = january.execute(
+        "SELECT count(*) FILTER (dep_time IS NULL), count(*) FILTER (dep_time IS NOT NULL AND arr_delay IS NULL), count(*) "
+        "FROM raw.flights"
+    ).fetchall()[0]
+    assert set_aside == {"cancelled": cancelled, "diverted": diverted} or set_aside.keys() == {
+        "cancelled",
+        "diverted",
+        "label not known yet",
+    }
+    assert rows.num_rows + sum(set_aside.values()) == total
+
+
+def test_no_entity_row_lacks_its_tail_number(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+    rows, _ = entity_rows(january, repository)
+    assert rows["tailnum"].null_count == 0
+    assert january.execute("SELECT count(*) FROM raw.flights WHERE tailnum IS NULL").fetchall()[0][0] > 0
+
+
+def test_labels_that_are_not_known_yet_are_set_aside(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+    cut = utc(2013, 1, 10)
+    set_time(january, "as_of", cut)
+    rows, set_aside = entity_rows(january, repository)
+    assert set_aside["label not known yet"] > 5000
+    assert max(rows["label_time"].to_pylist()) <= cut
+
+
+def test_every_decision_precedes_its_label(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+    rows, _ = entity_rows(january, repository)
+    assert all(row["decision_time"] < row["label_time"] for row in rows.select(["decision_time", "label_time"]).to_pylist())
+
+
+def test_only_legs_from_new_york_are_seen_and_only_once_landed(
+    january: duckdb.DuckDBPyConnection, repository: Repository
+) -> None:
+    table = compute_views(january, repository, ["aircraft_last_leg"])["aircraft_last_leg"]
+    january.register("computed", table)
+    unexplained = january.execute(
+        "SELECT count(*) FROM computed c ANTI JOIN staging.flights f ON f.tailnum = c.tailnum AND f.landed_at = "
+        "c.event_timestamp AND f.arr_delay = c.last_leg_delay AND f.origin IN ('EWR', 'JFK', 'LGA')"
+    ).fetchall()[0][0]
+    assert unexplained == 0
+    assert table.num_rows > 10_000
+
+
+def test_file_layout_of_the_raw_tables(raw_tables: dict[str, Path]) -> None:
+    assert set(raw_tables) == {"flights", "weather", "planes", "airports", "airlines"}
