@@ -4,35 +4,28 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.evaluation.component import evaluate
 from gatehouse.components.evaluation.stage import evaluate as evaluate_stage
-from gatehouse.components.features.component import check_leakage, compute_features, retrieve_training_set
+from gatehouse.components.features.component import check_leakage
 from gatehouse.components.features.stage import check_leakage as check_leakage_stage
-from gatehouse.components.features.stage import compute_features as compute_features_stage
-from gatehouse.components.features.stage import retrieve_training_set as retrieve_stage
 from gatehouse.components.registry.component import register, resolve
-from gatehouse.components.snapshot.component import snapshot
-from gatehouse.components.snapshot.stage import ingest as ingest_stage
 from gatehouse.components.splitting.component import split
 from gatehouse.components.splitting.stage import split as split_stage
 from gatehouse.components.training.component import train
 from gatehouse.components.training.stage import train as train_stage
 from gatehouse.components.tuning.component import tune
 from gatehouse.components.tuning.stage import tune as tune_stage
-from gatehouse.components.validation.component import validate
-from gatehouse.components.validation.stage import validate as validate_stage
+from gatehouse.pipelines.data import add_data_tasks, configuration_slice
 from gatehouse.pipelines.governance import Tasks
-from gatehouse.pipelines.prepare import prepare
-from gatehouse.pipelines.require import require_contract, require_no_leakage
+from gatehouse.pipelines.require import require_no_leakage
 from gatehouse.project import Project
 
 
 def training(project: Project, tasks: Tasks) -> Any:
     """Build the training pipeline of `project`; its tasks are collected in `tasks`."""
     file = project.file
-    contract, definitions = str(project.contract.reference), str(project.definitions.reference)
-    policy = _slice(project.policy)
+    definitions = str(project.definitions.reference)
+    policy = configuration_slice(project.policy)
 
     @dsl.pipeline(name=f"{project.name}-training", description=file.description or f"Train {file.model}.")
     def pipeline(
@@ -51,78 +44,17 @@ def training(project: Project, tasks: Tasks) -> Any:
             seed: Seed of trials and weights.
             force: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
         """
-        ready = tasks.add(prepare(store=store, force=force, configs=[contract, definitions]), "prepare", "Prepare the run")
+        data = add_data_tasks(tasks, project, store, source, window, force)
+        ready, training_set = data.ready, data.training_set
 
         def forced(stage: str) -> Any:
             return ready.outputs[stage]
 
-        taken = tasks.add(
-            snapshot(
-                store=store,
-                source=_slice(file.source),
-                location=source,
-                window=window,
-                code=ingest_stage.code(),
-                force=forced("snapshot"),
-            ),
-            "snapshot",
-            "Snapshot the source",
-        )
-        raw = taken.outputs["snapshot"]
-        validated = tasks.add(
-            validate(
-                store=store,
-                snapshot=raw,
-                contract=contract,
-                baseline="",
-                code=validate_stage.code(),
-                force=forced("validate"),
-            ),
-            "validate",
-            "Validate against the contract",
-        )
-        kept = tasks.add(
-            require_contract(
-                store=store,
-                verdict=validated.outputs["verdict"],
-                reasons=validated.outputs["reasons"],
-                report=validated.outputs["validation"],
-            ),
-            "require_contract",
-            "Require the contract",
-        )
-        computed = tasks.add(
-            compute_features(
-                store=store,
-                snapshot=raw,
-                definitions=definitions,
-                project=project.name,
-                code=compute_features_stage.code(),
-                force=forced("compute_features"),
-            ).after(kept),
-            "compute_features",
-            "Compute feature tables",
-        )
-        retrieved = tasks.add(
-            retrieve_training_set(
-                store=store,
-                snapshot=raw,
-                feature_tables=computed.outputs["feature_tables"],
-                definitions=definitions,
-                service=file.features.service,
-                as_of=taken.outputs["as_of"],
-                code=retrieve_stage.code(),
-                force=forced("retrieve_training_set"),
-            ),
-            "retrieve_training_set",
-            "Join features point-in-time",
-        )
-        training_set = retrieved.outputs["training_set"]
         checked = tasks.add(
             check_leakage(
                 store=store,
-                snapshot=raw,
-                feature_tables=computed.outputs["feature_tables"],
+                snapshot=data.snapshot,
+                feature_tables=data.feature_tables,
                 training_set=training_set,
                 definitions=definitions,
                 alarm=file.features.leakage_alarm,
@@ -146,7 +78,7 @@ def training(project: Project, tasks: Tasks) -> Any:
             split(
                 store=store,
                 training_set=training_set,
-                spec=_slice(file.split),
+                spec=configuration_slice(file.split),
                 code=split_stage.code(),
                 force=forced("split"),
             ).after(clean),
@@ -158,8 +90,8 @@ def training(project: Project, tasks: Tasks) -> Any:
                 store=store,
                 training_set=training_set,
                 split=divided.outputs["split"],
-                base=_slice(file.training),
-                space=_slice(file.tuning),
+                base=configuration_slice(file.training),
+                space=configuration_slice(file.tuning),
                 model_name=file.model,
                 seed=seed,
                 code=tune_stage.code(),
@@ -200,7 +132,7 @@ def training(project: Project, tasks: Tasks) -> Any:
                 champion=resolved.outputs["champion"],
                 training_set=training_set,
                 split=divided.outputs["split"],
-                spec=_slice(file.evaluation),
+                spec=configuration_slice(file.evaluation),
                 policy=policy,
                 code=evaluate_stage.code(),
                 force=forced("evaluate"),
@@ -221,8 +153,3 @@ def training(project: Project, tasks: Tasks) -> Any:
         )
 
     return pipeline
-
-
-def _slice(spec: Any) -> str:
-    """The canonical JSON of one stage's configuration."""
-    return canonical_json(spec.model_dump(mode="json"))

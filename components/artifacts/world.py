@@ -55,6 +55,7 @@ WORLD: dict[str, Door] = {
     "tune": Door("", "", True, True, "Trials are memoised one by one, so a retry goes on where it stopped.", "2", "8G", 240),
     "train": Door("", "", True, True, "Resumes from its last checkpoint.", "2", "8G", 240),
     "resolve": Door("the ledger", "", False, True, "Champions change without any parameter changing.", "500m", "1G", 5),
+    "champion": Door("the ledger", "", False, True, "Champions change without any parameter changing.", "500m", "1G", 5),
     "fit_baseline": Door("", "", True, True, _PURE),
     "evaluate": Door("", "", True, True, _PURE, "2", "4G"),
     "register": Door(

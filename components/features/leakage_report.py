@@ -37,7 +37,7 @@ def leakage_page(
     page.table(["cut", "rows compared", "features that differ"], [[cut, rows, found[cut]] for cut, rows in cuts], marks)
     if differences:
         page.table(
-            ["view", "feature", "cut", "rows", "first row", "stored", "replayed"],
+            ["where", "view", "feature", "cut", "rows", "first row", "stored", "replayed"],
             [_line(one) for one in differences],
         )
     ordered = sorted(areas.items(), key=lambda item: (-item[1], item[0]))
@@ -53,4 +53,4 @@ def leakage_page(
 
 def _line(one: Difference) -> list[str | int]:
     keys = ", ".join(f"{name}={value}" for name, value in one.example.items() if name not in ("stored", "replayed"))
-    return [one.view, one.feature, one.cut, one.rows, keys, str(one.example["stored"]), str(one.example["replayed"])]
+    return [one.where, one.view, one.feature, one.cut, one.rows, keys, str(one.example["stored"]), str(one.example["replayed"])]

@@ -147,12 +147,9 @@ class AsofOfflineStore(OfflineStore):
     ) -> RetrievalJob:
         """The newest row of every key with an event in [start, end] that was known at `end`."""
         columns = _columns(join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column)
-        where = _between(timestamp_field, start_date, end_date)
-        order = f"{_utc(timestamp_field)} DESC, position DESC"
-        if created_timestamp_column:
-            created = f"coalesce({_utc(created_timestamp_column)}, {_utc(timestamp_field)})"
-            where += f" AND {created} <= {_moment(end_date)}"
-            order = f"{_utc(timestamp_field)} DESC, {created} DESC, position DESC"
+        where = _usable(timestamp_field, created_timestamp_column, start_date, end_date)
+        known = _known(timestamp_field, created_timestamp_column)
+        order = f"{_utc(timestamp_field)} DESC, {known} DESC, position DESC"
         keys = ", ".join(_name(key) for key in join_key_columns if key != DUMMY_ENTITY_ID)
         partition = f"PARTITION BY {keys} " if keys else ""
         query = (
@@ -172,9 +169,12 @@ class AsofOfflineStore(OfflineStore):
         start_date: datetime | None = None,
         end_date: datetime | None = None,
     ) -> RetrievalJob:
-        """All rows with an event in [start, end], in the order of the table."""
+        """All rows with an event in [start, end] that were known at `end`, in the order of the table.
+
+        Feast's local engine materializes from this, keeping the newest row of every key.
+        """
         columns = _columns(join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column)
-        where = _between(timestamp_field, start_date, end_date)
+        where = _usable(timestamp_field, created_timestamp_column, start_date, end_date)
         return AsofRetrievalJob(lambda: _select(f"SELECT {columns} FROM {_scan(config, data_source)} WHERE {where}"))
 
     @staticmethod
@@ -249,10 +249,14 @@ def _columns(keys: list[str], features: list[str], event: str, created: str | No
     return ", ".join([*map(_name, [*names, *features, event, *([created] if created else [])]), *dummy])
 
 
-def _between(event: str, start: datetime | None, end: datetime | None) -> str:
+def _usable(event: str, created: str | None, start: datetime | None, end: datetime | None) -> str:
     bounds = [f"{_utc(event)} >= {_moment(start)}"] if start else []
-    bounds += [f"{_utc(event)} <= {_moment(end)}"] if end else []
+    bounds += [f"{_utc(event)} <= {_moment(end)}", f"{_known(event, created)} <= {_moment(end)}"] if end else []
     return " AND ".join(bounds) or "true"
+
+
+def _known(event: str, created: str | None) -> str:
+    return f"coalesce({_utc(created)}, {_utc(event)})" if created else _utc(event)
 
 
 def _select(query: str) -> pa.Table:

@@ -1,9 +1,13 @@
 """The time-travel replay: at a few cuts, recompute the features from what was known then, and compare.
 
-At a cut T every raw table is taken back to what it was at T (`known/<table>.sql` of the repository), the feature tables
-are computed again, and the entity rows decided in the hours up to T are joined again. A feature that differs from the
-training set's used something that nobody knew at T. A leak of less than the time from a decision to the next cut can
-hide from a single row, not from all rows of the window.
+At a cut T every raw table is taken back to what it was at T (`known/<table>.sql` of the repository), and the feature
+tables are computed again. Two comparisons follow, each over the hours up to T:
+
+- feature tables: the rows stamped with a time in (T - window, T] must be the same rows with the same values;
+- training set: the entity rows decided in (T - window, T] must join to the same values.
+
+What differs used something that nobody knew at T. The first finds a leak even where no entity row of the window met
+it; the second looks at what the model really gets, through the same rows that Feast retrieved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,21 +16,24 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.features.asof_join import Joined, asof_join
 from gatehouse.components.features.compute import compute_views, connect, go_back, open_tables, run_macros, set_time
-from gatehouse.components.features.repository import EVENT_TIMESTAMP, Repository
+from gatehouse.components.features.repository import EVENT_TIMESTAMP, Repository, View
 
 CUTS = 6
 WINDOW = timedelta(hours=6)
+_REPLAYED = "replayed of "
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A feature whose replayed values differ: how many rows, of how many, and the first of them."""
+    """A feature whose replayed values differ: where, in how many rows, of how many, and the first of them."""
 
+    where: str
     view: str
     feature: str
     cut: str
@@ -37,8 +44,8 @@ class Difference:
     def __str__(self) -> str:
         keys = ", ".join(f"{name} {value}" for name, value in self.example.items() if name not in ("stored", "replayed"))
         return (
-            f"{self.view}.{self.feature} holds what was not known at {self.cut}: {self.rows} of {self.of} rows differ, "
-            f"first {keys}: stored {self.example['stored']}, replayed {self.example['replayed']}"
+            f"{self.view}.{self.feature} holds what was not known at {self.cut}: {self.rows} of {self.of} rows "
+            f"of the {self.where} differ, first {keys}: stored {self.example['stored']}, replayed {self.example['replayed']}"
         )
 
 
@@ -52,6 +59,7 @@ def cut_times(decisions: pa.ChunkedArray, count: int = CUTS) -> list[datetime]:
 def replay(
     repository: Repository,
     tables: Mapping[str, Sequence[Path]],
+    feature_tables: Mapping[str, Path],
     training_set: pa.Table,
     views: Mapping[str, Sequence[str]],
     cut: datetime,
@@ -62,13 +70,14 @@ def replay(
     Args:
         repository: The feature definitions.
         tables: Raw Parquet files by table.
+        feature_tables: The Parquet file of every view as it was computed.
         training_set: What was retrieved: entity keys, decision_time and features.
         views: Features by view.
         cut: The moment to go back to.
-        window: Rows decided in (cut - window, cut] are compared.
+        window: Rows in (cut - window, cut] are compared.
 
     Returns:
-        How many rows were compared, and the features that differ in them.
+        How many entity rows were compared, and the features that differ.
     """
     decided = pc.and_(
         pc.greater(training_set["decision_time"], pa.scalar(cut - window, pa.timestamp("us", "UTC"))),
@@ -76,43 +85,84 @@ def replay(
     )
     stored = training_set.filter(decided)
     rows = stored.select([*repository.entity_keys, "decision_time"])
+    found: list[Difference] = []
     with connect() as connection:
         open_tables(connection, tables, "source")
+        open_tables(connection, {name: [feature_tables[name]] for name in views}, "features")
         set_time(connection, "as_of", cut)
         set_time(connection, "since", cut - timedelta(days=repository.spec.history_days))
         run_macros(connection, repository)
         for table in tables:
             go_back(connection, repository, table)
-        computed = compute_views(connection, repository, views)
-        joined = []
-        for name, features in views.items():
-            connection.register(f"replayed_{name}", computed[name])
-            spec = repository.views[name].spec
-            joined.append(
-                Joined(
-                    table=f'"replayed_{name}"',
-                    keys={key: key for key in spec.entities},
-                    event=EVENT_TIMESTAMP,
-                    created=spec.created_timestamp,
-                    features={feature: feature for feature in features},
-                    ttl=spec.ttl,
-                )
-            )
+        for name, table in compute_views(connection, repository, views).items():
+            connection.register(f"replayed_{name}", table)
+            found += _compare_tables(connection, repository.views[name], cut, window)
+        joined = [_joined(repository.views[name], features) for name, features in views.items()]
         replayed = asof_join(connection, rows, "decision_time", joined)
-    found = [_compare(view, feature, cut, stored, replayed) for view, features in views.items() for feature in features]
-    return stored.num_rows, [difference for difference in found if difference]
+    for view, features in views.items():
+        found += [one for feature in features if (one := _compare(view, feature, cut, stored, replayed))]
+    return stored.num_rows, found
+
+
+def _joined(view: View, features: Sequence[str]) -> Joined:
+    return Joined(
+        table=f'"replayed_{view.name}"',
+        keys={key: key for key in view.spec.entities},
+        event=EVENT_TIMESTAMP,
+        created=view.spec.created_timestamp,
+        features={feature: feature for feature in features},
+        ttl=view.spec.ttl,
+    )
+
+
+def _compare_tables(
+    connection: duckdb.DuckDBPyConnection, view: View, cut: datetime, window: timedelta
+) -> list[Difference]:
+    """Compare the stored rows of one view in the window with the replayed ones; a row only one side has differs whole."""
+    created = view.spec.created_timestamp
+    keys = [*view.spec.entities, EVENT_TIMESTAMP, *([created] if created else [])]
+    latest = f'greatest("{EVENT_TIMESTAMP}", "{created}")' if created else f'"{EVENT_TIMESTAMP}"'
+    within = f"{latest} > TIMESTAMPTZ '{(cut - window).isoformat()}' AND {latest} <= TIMESTAMPTZ '{cut.isoformat()}'"
+    names = ", ".join(f'"{name}"' for name in keys)
+    match = " AND ".join(f's."{name}" IS NOT DISTINCT FROM r."{name}"' for name in keys)
+    both = connection.sql(
+        f"SELECT {', '.join(f'coalesce(s.{_q(name)}, r.{_q(name)}) AS {_q(name)}' for name in keys)}, "
+        f"{', '.join(f's.{_q(f)} AS {_q(f)}, r.{_q(f)} AS {_q(_REPLAYED + f)}' for f in view.spec.features)}, "
+        f"s.here IS NULL OR r.here IS NULL AS alone "
+        f'FROM (SELECT *, true AS here FROM features."{view.name}" WHERE {within}) AS s '
+        f'FULL JOIN (SELECT *, true AS here FROM "replayed_{view.name}" WHERE {within}) AS r ON {match} ORDER BY {names}'
+    ).to_arrow_table()
+    found: list[Difference] = []
+    for feature in view.spec.features:
+        differs = pc.or_(_unlike(both[feature], both[_REPLAYED + feature]), both["alone"])
+        places = pc.indices_nonzero(differs.combine_chunks())
+        if len(places):
+            first = places[0].as_py()
+            example = {name: str(both[name][first].as_py()) for name in keys}
+            example |= {"stored": both[feature][first].as_py(), "replayed": both[_REPLAYED + feature][first].as_py()}
+            found.append(
+                Difference("feature table", view.name, feature, cut.isoformat(), len(places), both.num_rows, example)
+            )
+    return found
+
+
+def _unlike(old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
+    same = pc.fill_null(pc.equal(old, new), False)
+    both_null = pc.and_(pc.is_null(old, nan_is_null=True), pc.is_null(new, nan_is_null=True))
+    return pc.invert(pc.or_(same, both_null))
 
 
 def _compare(view: str, feature: str, cut: datetime, stored: pa.Table, replayed: pa.Table) -> Difference | None:
     old, new = stored[feature], replayed[feature]
-    same = pc.fill_null(pc.equal(old, new), False)
-    both_null = pc.and_(pc.is_null(old, nan_is_null=True), pc.is_null(new, nan_is_null=True))
-    differs = pc.indices_nonzero(pc.invert(pc.or_(same, both_null)).combine_chunks())
-    if not len(differs):
+    places = pc.indices_nonzero(_unlike(old, new).combine_chunks())
+    if not len(places):
         return None
-    first = differs[0].as_py()
+    first = places[0].as_py()
     names = replayed.column_names.index("decision_time") + 1
-    keys = {name: str(replayed[name][first].as_py()) for name in replayed.column_names[:names]}
-    example = {**keys, "stored": old[first].as_py(), "replayed": new[first].as_py()}
-    return Difference(view, feature, cut.isoformat(), len(differs), stored.num_rows, example)
+    example = {name: str(replayed[name][first].as_py()) for name in replayed.column_names[:names]}
+    example |= {"stored": old[first].as_py(), "replayed": new[first].as_py()}
+    return Difference("training set", view, feature, cut.isoformat(), len(places), stored.num_rows, example)
 
+
+def _q(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -192,13 +192,13 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
 
     manifest = store.manifest(request.training_set)
     training_set = pq.read_table(store.path(request.training_set, _PART))
-    tables = raw_tables(store, request.snapshot)
+    tables, features = raw_tables(store, request.snapshot), feature_files(store, request.feature_tables)
     compared: list[tuple[str, int]] = []
     differences: list[Difference] = []
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         for cut in cut_times(training_set["decision_time"], request.cuts):
-            rows, found = replay(repository, tables, training_set, manifest.details["views"], cut)
+            rows, found = replay(repository, tables, features, training_set, manifest.details["views"], cut)
             compared.append((cut.isoformat(), rows))
             differences += found
     areas = single_feature_auc(
@@ -210,7 +210,10 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "reasons": reasons,
         "alarm": request.alarm,
         "cuts": [{"cut": cut, "rows": rows} for cut, rows in compared],
-        "differences": [{"view": one.view, "feature": one.feature, "cut": one.cut, "rows": one.rows} for one in differences],
+        "differences": [
+            {"where": one.where, "view": one.view, "feature": one.feature, "cut": one.cut, "rows": one.rows}
+            for one in differences
+        ],
         "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
     }
     page = leakage_page(manifest.name, compared, differences, areas, request.alarm, reasons)

@@ -83,3 +83,21 @@ def promote(
     request = PromoteRequest(model_name=model_name, action=action, version=version, reason=reason)
     result = move(request, ArtifactStore.open(store))
     return (result.decision, result.version)
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def champion(
+    store: str, model_name: str
+) -> NamedTuple("Outputs", [("model", str), ("training_set", str), ("split", str)]):
+    """Find the champion and what it was trained on.
+
+    Args:
+        store: Address of the artifact store.
+        model_name: Name of the model.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.registry.stage import ChampionRequest
+    from gatehouse.components.registry.stage import champion as find
+
+    result = find(ChampionRequest(model_name=model_name), ArtifactStore.open(store))
+    return (result.model, result.training_set, result.split)

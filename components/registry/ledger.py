@@ -1,135 +1,115 @@
-"""The promotion ledger: the truth about which model is champion. Append-only; its state is a fold over its records."""
+"""The promotion ledger: numbered records that are created once, the truth about champions.
 
+`<store>/registry/<model>/ledger/<n>.json`, n from 1 without holes. A record is decided on the state that all records
+before it give, and created under the next number only if nobody else did so first; else it is decided again. So two
+writers never contradict each other, and a writer that is killed leaves a whole number of records.
+"""
+
+import getpass
 import json
+import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from pydantic import ValidationError
+
+from gatehouse.components.artifacts.canonical import canonical_json, digest_of
+from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.state import LedgerError, Record, State, fold
 
-CHAMPION, STAGING = "champion", "staging"
-
-
-@dataclass(frozen=True)
-class Record:
-    """One thing that happened to a model's versions.
-
-    Attributes:
-        event: `registered` (a new version), `confirmed` (a version judged again), `refused`, `promoted`, `rolled back`.
-        version: The version that it is about; 0 for a refused candidate that has none.
-        model: Identity of the model.
-        evaluation: Identity of the evaluation, where one was judged.
-        judged_against: Identity of the champion in that evaluation; empty for none.
-        training_set: Identity.
-        split: Identity.
-        policy: Digest of the policy.
-        aliases: Aliases that move to this version.
-        reasons: Why it was refused, or what the person who acted said.
-        run: Run in which it happened.
-        at: Seconds since 1970, UTC.
-    """
-
-    event: str
-    version: int
-    model: str
-    evaluation: str = ""
-    judged_against: str = ""
-    training_set: str = ""
-    split: str = ""
-    policy: str = ""
-    aliases: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
-    run: str = ""
-    at: float = 0.0
-
-
-@dataclass(frozen=True)
-class State:
-    """What the records add up to.
-
-    Attributes:
-        versions: Model identity by version, version 1 first.
-        aliases: Version by alias.
-        champions: Versions in the order in which they became champion.
-    """
-
-    versions: tuple[str, ...] = ()
-    aliases: tuple[tuple[str, int], ...] = ()
-    champions: tuple[int, ...] = ()
-
-    def version_of(self, model: str) -> int:
-        """The version of a model, or 0."""
-        return self.versions.index(model) + 1 if model in self.versions else 0
-
-    def alias(self, name: str) -> int:
-        """The version that has an alias, or 0."""
-        return dict(self.aliases).get(name, 0)
-
-    def aliases_of(self, version: int) -> tuple[str, ...]:
-        """The aliases of a version, sorted."""
-        return tuple(sorted(name for name, holder in self.aliases if holder == version))
-
-    @property
-    def champion(self) -> str:
-        """Identity of the champion, or an empty string."""
-        version = self.alias(CHAMPION)
-        return self.versions[version - 1] if version else ""
-
-    def champion_other_than(self, model: str) -> str:
-        """Identity of the last champion that is not `model`, or an empty string."""
-        others = [self.versions[version - 1] for version in self.champions if self.versions[version - 1] != model]
-        return others[-1] if others else ""
-
-
-def fold(records: Iterable[Record]) -> State:
-    """The state after `records`, in order."""
-    return reduce(_apply, records, State())
-
-
-def _apply(state: State, record: Record) -> State:
-    versions = (*state.versions, record.model) if record.event == "registered" else state.versions
-    moved = dict(state.aliases) | {alias: record.version for alias in record.aliases}
-    champions = state.champions
-    if CHAMPION in record.aliases and record.version != state.alias(CHAMPION):
-        champions = (*champions, record.version)
-    return State(versions, tuple(sorted(moved.items())), champions)
+FORMAT = "gatehouse/ledger/1"
 
 
 class Ledger:
-    """The ledger of one model name in one store."""
+    """The ledger of one registered model in one store."""
 
-    def __init__(self, store: ArtifactStore, name: str) -> None:
-        self._store = store
-        self.name = name
-        self._prefix = f"registry/{name}/ledger"
+    def __init__(self, store: ArtifactStore, model_name: str) -> None:
+        self.store = store
+        self.model_name = model_name
+        self._prefix = f"registry/{model_name}/ledger"
 
     def records(self) -> list[Record]:
-        """All records, oldest first."""
-        found = []
-        for key in self._store.objects.list(self._prefix):
-            body = json.loads(self._store.objects.get_bytes(key))
-            found.append(Record(**body | {"aliases": tuple(body["aliases"]), "reasons": tuple(body["reasons"])}))
-        return found
+        """All records in order.
+
+        Raises:
+            LedgerError: if a record is missing or was altered.
+        """
+        return [record for record, _ in self._read()]
 
     def state(self) -> State:
-        """What the records add up to."""
+        """What the records say."""
         return fold(self.records())
 
-    def append(self, decide: Callable[[list[Record], State], Record | None]) -> Record | None:
-        """Append what `decide` makes of the records so far; where another writer was first, decide again.
+    def extend(self, decide: Callable[[State], Record | None]) -> State:
+        """Append what `decide` asks for, one record after another, until it asks for nothing.
 
         Args:
-            decide: A pure function of records and state; None where there is nothing to write.
+            decide: A pure function of the state; it may be asked several times, as other writers go ahead. What it
+                raises goes to the caller.
 
         Returns:
-            The record written, or None.
+            The state in which nothing is left to do.
         """
-        while True:
-            records = self.records()
-            record = decide(records, fold(records))
-            if record is None:
-                return None
-            stamped = replace(record, at=time.time())
-            if self._store.record(f"{self._prefix}/{len(records) + 1:06d}.json", asdict(stamped)):
-                return stamped
+        read = self._read()
+        state, head = fold(record for record, _ in read), read[-1][1] if read else ""
+        while (record := decide(state)) is not None:
+            record = record.model_copy(update={"provenance": provenance()})
+            after = fold([record], state)
+            body = _sealed(record, head)
+            if self.store.objects.put_bytes(self._key(after.size), (canonical_json(body) + "\n").encode()):
+                state, head = after, str(body["digest"])
+            else:
+                read = self._read()
+                state, head = fold(each for each, _ in read), read[-1][1]
+        return state
+
+    def _key(self, number: int) -> str:
+        return f"{self._prefix}/{number:06d}.json"
+
+    def _read(self) -> list[tuple[Record, str]]:
+        return list(self._verified())
+
+    def _verified(self) -> Iterator[tuple[Record, str]]:
+        head = ""
+        for number, key in enumerate(self.store.objects.list(self._prefix), start=1):
+            if key != self._key(number):
+                raise LedgerError(
+                    f"The ledger of {self.model_name} has no record {number}: expected {self._key(number)}, found {key}. "
+                    "Restore the ledger from a copy."
+                )
+            try:
+                body: dict[str, Any] = json.loads(self.store.objects.get_bytes(key))
+                sealed = _sealed(Record.model_validate(body["record"]), head)
+            except (ValueError, KeyError, TypeError, ValidationError) as error:
+                raise LedgerError(f"{key} is not a ledger record: {error}. Restore the ledger from a copy.") from error
+            if sealed != body:
+                raise LedgerError(
+                    f"{key} was altered, or does not follow the record before it: expected digest {sealed['digest']} after "
+                    f"{head or 'nothing'}, found {body.get('digest')} after {body.get('previous')}. "
+                    "Restore the ledger from a copy."
+                )
+            head = str(body["digest"])
+            yield Record.model_validate(body["record"]), head
+
+
+def _sealed(record: Record, previous: str) -> dict[str, Any]:
+    """The record as stored: chained to the one before it by digest."""
+    body = {"format": FORMAT, "previous": previous, "record": record.model_dump(mode="json")}
+    return body | {"digest": digest_of(body)}
+
+
+def model_names(store: ArtifactStore) -> list[str]:
+    """Names of all models that have a ledger in this store."""
+    return [name for name in store.objects.folders("registry") if any(store.objects.list(f"registry/{name}/ledger"))]
+
+
+def provenance() -> dict[str, Any]:
+    """Who writes, when, and in which run."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"by": user, "at": now, "run": os.environ.get(RUN_ID, "")}

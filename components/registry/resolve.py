@@ -1,24 +1,40 @@
 """Which champion a candidate must compare with."""
 
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.ledger import Ledger
+from gatehouse.components.registry.state import State, Subject
 
 
-def resolve_champion(ledger: Ledger, candidate: str, training_set: str, split: str, policy: str) -> str:
-    """Identity of the champion to compare `candidate` with, or an empty string.
+def policy_digest(policy: GatePolicy) -> str:
+    """SHA-256 of a policy's canonical JSON, as 64 hexadecimal digits."""
+    return digest_of(policy.model_dump(mode="json"))
 
-    Where a verdict for this candidate, test set and policy stands already, that is the champion of that verdict:
-    judging again changes nothing. Otherwise it is the last champion other than the candidate.
+
+def resolve_champion(
+    store: ArtifactStore, model_name: str, candidate: str, training_set: str, split: str, policy: str
+) -> str:
+    """Identity of the champion that `candidate` is judged against; empty where there is none.
+
+    It is the champion other than the candidate; or, where a verdict on this candidate, test set and policy stands, the
+    champion of that verdict, so that judging again is a no-op.
 
     Args:
-        ledger: The model's ledger.
-        candidate: Identity of the model.
-        training_set: Identity of the training set that the test rows are from.
-        split: Identity of the split that chooses them.
-        policy: Digest of the policy.
+        store: The store that holds the ledger.
+        model_name: Name under which models are registered.
+        candidate: Identity of the model to be judged.
+        training_set: Identity; with `split` it names the test set.
+        split: Identity.
+        policy: Digest of the policy (`policy_digest`).
     """
-    records = ledger.records()
-    wanted = (candidate, training_set, split, policy)
-    for record in reversed(records):
-        if record.evaluation and (record.model, record.training_set, record.split, record.policy) == wanted:
-            return record.judged_against
-    return ledger.state().champion_other_than(candidate)
+    subject = Subject(model=candidate, training_set=training_set, split=split, policy=policy)
+    return expected_champion(Ledger(store, model_name).state(), subject)
+
+
+def expected_champion(state: State, subject: Subject) -> str:
+    """The same, of a state."""
+    last = state.verdict_on(subject)
+    if last is not None and state.stands(*last):
+        return last[1].champion
+    return state.champion_other_than(subject.model)

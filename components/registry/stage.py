@@ -5,7 +5,7 @@ import os
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, MissingArtifactError
 
 
 class ResolveRequest(StageModel):
@@ -22,6 +22,20 @@ class ResolveResult(StageModel):
     """The champion to compare with; empty for none."""
 
     champion: str
+
+
+class ChampionRequest(StageModel):
+    """The name of a model."""
+
+    model_name: str
+
+
+class ChampionResult(StageModel):
+    """The champion and what it was trained on."""
+
+    model: str
+    training_set: str
+    split: str
 
 
 class RegisterRequest(StageModel):
@@ -60,6 +74,25 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
     ledger = Ledger(store, request.model_name)
     champion = resolve_champion(ledger, request.candidate, request.training_set, request.split, request.policy)
     return ResolveResult(champion=champion)
+
+
+@stage("champion")
+def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
+    """Find the champion and what it was trained on.
+
+    Raises:
+        MissingArtifactError: if the model has no champion yet.
+    """
+    from gatehouse.components.registry.ledger import Ledger
+
+    model = Ledger(store, request.model_name).state().champion
+    if not model:
+        raise MissingArtifactError(
+            f"{request.model_name} has no champion in {store.address}: expected one that the training pipeline registered. "
+            "Run the training pipeline first."
+        )
+    inputs = store.manifest(model).derived_from
+    return ChampionResult(model=model, training_set=inputs["training_set"], split=inputs["split"])
 
 
 @stage("register")

@@ -33,9 +33,15 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         return None
 
 
-def write_json(path: Path, body: dict[str, Any]) -> None:
-    """Write JSON that is there whole or not at all."""
-    temporary = path.with_suffix(".tmp")
+def write_json(path: Path, body: dict[str, Any], unique: str = "") -> None:
+    """Write JSON that is there whole or not at all.
+
+    Args:
+        path: Where.
+        body: What.
+        unique: Tells writers apart that may write the same file at the same time.
+    """
+    temporary = path.with_suffix(f".tmp{unique}")
     temporary.write_text(json.dumps(body, sort_keys=True))
     os.replace(temporary, path)
 

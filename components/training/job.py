@@ -1,6 +1,12 @@
 """Turns a training set and a split into the files that the training program reads."""
 
+import fcntl
 import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,23 +16,79 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.launcher import JOB
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation import FeatureError, Transformation
+
+logger = logging.getLogger(__name__)
+
+PARTS = ("train", "validation")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare_job` fitted: the transformation and the architecture of `model.json`."""
+    """What `prepare_job` fitted and found.
+
+    Attributes:
+        transformation: Fitted on the train part.
+        architecture: What `model.json` says about the module.
+        inputs: Arrow type by name of every feature column.
+    """
 
     transformation: Transformation
     architecture: dict[str, Any]
+    inputs: dict[str, str]
+
+
+@contextmanager
+def job_directory(store: ArtifactStore, name: str) -> Iterator[Path]:
+    """The directory of one job, for one process at a time; removed at the end, and kept where an error ends the job.
+
+    Another process that wants the same job waits. A process that is killed gives the directory free as it stands.
+    """
+    while True:
+        directory = store.scratch(name)
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.info("Another process trains the same model: waiting for it to end.")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_at(descriptor, directory):
+                continue  # The process that we waited for has finished and removed it.
+            yield directory
+            shutil.rmtree(directory)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def read_part(store: ArtifactStore, training_set: str, split: str, part: str) -> pa.Table:
-    """The rows of one part of a split (`train`, `validation` or `test`), in order, with all columns."""
-    rows = pq.read_table(store.path(split, f"{part}.parquet"))["row"]
-    return pq.ParquetDataset(store.paths(training_set)).read().take(rows).combine_chunks()
+    """The rows of one part of a split (`train`, `validation` or `test`), in order, with all columns.
+
+    Raises:
+        FeatureError: if the split divides another training set.
+    """
+    return _read_parts(store, training_set, split, (part,))[part]
+
+
+def _read_parts(store: ArtifactStore, training_set: str, split: str, parts: tuple[str, ...]) -> dict[str, pa.Table]:
+    divided = store.manifest(split).derived_from.get("training_set", "")
+    if divided != str(Reference.parse(training_set)):
+        raise FeatureError(f"{split} divides {divided or 'nothing'}, expected {training_set}. Split that training set.")
+    table = pq.ParquetDataset(store.paths(training_set)).read()
+    rows = {part: pq.read_table(store.path(split, f"{part}.parquet"))["row"] for part in parts}
+    return {part: table.take(rows[part]).combine_chunks() for part in parts}
 
 
 def prepare_job(store: ArtifactStore, training_set: str, split: str, spec: TrainSpec, directory: Path) -> Prepared:
@@ -36,14 +98,17 @@ def prepare_job(store: ArtifactStore, training_set: str, split: str, spec: Train
     train rows is used.
 
     Raises:
-        FeatureError: if a feature cannot be used, or a label is neither 0 nor 1.
+        FeatureError: if a part has too few rows, a feature cannot be used, or a label is neither 0 nor 1.
     """
     manifest = store.manifest(training_set)
-    tables = {part: read_part(store, training_set, split, part) for part in ("train", "validation")}
+    tables = _read_parts(store, training_set, split, PARTS)
     if spec.train_fraction < 1.0:
         count = max(1, round(len(tables["train"]) * spec.train_fraction))
         chosen = np.linspace(0, len(tables["train"]) - 1, count).astype(np.int64)
         tables["train"] = tables["train"].take(pa.array(chosen))
+    labels = {part: labels_of(table, manifest) for part, table in tables.items()}
+    for part in PARTS:
+        _require_both_labels(part, labels[part])
     transformation = Transformation.fit(tables["train"], manifest.details["numeric"], manifest.details["categorical"])
     architecture = {
         "spec": spec.model_dump(mode="json"),
@@ -56,19 +121,32 @@ def prepare_job(store: ArtifactStore, training_set: str, split: str, spec: Train
         numbers, ids = transformation.apply(table)
         np.save(folder / "numbers.npy", numbers)
         np.save(folder / "ids.npy", ids)
-        np.save(folder / "labels.npy", labels_of(table, manifest).astype(np.float32))
+        np.save(folder / "labels.npy", labels[part].astype(np.float32))
     job = {"spec": spec.model_dump(mode="json"), "architecture": architecture}
-    (directory / "job.json").write_text(json.dumps(job, sort_keys=True))
-    return Prepared(transformation, architecture)
+    (directory / JOB).write_text(json.dumps(job, sort_keys=True))
+    schema = tables["train"].schema
+    inputs = {column.name: str(schema.field(column.name).type) for column in transformation.columns}
+    return Prepared(transformation, architecture, inputs)
+
+
+def _require_both_labels(part: str, labels: Any) -> None:
+    found = {int(value): int((labels == value).sum()) for value in (0, 1)}
+    if min(found.values()) == 0:
+        raise FeatureError(
+            f"Part {part} of the split has {found[0]} rows with label 0 and {found[1]} with label 1; expected some of "
+            "both. Move the boundaries of the split, or give more data."
+        )
 
 
 def labels_of(table: pa.Table, manifest: Manifest) -> Any:
     """The labels of a training set's rows: int8, 0 or 1, shape (rows,).
 
     Raises:
-        FeatureError: if a label is null or neither 0 nor 1.
+        FeatureError: if the label's column is missing, or a label is null or neither 0 nor 1.
     """
     name = manifest.details["label"]
+    if name not in table.column_names:
+        raise FeatureError(f"Label {name} is no column of the training set; it has {', '.join(table.column_names)}.")
     column = table[name]
     if column.null_count:
         raise FeatureError(f"Label {name}: {column.null_count} of {table.num_rows} rows are null; expected 0 or 1.")
@@ -76,4 +154,4 @@ def labels_of(table: pa.Table, manifest: Manifest) -> Any:
     wrong = int((~np.isin(labels, (0, 1))).sum())
     if wrong:
         raise FeatureError(f"Label {name}: {wrong} of {table.num_rows} rows are neither 0 nor 1.")
-    return labels
+    return labels.astype(np.int8)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gatehouse.errors import LauncherError
 
-TAIL_LINES = 15
+JOB, RESULT, FAILURE, WEIGHTS = "job.json", "result.json", "failure.json", "weights.safetensors"
 
 
 class TrainingFailedError(LauncherError):
@@ -36,9 +36,11 @@ class Launcher(Protocol):
     """Runs training jobs somewhere."""
 
     def run(self, job: TrainingJob) -> None:
-        """Run `job` and return when its result is there.
+        """Run `job`, from its last checkpoint where there is one, and return when its result and weights are there.
+
+        The first line of every error's message is the same for the same cause; the worker's last lines follow.
 
         Raises:
-            TrainingFailedError: if it ended in anything but success; with the last lines of its log.
+            TrainingFailedError: if it ended in anything but success.
             TrainingTimeoutError: if it was stopped for taking too long.
         """

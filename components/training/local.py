@@ -1,68 +1,100 @@
 """The local launcher: torchrun as a child process, watched, and stopped with everything below it."""
 
+import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
+from typing import IO
 
 from gatehouse.components.training.launcher import (
-    TAIL_LINES,
+    FAILURE,
+    RESULT,
+    WEIGHTS,
     TrainingFailedError,
     TrainingJob,
     TrainingTimeoutError,
 )
 from gatehouse.process import owner_env, stop_tree
 
+logger = logging.getLogger(__name__)
+
 LOG = "worker.log"
+_TAIL_LINES = 20
 _GRACE_SECONDS = 5.0
 
 
 class LocalLauncher:
-    """Runs a job with torchrun on this machine."""
+    """Runs a job with torchrun on this machine; its log goes to the job's `worker.log` and to this process's log."""
 
     def run(self, job: TrainingJob) -> None:
-        """Run `job`; whatever happens, none of its processes is left behind."""
-        log = job.directory / LOG
+        """Run `job`; however this ends, none of its processes is left behind.
+
+        Raises:
+            TrainingFailedError: if it exits with anything but 0, or leaves no result, or other weights than the result
+                names.
+            TrainingTimeoutError: if it was stopped for taking too long.
+        """
+        for name in (RESULT, WEIGHTS, FAILURE):
+            (job.directory / name).unlink(missing_ok=True)
         command = [sys.executable, "-m", "gatehouse.components.training.wrapper", str(job.processes), str(job.directory)]
-        with open(log, "wb") as stream:
-            wrapper = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=os.environ | owner_env()
-            )
-            try:
-                code = wrapper.wait(timeout=job.timeout_minutes * 60)
-            except subprocess.TimeoutExpired:
-                raise TrainingTimeoutError(
-                    f"Training took longer than training.timeout_minutes={job.timeout_minutes} and was stopped. "
-                    f"Its last lines:\n{_tail(log)}"
-                ) from None
-            finally:
-                if wrapper.poll() is None:
-                    stop_tree(wrapper.pid, _GRACE_SECONDS)
-                    wrapper.wait()
-        if code != 0 or not self.succeeded(job):
-            raise TrainingFailedError(_explain(job, code, log))
-
-    @staticmethod
-    def succeeded(job: TrainingJob) -> bool:
-        """Whether the job left a result and weights that can be read."""
-        from safetensors import SafetensorError, safe_open
-
+        wrapper = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | owner_env(),
+        )
+        log = job.directory / LOG
+        reader = Thread(target=_copy_lines, args=(wrapper.stdout, log), daemon=True)
+        reader.start()
+        expired = False
         try:
-            json.loads((job.directory / "result.json").read_text())
-            with safe_open(job.directory / "weights.safetensors", framework="np") as weights:
-                return len(list(weights.keys())) > 0
-        except (OSError, ValueError, SafetensorError):
-            return False
+            wrapper.wait(timeout=job.timeout_minutes * 60)
+        except subprocess.TimeoutExpired:
+            expired = True
+        finally:
+            if wrapper.poll() is None:
+                stop_tree(wrapper.pid, _GRACE_SECONDS)
+            code = wrapper.wait()
+            reader.join(timeout=_GRACE_SECONDS)
+        if expired:
+            raise TrainingTimeoutError(
+                f"Training took longer than training.timeout_minutes={job.timeout_minutes:g} and was stopped. "
+                f"Give it more time or less work.\n{_tail(log)}"
+            )
+        problem = _problem(job, code)
+        if problem:
+            raise TrainingFailedError(f"Training failed: {problem}\n{_tail(log)}")
 
 
-def _explain(job: TrainingJob, code: int, log: Path) -> str:
-    failure = job.directory / "failure.json"
-    if failure.is_file():
-        return f"Training stopped: {json.loads(failure.read_text())['message']}"
-    ended = f"exit code {code}" if code else "exit code 0 but no readable weights and result"
-    return f"Training failed with {ended}. The last lines of its log:\n{_tail(log)}"
+def _problem(job: TrainingJob, code: int) -> str:
+    """What is wrong with a job that has ended; empty where it left the weights that its result names."""
+    if (job.directory / FAILURE).exists():
+        return str(json.loads((job.directory / FAILURE).read_text())["message"])
+    if code != 0:
+        return f"torchrun ended with exit code {code}, expected 0."
+    try:
+        result = json.loads((job.directory / RESULT).read_text())
+        digest = hashlib.sha256((job.directory / WEIGHTS).read_bytes()).hexdigest()
+    except (OSError, ValueError) as error:
+        return f"torchrun ended with exit code 0, but there is no result and weights ({type(error).__name__})."
+    if digest != result.get("weights_sha256"):
+        return f"the weights have SHA-256 {digest}, expected {result.get('weights_sha256')} as the result says."
+    return ""
+
+
+def _copy_lines(stream: IO[bytes], log: Path) -> None:
+    with open(log, "wb") as file:
+        for line in stream:
+            file.write(line)
+            file.flush()
+            logger.info("%s", line.decode(errors="replace").rstrip())
 
 
 def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+    lines = log.read_text(errors="replace").splitlines()
+    return f"The last lines of its log, {log}:\n" + "\n".join(lines[-_TAIL_LINES:])

@@ -1,5 +1,7 @@
 """Scores rows with a published model: reads `model.json` and the weights, and needs nothing else."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,9 +52,21 @@ class Predictor:
         # The number of threads changes the order of sums, and so the last bits of a score.
         torch.set_num_threads(1)
         numbers, ids = self._transformation.apply(table)
-        parts = [
-            self._model(torch.from_numpy(numbers[at : at + _BATCH]), torch.from_numpy(ids[at : at + _BATCH]))
-            for at in range(0, table.num_rows, _BATCH)
-        ]
+        with _one_thread():
+            parts = [
+                self._model(torch.from_numpy(numbers[at : at + _BATCH]), torch.from_numpy(ids[at : at + _BATCH]))
+                for at in range(0, table.num_rows, _BATCH)
+            ]
         logits = torch.cat(parts) if parts else torch.empty(0)
         return np.asarray(torch.sigmoid(logits.double()).numpy())
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The number of threads changes the order of sums, and so the last bits of a score: fix it at one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -5,10 +5,13 @@ as one that was never interrupted.
 """
 
 import argparse
+import hashlib
 import json
 import math
 import os
+import signal
 import sys
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -23,12 +26,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
 
 from gatehouse.components.training import checkpoint
+from gatehouse.components.training.launcher import FAILURE, JOB, RESULT, WEIGHTS
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.process import die_with_parent, follow_owner
 
-JOB, RESULT, FAILURE, WEIGHTS = "job.json", "result.json", "failure.json", "weights.safetensors"
-DIE_AFTER_EPOCH = "GATEHOUSE_DIE_AFTER_EPOCH"
+FAULT = "GATEHOUSE_TRAINING_FAULT"
 _PEER_TIMEOUT = timedelta(seconds=120)
 
 
@@ -44,8 +47,8 @@ class Rows:
         return len(self.labels)
 
 
-class DivergedError(RuntimeError):
-    """The loss is not a finite number any more."""
+class DivergedError(ArithmeticError):
+    """Loss or gradient is not a finite number any more."""
 
 
 def main() -> None:
@@ -55,6 +58,8 @@ def main() -> None:
     directory = parser.parse_args().directory
     die_with_parent()
     follow_owner()
+    if (directory / FAILURE).exists():
+        sys.exit("The attempt before ended in an error that a restart would only repeat.")
     job = json.loads((directory / JOB).read_text())
     spec = TrainSpec.model_validate(job["spec"])
     torch.set_num_threads(spec.threads)
@@ -64,16 +69,22 @@ def main() -> None:
         result = train(spec, job["architecture"], directory)
         if dist.get_rank() == 0:
             checkpoint.write_json(directory / RESULT, result)
-    except DivergedError as error:
-        if dist.get_rank() == 0:
-            checkpoint.write_json(directory / FAILURE, {"message": str(error)})
+    except (RuntimeError, OSError, MemoryError):
+        raise  # A peer or the machine may be the cause: torchrun starts the workers again, from the last checkpoint.
+    except Exception as error:
+        message = str(error) if isinstance(error, DivergedError) else f"{type(error).__name__}: {error}"
+        checkpoint.write_json(directory / FAILURE, {"message": message}, unique=str(dist.get_rank()))
         raise
     finally:
         dist.destroy_process_group()
 
 
 def train(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Train until the last epoch or until patience ends; write the best epoch's weights; return the result."""
+    """Train until the last epoch or until patience ends; write the best epoch's weights; return the result.
+
+    Raises:
+        DivergedError: if a gradient or the validation log loss is not finite; names epoch and step.
+    """
     data = {part: _load(directory / part) for part in ("train", "validation")}
     torch.manual_seed(spec.seed)
     model = build_model(architecture)
@@ -89,25 +100,47 @@ def train(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> dic
         if _stale(history, spec.patience):
             break
         loss = _train_epoch(parallel, optimizer, data["train"], spec, epoch)
-        history.append({"epoch": epoch, "train_log_loss": loss, **_validate(model, data["validation"])})
+        history.append({"epoch": epoch, "train_log_loss": loss, **_validate(model, data["validation"], epoch)})
         if _best(history) == epoch:
             best = _copy(model)
         if dist.get_rank() == 0:
-            print(json.dumps(history[-1]), flush=True)
+            print(_progress(history[-1], spec.epochs), flush=True)
             tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
             tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
             checkpoint.save(directory, epoch, tensors | checkpoint.optimizer_tensors(optimizer), {"history": history})
         dist.barrier()
-        if os.environ.get(DIE_AFTER_EPOCH) == str(epoch):
-            os._exit(70)
+        _inject_fault(epoch)
+    digest = ""
     if dist.get_rank() == 0:
         save_file(best, directory / WEIGHTS)
-    return {"history": history, "best_epoch": _best(history)}
+        digest = hashlib.sha256((directory / WEIGHTS).read_bytes()).hexdigest()
+    return {"history": history, "best_epoch": _best(history), "weights_sha256": digest}
 
 
 def _load(folder: Path) -> Rows:
-    arrays = [torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("numbers", "ids", "labels")]
+    # Mapped, copy on write: the ranks of one machine share the pages, and torch takes no read-only arrays.
+    arrays = [torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in ("numbers", "ids", "labels")]
     return Rows(*arrays)
+
+
+def _progress(row: dict[str, float], epochs: int) -> str:
+    return (
+        f"epoch {row['epoch'] + 1}/{epochs}  train log loss {row['train_log_loss']:.5f}  "
+        f"validation log loss {row['log_loss']:.5f}  ROC AUC {row['roc_auc']:.4f}"
+    )
+
+
+def _inject_fault(epoch: int) -> None:
+    """For tests: let the last rank die or hang after an epoch, as `GATEHOUSE_TRAINING_FAULT=<action>:<epoch>` says."""
+    action, _, wanted = os.environ.get(FAULT, "").partition(":")
+    if wanted != str(epoch) or dist.get_rank() != dist.get_world_size() - 1:
+        return
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "hang":
+        time.sleep(600)
+    elif action == "raise":
+        raise ValueError(f"injected fault after epoch {epoch}")
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:
@@ -177,13 +210,13 @@ def _train_epoch(
         if not torch.isfinite(norm):
             raise DivergedError(f"The gradient is not finite in epoch {epoch}, step {step}: lower training.learning_rate.")
         optimizer.step()
-        total += torch.tensor([float(loss), float(weights.sum())], dtype=torch.float64)
+        total += torch.stack([loss.detach(), weights.sum()]).double()
     dist.all_reduce(total)
     return float(total[0] / total[1])
 
 
 @torch.no_grad()
-def _validate(model: nn.Module, rows: Rows) -> dict[str, float]:
+def _validate(model: nn.Module, rows: Rows, epoch: int) -> dict[str, float]:
     """Log loss and ROC AUC over the validation part, each rank scoring its share."""
     from gatehouse.components.tracking.metrics import roc_auc
 
@@ -198,9 +231,9 @@ def _validate(model: nn.Module, rows: Rows) -> dict[str, float]:
     scores = scores[: len(rows)].double()
     loss = float(binary_cross_entropy_with_logits(scores, rows.labels.double()))
     if not math.isfinite(loss):
-        raise DivergedError("The validation log loss is not finite: lower training.learning_rate.")
+        raise DivergedError(f"The validation log loss is not finite after epoch {epoch}: lower training.learning_rate.")
     return {"log_loss": loss, "roc_auc": roc_auc(rows.labels.numpy(), scores.numpy())}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,6 +1,6 @@
 """The train stage: a training set and a spec become a model."""
 
-import shutil
+import time
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -30,45 +30,48 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
-    `weights.safetensors`, `model.json` (architecture, transformation, label) and `history.json`.
+    `weights.safetensors`, `model.json` (architecture, inputs, transformation, label) and `history.json`; how long it
+    took, and the worker's log, go to a measurement beside it.
 
     Raises:
-        FeatureError: if a feature or label cannot be used.
+        FeatureError: if a feature, a label or the split cannot be used.
         LauncherError: if training ends without a model.
     """
     import json
 
-    from gatehouse.components.training.job import prepare_job
-    from gatehouse.components.training.launcher import TrainingJob
-    from gatehouse.components.training.local import LocalLauncher
+    from gatehouse.components.training.job import job_directory, prepare_job
+    from gatehouse.components.training.launcher import RESULT, WEIGHTS, TrainingJob
+    from gatehouse.components.training.local import LOG, LocalLauncher
 
     spec = request.spec
-    directory = store.scratch(f"train-{digest_of({'code': train.code(), 'request': request.model_dump(mode='json')})}")
-    prepared = prepare_job(store, request.training_set, request.split, spec, directory)
-    (directory / "failure.json").unlink(missing_ok=True)
-    LocalLauncher().run(TrainingJob(directory, spec.processes, spec.timeout_minutes))
-    result = json.loads((directory / "result.json").read_text())
+    began = time.monotonic()
+    key = digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
+    with job_directory(store, f"train-{key}") as directory:
+        prepared = prepare_job(store, request.training_set, request.split, spec, directory)
+        LocalLauncher().run(TrainingJob(directory, spec.processes, spec.timeout_minutes))
+        result = json.loads((directory / RESULT).read_text())
+        description = {
+            "architecture": prepared.architecture,
+            "inputs": prepared.inputs,
+            "transformation": prepared.transformation.to_json(),
+            "label": store.manifest(request.training_set).details["label"],
+            "training_set": request.training_set,
+            "split": request.split,
+        }
+        model = store.publish(
+            "models",
+            request.model_name,
+            {
+                "weights.safetensors": directory / WEIGHTS,
+                "model.json": canonical_json(description),
+                "history.json": canonical_json(result["history"]),
+            },
+            derived_from={"training_set": request.training_set, "split": request.split},
+            configuration=spec.model_dump(mode="json"),
+            details={"best_epoch": result["best_epoch"]},
+        )
+        log = (directory / LOG).read_text(errors="replace").splitlines()
+        store.append(f"measurements/{model}", {"stage": "train", "seconds": time.monotonic() - began, "log": log})
     best = result["history"][result["best_epoch"]]
-    details = store.manifest(request.training_set).details
-    description = {
-        "architecture": prepared.architecture,
-        "transformation": prepared.transformation.to_json(),
-        "label": details["label"],
-        "training_set": request.training_set,
-        "split": request.split,
-    }
-    model = store.publish(
-        "models",
-        request.model_name,
-        {
-            "weights.safetensors": directory / "weights.safetensors",
-            "model.json": canonical_json(description),
-            "history.json": canonical_json(result["history"]),
-        },
-        derived_from={"training_set": request.training_set, "split": request.split},
-        configuration=spec.model_dump(mode="json"),
-        details={"best_epoch": result["best_epoch"]},
-    )
-    shutil.rmtree(directory, ignore_errors=True)
     metrics = {name: best[name] for name in ("log_loss", "roc_auc")}
     return TrainResult(model=str(model), best_epoch=result["best_epoch"], metrics=metrics)

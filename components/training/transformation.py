@@ -56,6 +56,11 @@ class Transformation:
     categorical: tuple[Categorical, ...]
 
     @property
+    def columns(self) -> tuple["Numeric | Categorical", ...]:
+        """All columns that it reads, numeric ones first."""
+        return (*self.numeric, *self.categorical)
+
+    @property
     def width(self) -> int:
         """Columns of the numeric array: one a column, and one more where values were missing in training."""
         return len(self.numeric) + sum(column.indicator for column in self.numeric)
@@ -81,7 +86,7 @@ class Transformation:
         Raises:
             FeatureError: if a column is missing or holds an infinity.
         """
-        _require(table, [column.name for column in (*self.numeric, *self.categorical)])
+        _require(table, [column.name for column in self.columns])
         numbers = np.empty((table.num_rows, self.width), dtype=np.float32)
         extra = len(self.numeric)
         for index, column in enumerate(self.numeric):
@@ -120,7 +125,10 @@ def _require(table: pa.Table, wanted: list[str]) -> None:
 
 
 def _values(name: str, column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    values = pc.cast(column, pa.float64(), safe=False).to_numpy().astype(np.float64, copy=False)
+    try:
+        values = pc.cast(column, pa.float64(), safe=False).to_numpy().astype(np.float64, copy=False)
+    except pa.ArrowException:
+        raise FeatureError(f"Feature {name}: expected numbers, found {column.type}. Declare it categorical.") from None
     endless = int(np.isinf(values).sum())
     if endless:
         raise FeatureError(f"Feature {name}: {endless} values are infinite; expected finite numbers or nulls.")

@@ -5,9 +5,11 @@ import sys
 
 from gatehouse.process import die_with_parent, follow_owner, owner_env
 
+MAX_RESTARTS = 2
+
 
 def main() -> None:
-    """Start torchrun with `<processes> <job directory>`; ends with torchrun's exit code."""
+    """Start torchrun with `<processes> <job directory>`; ends with 0, or with 1 and a line about the first failure."""
     processes, directory = sys.argv[1:3]
     die_with_parent()
     follow_owner()
@@ -15,10 +17,17 @@ def main() -> None:
     # The agent's store is shared with the workers otherwise, and a restarted worker then meets the dead attempt's keys.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    program = ["-m", "gatehouse.components.training.program", directory]
-    torchrun(["--standalone", f"--nproc-per-node={processes}", "--max-restarts=0", *program])
+    placement = ["--standalone", "--local-addr=localhost", f"--nproc-per-node={processes}", f"--max-restarts={MAX_RESTARTS}"]
+    try:
+        torchrun([*placement, "-m", "gatehouse.components.training.program", directory])
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        ended = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+        sys.exit(f"Worker {rank} was the first to end, with {ended}, after at most {MAX_RESTARTS} restarts.")
 
 
 if __name__ == "__main__":

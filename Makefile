@@ -1,0 +1,81 @@
+# Everything that is done with this repository, one word each; `make` alone lists them.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3 python 2>/dev/null))
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+# Stamps carry the digest of what they installed: nothing is installed twice, and a changed lock is installed again.
+digest = $(shell cat $(1) | sha256sum | cut -c1-16)
+RUN_STAMP := $(VENV)/.installed-run-$(call digest,locks/run.lock locks/torch.lock pyproject.toml)
+DEV_STAMP := $(VENV)/.installed-dev-$(call digest,locks/dev.lock locks/torch.lock pyproject.toml)
+# The tools include all that a run needs.
+INSTALLED := $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),$(RUN_STAMP))
+
+.PHONY: help install install-dev run test lint compile bench images docs clean lock
+
+help: ## list these targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(INSTALLED) ## make .venv with what a run needs
+
+install-dev: $(DEV_STAMP) ## make .venv with what tests and checks need
+
+run: $(INSTALLED) ## run the training pipeline of the example project on this machine
+	@$(BIN)/gatehouse run $(ARGS)
+
+test: $(DEV_STAMP) ## run the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEV_STAMP) ## check format, style, types and the direction of imports
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy -p gatehouse
+	$(BIN)/lint-imports --no-timings 2>/dev/null | tail -n +1
+
+compile: $(INSTALLED) ## compile the pipelines of every project into pipelines/compiled
+	@$(BIN)/python compile.py
+
+bench: $(DEV_STAMP) ## run the benchmarks
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+docs: $(DEV_STAMP) ## draw the figures and write the components' READMEs
+	@for file in docs/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+images: $(INSTALLED) ## build the container images (needs a container engine)
+	@bash images/build.sh
+
+clean: ## remove what the targets make, but not .venv nor the store
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+lock: $(DEV_STAMP) ## resolve the versions in locks/ anew (UPGRADE=1: to the newest)
+	@bash locks/lock.sh
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "error: Gatehouse needs Python 3.11, and no python3.11 is on the PATH. Name one with PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit(f"error: Gatehouse needs Python 3.11, found {sys.version.split()[0]} at {sys.executable}. Name another with make PYTHON=...")'
+	@echo "Making $(VENV) with $$("$(PYTHON)" --version)"
+	@"$(PYTHON)" -m venv $(VENV)
+
+# The locks are complete: nothing is resolved, so `--no-deps`; imports compile what they need, so `--no-compile`.
+define install
+	@echo "Installing $(1) (minutes, once)"
+	@rm -f $(VENV)/.installed-*
+	@$(PIP) install --no-deps --no-compile --require-hashes -r $(1)
+	@$(PIP) install --no-compile -r locks/torch.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+endef
+
+$(RUN_STAMP): | $(VENV)/bin/python
+	$(call install,locks/run.lock)
+	@touch $@
+
+$(DEV_STAMP): | $(VENV)/bin/python
+	$(call install,locks/dev.lock)
+	@touch $@

@@ -1,0 +1,246 @@
+"""What a ledger says: the state of a registered model, as a fold over the ledger's records."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gatehouse.errors import GatehouseError
+
+STAGING = "staging"
+CHAMPION = "champion"
+
+
+class LedgerError(GatehouseError):
+    """A ledger holds a record that cannot follow those before it: it was altered, or parts of two stores were mixed."""
+
+
+class Subject(BaseModel):
+    """What a verdict is about: a candidate, the test set it was measured on, and the policy it was held against."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    training_set: str
+    split: str
+    policy: str = Field(description="SHA-256 of the policy's canonical JSON.")
+
+
+class Verdict(BaseModel):
+    """What the gate said on a subject, compared with `champion` (empty where there was none)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subject: Subject
+    champion: str
+    evaluation: str
+    verdict: Literal["pass", "refused"]
+    reasons: tuple[str, ...] = ()
+    approval: Literal["automatic", "manual"] = "automatic"
+
+
+class Record(BaseModel):
+    """One entry of a ledger.
+
+    `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`. `version` is 0
+    for `refused`, and for `rolled_back` the version that is the champion again. `provenance` (who, when, in which run)
+    and `reason` (what a person gave) decide nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["registered", "refused", "promoted", "rolled_back", "archived"]
+    version: int = Field(0, ge=0)
+    alias: Literal["", "staging", "champion"] = ""
+    verdict: Verdict | None = None
+    lineage: tuple[str, ...] = ()
+    override: bool = False
+    reason: str = ""
+    provenance: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One registered version.
+
+    Attributes:
+        version: Its number, from 1 without holes.
+        model: Identity of the model; each model has one version at most.
+        evaluation: Identity of the evaluation that it was registered with.
+        lineage: Identities of all that it was made from.
+        registered_at, staged_at, promoted_at: Numbers of the last records that did so; 0 for never.
+        withdrawn: A rollback took it out of production; only a person promotes it again.
+        archived: It is kept for the record and cannot be promoted.
+    """
+
+    version: int
+    model: str
+    evaluation: str
+    lineage: tuple[str, ...]
+    registered_at: int
+    staged_at: int = 0
+    promoted_at: int = 0
+    withdrawn: bool = False
+    archived: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a ledger says.
+
+    Attributes:
+        size: Number of records.
+        versions: Registered versions; version n is at n - 1.
+        verdicts: Number of the record and verdict, in order.
+        staging: The version with the alias `staging`; 0 for none.
+        champions: The champion last, before it the champions that a rollback can return to. No version twice.
+    """
+
+    size: int = 0
+    versions: tuple[ModelVersion, ...] = ()
+    verdicts: tuple[tuple[int, Verdict], ...] = ()
+    staging: int = 0
+    champions: tuple[int, ...] = ()
+
+    @property
+    def champion(self) -> int:
+        """The version that is champion; 0 for none."""
+        return self.champions[-1] if self.champions else 0
+
+    def version(self, number: int) -> ModelVersion | None:
+        """The version of this number, or None."""
+        return self.versions[number - 1] if 0 < number <= len(self.versions) else None
+
+    def version_of(self, model: str) -> ModelVersion | None:
+        """The version that a model was registered as, or None."""
+        return next((each for each in self.versions if each.model == model), None)
+
+    def aliases_of(self, version: int) -> tuple[str, ...]:
+        """The aliases of a version, `staging` before `champion`."""
+        held = ((STAGING, self.staging), (CHAMPION, self.champion))
+        return tuple(alias for alias, holder in held if holder == version and version)
+
+    def champion_other_than(self, model: str) -> str:
+        """Identity of the newest champion that is not `model`; empty for none."""
+        others = (self.versions[number - 1].model for number in reversed(self.champions))
+        return next((other for other in others if other != model), "")
+
+    def verdict_on(self, subject: Subject) -> tuple[int, Verdict] | None:
+        """The last verdict on a subject with the number of its record, or None."""
+        return next((each for each in reversed(self.verdicts) if each[1].subject == subject), None)
+
+    def settled(self, number: int, verdict: Verdict) -> bool:
+        """Whether everything that the verdict of record `number` calls for has been done, or ruled out."""
+        version = self.version_of(verdict.subject.model)
+        if verdict.verdict == "refused" or version is None:
+            return True
+        promoted = version.promoted_at > number or self.champion == version.version
+        return promoted or version.withdrawn or version.archived
+
+    def stands(self, number: int, verdict: Verdict) -> bool:
+        """Whether judging again would be a no-op: settled, or still against the present champion."""
+        return self.settled(number, verdict) or verdict.champion == self.champion_other_than(verdict.subject.model)
+
+
+def fold(records: Iterable[Record], state: State | None = None) -> State:
+    """The state after `records`; a record that is already true changes nothing but the size.
+
+    Raises:
+        LedgerError: at the first record that cannot follow those before it.
+    """
+    current = state or State()
+    for record in records:
+        current = replace(_APPLY[record.kind](current, record), size=current.size + 1)
+    return current
+
+
+def _registered(state: State, record: Record) -> State:
+    verdict = _verdict(state, record, "pass")
+    model = verdict.subject.model
+    known = state.version_of(model)
+    expected = known.version if known else len(state.versions) + 1
+    if record.version != expected:
+        raise _impossible(state, record, f"registers {model} as version {record.version}", f"version {expected}")
+    number = state.size + 1
+    if known:
+        versions = _changed(state, replace(known, registered_at=number, evaluation=verdict.evaluation))
+    else:
+        new = ModelVersion(expected, model, verdict.evaluation, record.lineage, registered_at=number)
+        versions = (*state.versions, new)
+    return replace(state, versions=versions, verdicts=(*state.verdicts, (number, verdict)))
+
+
+def _refused(state: State, record: Record) -> State:
+    return replace(state, verdicts=(*state.verdicts, (state.size + 1, _verdict(state, record, "refused"))))
+
+
+def _promoted(state: State, record: Record) -> State:
+    version = _known(state, record)
+    if version.archived:
+        raise _impossible(state, record, f"promotes version {version.version}, which is archived", "another version")
+    number = state.size + 1
+    if record.alias == STAGING:
+        return replace(state, staging=version.version, versions=_changed(state, replace(version, staged_at=number)))
+    if record.alias != CHAMPION:
+        raise _impossible(state, record, "promotes to no alias", "staging or champion")
+    others = tuple(each for each in state.champions if each != version.version)
+    changed = replace(version, promoted_at=number, withdrawn=False)
+    return replace(state, champions=(*others, version.version), versions=_changed(state, changed))
+
+
+def _rolled_back(state: State, record: Record) -> State:
+    target = _known(state, record).version
+    if target not in state.champions:
+        raise _impossible(state, record, f"returns to version {target}", f"a former champion among {state.champions}")
+    kept = state.champions.index(target) + 1
+    withdrawn = state.champions[kept:]
+    versions = tuple(
+        replace(each, withdrawn=True) if each.version in withdrawn else each for each in state.versions
+    )
+    return replace(state, champions=state.champions[:kept], versions=versions)
+
+
+def _archived(state: State, record: Record) -> State:
+    version = _known(state, record)
+    if state.champion == version.version:
+        raise _impossible(state, record, f"archives version {version.version}, the champion", "another version")
+    return replace(
+        state,
+        staging=0 if state.staging == version.version else state.staging,
+        champions=tuple(each for each in state.champions if each != version.version),
+        versions=_changed(state, replace(version, archived=True)),
+    )
+
+
+_APPLY = {
+    "registered": _registered,
+    "refused": _refused,
+    "promoted": _promoted,
+    "rolled_back": _rolled_back,
+    "archived": _archived,
+}
+
+
+def _changed(state: State, version: ModelVersion) -> tuple[ModelVersion, ...]:
+    return tuple(version if each.version == version.version else each for each in state.versions)
+
+
+def _known(state: State, record: Record) -> ModelVersion:
+    version = state.version(record.version)
+    if version is None:
+        raise _impossible(state, record, f"names version {record.version}", f"one of {len(state.versions)} versions")
+    return version
+
+
+def _verdict(state: State, record: Record, word: str) -> Verdict:
+    if record.verdict is None or record.verdict.verdict != word:
+        found = record.verdict.verdict if record.verdict else "none"
+        raise _impossible(state, record, f"has the verdict {found}", f"the verdict {word}")
+    return record.verdict
+
+
+def _impossible(state: State, record: Record, found: str, expected: str) -> LedgerError:
+    return LedgerError(
+        f"Record {state.size + 1} of the ledger ({record.kind}) {found}; expected {expected}. Restore the ledger from a copy."
+    )

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Resolves pyproject.toml into the lock files: dev.lock holds everything, run.lock and image.lock are parts of it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export CUSTOM_COMPILE_COMMAND="make lock"
+
+resolve() { # resolve FILE OPTION...
+    local file=$1
+    shift
+    .venv/bin/pip-compile --quiet --strip-extras --generate-hashes \
+        --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
+        --unsafe-package torch --unsafe-package pip \
+        "$@" --output-file "$file" pyproject.toml
+    sed -i '/^# WARNING/,$d' "$file" # torch is in torch.lock
+}
+
+# One entry of a lock: the pin, its hashes, and who asked for it.
+entry() { awk -v name="$1==" 'index($0, name) == 1 {on = 1; print; next} /^[^ ]/ {on = 0} on' "$2"; }
+
+resolve locks/dev.lock --extra all --extra dev --all-build-deps ${UPGRADE:+--upgrade}
+# What pip-compile finds in an output file it keeps: the parts get the versions of the whole.
+cp locks/dev.lock locks/run.lock
+resolve locks/run.lock --extra example --all-build-deps
+cp locks/dev.lock locks/image.lock
+resolve locks/image.lock --extra stages
+# In a pod only KFP's executor is needed, and it imports none of KFP's own dependencies.
+entry kfp locks/dev.lock >>locks/image.lock
+
+for lock in locks/dev.lock locks/run.lock locks/image.lock; do
+    if grep -qE '^(nvidia|triton)' "$lock"; then
+        echo "error: $lock holds CUDA packages: the index offered a CUDA build of torch. Offer the CPU build and lock again." >&2
+        exit 1
+    fi
+    if grep -qE '://|^--' "$lock"; then
+        echo "error: $lock names an index, which differs from machine to machine." >&2
+        exit 1
+    fi
+done

@@ -1,0 +1,42 @@
+"""The materialization pipeline: the newest features into the online store, read back and compared."""
+
+from typing import Any
+
+from kfp import dsl
+
+from gatehouse.components.features.component import materialize
+from gatehouse.pipelines.data import add_data_tasks
+from gatehouse.pipelines.governance import Tasks
+from gatehouse.project import Project
+
+
+def materialization(project: Project, tasks: Tasks) -> Any:
+    """Build the materialization pipeline of `project`; its tasks are collected in `tasks`."""
+    file = project.file
+
+    @dsl.pipeline(name=f"{project.name}-materialization", description=f"Serve the features of {file.model} online.")
+    def pipeline(store: str = file.store, source: str = "", window: str = "", force: str = "") -> None:
+        """Bring the online store up to the newest known features.
+
+        Args:
+            store: Address of the artifact store.
+            source: Read the raw tables here instead of the project's source; empty for the project's.
+            window: Only events of START/END (end exclusive); empty for all.
+            force: Stages to run whatever the memo holds; empty for none.
+        """
+        data = add_data_tasks(tasks, project, store, source, window, force)
+        tasks.add(
+            materialize(
+                store=store,
+                snapshot=data.snapshot,
+                feature_tables=data.feature_tables,
+                definitions=str(project.definitions.reference),
+                project=project.name,
+                service=file.features.service,
+                as_of=data.as_of,
+            ),
+            "materialize",
+            "Materialize online",
+        )
+
+    return pipeline

@@ -1,0 +1,46 @@
+"""The monitoring pipeline: the newest data against what the champion was trained on."""
+
+from typing import Any
+
+from kfp import dsl
+
+from gatehouse.components.monitoring.component import monitor
+from gatehouse.components.monitoring.stage import monitor as monitor_stage
+from gatehouse.components.registry.component import champion
+from gatehouse.pipelines.data import add_data_tasks, configuration_slice
+from gatehouse.pipelines.governance import Tasks
+from gatehouse.project import Project
+
+
+def monitoring(project: Project, tasks: Tasks) -> Any:
+    """Build the monitoring pipeline of `project`; its tasks are collected in `tasks`."""
+    file = project.file
+
+    @dsl.pipeline(name=f"{project.name}-monitoring", description=f"Watch the data of {file.model} for drift.")
+    def pipeline(store: str = file.store, source: str = "", window: str = "", since: str = "", force: str = "") -> None:
+        """Decide whether to retrain.
+
+        Args:
+            store: Address of the artifact store.
+            source: Read the raw tables here instead of the project's source; empty for the project's.
+            window: Only events of START/END (end exclusive); empty for all.
+            since: Judge rows decided after this time (ISO 8601 with zone); empty for all after the last train row.
+            force: Stages to run whatever the memo holds; empty for none.
+        """
+        found = tasks.add(champion(store=store, model_name=file.model), "champion", "Find the champion")
+        data = add_data_tasks(tasks, project, store, source, window, force)
+        tasks.add(
+            monitor(
+                store=store,
+                reference=found.outputs["training_set"],
+                split=found.outputs["split"],
+                current=data.training_set,
+                since=since,
+                spec=configuration_slice(file.monitoring),
+                code=monitor_stage.code(),
+            ),
+            "monitor",
+            "Compare with the champion's data",
+        )
+
+    return pipeline

@@ -1,0 +1,32 @@
+"""The promotion pipeline: a person moves the champion alias, and the ledger says why."""
+
+from typing import Any
+
+from kfp import dsl
+
+from gatehouse.components.registry.component import promote
+from gatehouse.pipelines.governance import Tasks
+from gatehouse.project import Project
+
+
+def promotion(project: Project, tasks: Tasks) -> Any:
+    """Build the promotion pipeline of `project`; its tasks are collected in `tasks`."""
+    file = project.file
+
+    @dsl.pipeline(name=f"{project.name}-promotion", description=f"Promote or roll back {file.model}.")
+    def pipeline(version: int, store: str = file.store, action: str = "promote", reason: str = "") -> None:
+        """Move the champion alias.
+
+        Args:
+            version: The version to promote; ignored by rollback.
+            store: Address of the artifact store.
+            action: promote or rollback.
+            reason: Why; kept in the ledger.
+        """
+        tasks.add(
+            promote(store=store, model_name=file.model, action=action, version=version, reason=reason),
+            "promote",
+            "Move the champion alias",
+        )
+
+    return pipeline
