@@ -36,7 +36,7 @@ lint: $(DEV_STAMP) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy -p gatehouse
-	$(BIN)/lint-imports --no-timings 2>/dev/null | tail -n +1
+	$(BIN)/lint-imports --no-logo
 
 compile: $(INSTALLED) ## compile the pipelines of every project into pipelines/compiled
 	@$(BIN)/python compile.py

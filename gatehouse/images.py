@@ -1,8 +1,40 @@
-"""The one place that names the container images of the components."""
+"""The one place that names the container images of the components.
+
+An image is named by its tag, unless the setting `GATEHOUSE_IMAGE_<NAME>` names it otherwise: by digest for a release
+(`pin`), or in another registry.
+"""
 
 import os
+from pathlib import Path
+
+from gatehouse import __version__
 
 
 def image(name: str) -> str:
-    """The image of this name."""
-    return os.environ.get(f"GATEHOUSE_IMAGE_{name.upper()}", f"gatehouse/{name}:0.1.0")
+    """The image of this name, as components give it to KFP; read when a component is defined."""
+    return os.environ.get(_setting(name)) or f"gatehouse/{name}:{__version__}"
+
+
+def pin(lock: Path) -> dict[str, str]:
+    """Name by digest every image that has one in `lock`; to be called before components are imported.
+
+    A setting that is already in the environment stays as it is.
+
+    Args:
+        lock: YAML file, image name to `repository@sha256:...`, or to nothing while there is no digest.
+
+    Returns:
+        The images that the file pins.
+    """
+    import yaml
+
+    pinned = {
+        name: reference for name, reference in (yaml.safe_load(lock.read_text()) or {}).items() if reference
+    }
+    for name, reference in pinned.items():
+        os.environ.setdefault(_setting(name), reference)
+    return pinned
+
+
+def _setting(name: str) -> str:
+    return f"GATEHOUSE_IMAGE_{name.upper().replace('-', '_')}"

@@ -76,8 +76,8 @@ class Ledger:
         for number, key in enumerate(self.store.objects.list(self._prefix), start=1):
             if key != self._key(number):
                 raise LedgerError(
-                    f"The ledger of {self.model_name} has no record {number}: expected {self._key(number)}, found {key}. "
-                    "Restore the ledger from a copy."
+                    f"The ledger of {self.model_name} has no record {number}: expected {self._key(number)}, "
+                    f"found {key}. Restore the ledger from a copy."
                 )
             try:
                 body: dict[str, Any] = json.loads(self.store.objects.get_bytes(key))
@@ -86,9 +86,9 @@ class Ledger:
                 raise LedgerError(f"{key} is not a ledger record: {error}. Restore the ledger from a copy.") from error
             if sealed != body:
                 raise LedgerError(
-                    f"{key} was altered, or does not follow the record before it: expected digest {sealed['digest']} after "
-                    f"{head or 'nothing'}, found {body.get('digest')} after {body.get('previous')}. "
-                    "Restore the ledger from a copy."
+                    f"{key} was altered, or does not follow the record before it: expected digest "
+                    f"{sealed['digest']} after {head or 'nothing'}, found {body.get('digest')} after "
+                    f"{body.get('previous')}. Restore the ledger from a copy."
                 )
             head = str(body["digest"])
             yield Record.model_validate(body["record"]), head

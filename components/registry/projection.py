@@ -1,79 +1,123 @@
-"""Shows the ledger in MLflow: one version a registered model, with lineage as tags, and the aliases.
+"""The ledger as MLflow shows it: registered model, versions with lineage, the aliases `staging` and `champion`.
 
-MLflow never decides anything: the projection is written from the ledger, only when the ledger has changed since the
-last time, and a projection that was killed half-way is completed by the next one.
+The ledger is the truth, this is its projection: written after the ledger changed, from any state that a killed
+projection left behind, and never read back into a decision.
 """
 
 from typing import TYPE_CHECKING
 
+from gatehouse.components.artifacts.objects import LocalObjects
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.registry.ledger import Ledger, Record
-from gatehouse.components.tracking.lineage import lineage
-from gatehouse.components.tracking.training import MODEL_TAG, run_of
+from gatehouse.components.registry.state import CHAMPION, STAGING, ModelVersion, State, Verdict
+from gatehouse.components.tracking.lineage import lineage_tags
+from gatehouse.components.tracking.mlflow_client import Point, Tracking, degrading, log, short, tracking_of
+from gatehouse.components.tracking.training import show_training
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion as ShownVersion
 
-VERSION_TAG = "gatehouse.version"
-
-
-def project(store: ArtifactStore, ledger: Ledger) -> bool:
-    """Bring MLflow up to the ledger; returns False, without importing MLflow, where it is there already."""
-    records = ledger.records()
-    mark = f"registry/{ledger.name}/projected/{len(records):06d}.json"
-    if not records or store.objects.size(mark) is not None:
-        return False
-    from gatehouse.components.tracking.mlflow_client import open_client
-
-    client = open_client(store)
-    registered = [record for record in records if record.event == "registered"]
-    if registered:
-        known = _known_versions(client, ledger.name)
-        for record in registered:
-            if record.version not in known:
-                known[record.version] = _create_version(client, store, ledger.name, record)
-        for alias, version in ledger.state().aliases:
-            client.set_registered_model_alias(ledger.name, alias, known[version])
-    store.record(mark, {"records": len(records)})
-    return True
+MODEL = "gatehouse.model"
+_EVALUATION = "gatehouse.evaluation"
 
 
-def _known_versions(client: "MlflowClient", name: str) -> dict[int, str]:
-    """MLflow's version number by ours; creates the registered model where it is missing."""
-    from mlflow.exceptions import MlflowException
+def project(store: ArtifactStore, model_name: str, state: State, label: str = "register:projection") -> None:
+    """Bring MLflow to what the ledger says; MLflow is imported only where the ledger changed since the last time.
 
-    try:
-        client.create_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    found = client.search_model_versions(f"name='{name}'")
-    return {int(item.tags[VERSION_TAG]): str(item.version) for item in found if VERSION_TAG in item.tags}
+    What goes wrong with MLflow is a warning in the run record: the decision stands, and the next run tries again.
+
+    Args:
+        store: The store that holds ledger and models.
+        model_name: Name under which models are registered.
+        state: What the ledger says.
+        label: Under which the run record notes it.
+    """
+    tracking = tracking_of(store)
+    if tracking is None or state.size == 0 or tracking.told(_marker(model_name, state.size)):
+        return
+    with degrading(store, label):
+        with tracking.client() as client:
+            told = next((size for size in range(state.size, 0, -1) if tracking.told(_marker(model_name, size))), 0)
+            if told < state.size:
+                _show_verdicts(tracking, client, [verdict for number, verdict in state.verdicts if number > told])
+                _show_versions(tracking, client, model_name, state)
+        tracking.mark(_marker(model_name, state.size))
 
 
-def _create_version(client: "MlflowClient", store: ArtifactStore, name: str, record: Record) -> str:
-    made = client.create_model_version(
-        name,
-        source=store.address_of(record.model),
-        run_id=run_of(store, record.model) or None,
-        tags=_tags(store, record),
-        description=f"Registered from {record.evaluation}.",
+def _marker(model_name: str, size: int) -> str:
+    return f"registry/{model_name}/{size:06d}"
+
+
+def _show_verdicts(tracking: Tracking, client: "MlflowClient", verdicts: list[Verdict]) -> None:
+    """Log each verdict's test metrics to the run that trained the candidate, refused candidates included."""
+    for verdict in verdicts:
+        run = show_training(tracking, client, Reference.parse(verdict.subject.model))
+        if run.data.tags.get(_EVALUATION) == verdict.evaluation:
+            continue
+        measured = _metrics(tracking.store, verdict.evaluation)
+        tags = {"gatehouse.verdict": verdict.verdict, "gatehouse.reasons": "\n".join(verdict.reasons)}
+        log(client, run, points=measured, tags=tags | {_EVALUATION: verdict.evaluation})
+
+
+def _metrics(store: ArtifactStore, evaluation: str) -> list[Point]:
+    metrics = store.read_json(evaluation, "metrics.json")
+    return [(f"test_{name}", float(value), 0) for name, value in metrics["candidate"].items()]
+
+
+def _show_versions(tracking: Tracking, client: "MlflowClient", model_name: str, state: State) -> None:
+    """Create what is missing by tag, then set the tags and aliases that changed."""
+    registered = {each.name for each in client.search_registered_models(f"name = '{model_name}'")}
+    if state.versions and model_name not in registered:
+        client.create_registered_model(model_name, tags={"gatehouse.store": tracking.store.address})
+    shown = {each.tags.get(MODEL, ""): each for each in client.search_model_versions(f"name = '{model_name}'")}
+    for version in state.versions:
+        known = shown.get(version.model) or _create(tracking, client, model_name, version)
+        shown[version.model] = known
+        for name, value in _status_tags(state, version).items():
+            if known.tags.get(name) != value:
+                client.set_model_version_tag(model_name, str(known.version), name, value)
+    if state.versions:
+        _set_aliases(client, model_name, state, shown)
+
+
+def _create(tracking: Tracking, client: "MlflowClient", model_name: str, version: ModelVersion) -> "ShownVersion":
+    run = show_training(tracking, client, Reference.parse(version.model))
+    return client.create_model_version(
+        model_name,
+        source=_source(tracking, version.model),
+        run_id=str(run.info.run_id),
+        tags=short(lineage_tags(version.lineage) | {MODEL: version.model}),
     )
-    return str(made.version)
 
 
-def _tags(store: ArtifactStore, record: Record) -> dict[str, str]:
-    """What a version was made from, one tag a kind and name: everything that is needed to explain and rebuild it."""
-    tags = {
-        MODEL_TAG: record.model,
-        VERSION_TAG: str(record.version),
-        "gatehouse.evaluation": record.evaluation,
-        "gatehouse.judged_against": record.judged_against or "none",
-        "gatehouse.policy": record.policy,
-        "gatehouse.run": record.run,
+def _source(tracking: Tracking, model: str) -> str:
+    """The model's address; MLflow servers refuse local paths, so they get the identity under a scheme of its own."""
+    if tracking.uri.startswith("http") and isinstance(tracking.store.objects, LocalObjects):
+        return f"gatehouse://local/{model}"
+    return tracking.store.address_of(model)
+
+
+def _status_tags(state: State, version: ModelVersion) -> dict[str, str]:
+    if version.archived:
+        status = "archived"
+    elif version.withdrawn:
+        status = "rolled back"
+    else:
+        status = " ".join(state.aliases_of(version.version)) or "registered"
+    return {
+        "gatehouse.version": str(version.version),
+        "gatehouse.status": status,
+        _EVALUATION: version.evaluation,
     }
-    for parent in lineage(store, record.evaluation):
-        reference = Reference.parse(parent)
-        tags[f"gatehouse.lineage.{reference.kind}.{reference.name}"] = parent
-    return tags
+
+
+def _set_aliases(client: "MlflowClient", model_name: str, state: State, shown: dict[str, "ShownVersion"]) -> None:
+    present = {name: str(number) for name, number in client.get_registered_model(model_name).aliases.items()}
+    for alias, number in ((STAGING, state.staging), (CHAMPION, state.champion)):
+        version = state.version(number)
+        wanted = str(shown[version.model].version) if version else ""
+        if wanted and present.get(alias) != wanted:
+            client.set_registered_model_alias(model_name, alias, wanted)
+        elif not wanted and alias in present:
+            client.delete_registered_model_alias(model_name, alias)

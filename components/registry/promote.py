@@ -47,15 +47,17 @@ def _require_verdict(state: State, model_name: str, version: ModelVersion) -> No
     if last.verdict == "refused":
         reasons = "".join(f"\n  - {reason}" for reason in last.reasons)
         raise PromotionError(
-            f"Version {version.version} of {model_name} was refused when it was last judged ({last.evaluation}):{reasons}\n"
+            f"Version {version.version} of {model_name} was refused when it was last judged "
+            f"({last.evaluation}):{reasons}\n"
             "Promote it all the same with --override and a --reason."
         )
     present = state.champion_other_than(version.model)
     if last.champion != present:
         raise StaleVerdictError(
-            f"Version {version.version} of {model_name} was judged against {last.champion or 'no champion'}, but would "
-            f"replace {present or 'no champion'}. Run the training pipeline again to judge it against the present champion; "
-            "or use rollback to return to the champion before; or promote with --override and a --reason."
+            f"Version {version.version} of {model_name} was judged against {last.champion or 'no champion'}, but "
+            f"would replace {present or 'no champion'}. Run the training pipeline again to judge it against the "
+            "present champion; or use rollback to return to the champion before; or promote with --override and "
+            "a --reason."
         )
 
 
@@ -81,11 +83,13 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
         if wanted.withdrawn:
             return None
         raise PromotionError(
-            f"Version {wanted.version} of {model_name} is not the champion: expected version {state.champion or 'none'}."
+            f"Version {wanted.version} of {model_name} is not the champion: expected version "
+            f"{state.champion or 'none'}."
         )
     if len(state.champions) < 2:
         raise PromotionError(
-            f"Version {wanted.version} is the first champion of {model_name}: there is none to return to. {_choices(state)}"
+            f"Version {wanted.version} is the first champion of {model_name}: there is none to return to. "
+            f"{_choices(state)}"
         )
     return Record(kind="rolled_back", version=state.champions[-2], alias=CHAMPION, reason=reason)
 
@@ -106,7 +110,8 @@ def next_archiving(state: State, model_name: str, version: int, reason: str) -> 
         return None
     if state.champion == wanted.version:
         raise PromotionError(
-            f"Version {wanted.version} is the champion of {model_name}: promote another version or roll back before archiving it."
+            f"Version {wanted.version} is the champion of {model_name}: promote another version or roll back "
+            "before archiving it."
         )
     return Record(kind="archived", version=wanted.version, reason=reason)
 

@@ -37,7 +37,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     if version is None or state.settled(number, standing):
         return None
     _require_champion(state.champion_other_than(subject.model), standing)
-    if version.staged_at < number:
+    if version.staged_at < number and state.staging != version.version:
         return Record(kind="promoted", version=version.version, alias=STAGING)
     if standing.approval == "automatic":
         return Record(kind="promoted", version=version.version, alias=CHAMPION)
@@ -47,9 +47,9 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
 def _require_champion(present: str, verdict: Verdict) -> None:
     if present != verdict.champion:
         raise StaleVerdictError(
-            f"{verdict.subject.model} was judged against {verdict.champion or 'no champion'} in {verdict.evaluation}, but "
-            f"it would replace {present or 'no champion'} now: the champion moved meanwhile. Run the pipeline again; only "
-            "resolve, evaluate and register do work."
+            f"{verdict.subject.model} was judged against {verdict.champion or 'no champion'} in "
+            f"{verdict.evaluation}, but it would replace {present or 'no champion'} now: the champion moved "
+            "meanwhile. Run the pipeline again; only resolve, evaluate and register do work."
         )
 
 

@@ -159,6 +159,8 @@ def _registered(state: State, record: Record) -> State:
     verdict = _verdict(state, record, "pass")
     model = verdict.subject.model
     known = state.version_of(model)
+    if known and state.verdict_on(verdict.subject) == (known.registered_at, verdict):
+        return state
     expected = known.version if known else len(state.versions) + 1
     if record.version != expected:
         raise _impossible(state, record, f"registers {model} as version {record.version}", f"version {expected}")
@@ -172,7 +174,11 @@ def _registered(state: State, record: Record) -> State:
 
 
 def _refused(state: State, record: Record) -> State:
-    return replace(state, verdicts=(*state.verdicts, (state.size + 1, _verdict(state, record, "refused"))))
+    verdict = _verdict(state, record, "refused")
+    last = state.verdict_on(verdict.subject)
+    if last is not None and last[1] == verdict:
+        return state
+    return replace(state, verdicts=(*state.verdicts, (state.size + 1, verdict)))
 
 
 def _promoted(state: State, record: Record) -> State:
@@ -180,6 +186,8 @@ def _promoted(state: State, record: Record) -> State:
     if version.archived:
         raise _impossible(state, record, f"promotes version {version.version}, which is archived", "another version")
     number = state.size + 1
+    if record.alias in state.aliases_of(version.version):
+        return state
     if record.alias == STAGING:
         return replace(state, staging=version.version, versions=_changed(state, replace(version, staged_at=number)))
     if record.alias != CHAMPION:
@@ -195,9 +203,7 @@ def _rolled_back(state: State, record: Record) -> State:
         raise _impossible(state, record, f"returns to version {target}", f"a former champion among {state.champions}")
     kept = state.champions.index(target) + 1
     withdrawn = state.champions[kept:]
-    versions = tuple(
-        replace(each, withdrawn=True) if each.version in withdrawn else each for each in state.versions
-    )
+    versions = tuple(replace(each, withdrawn=True) if each.version in withdrawn else each for each in state.versions)
     return replace(state, champions=state.champions[:kept], versions=versions)
 
 
@@ -242,5 +248,6 @@ def _verdict(state: State, record: Record, word: str) -> Verdict:
 
 def _impossible(state: State, record: Record, found: str, expected: str) -> LedgerError:
     return LedgerError(
-        f"Record {state.size + 1} of the ledger ({record.kind}) {found}; expected {expected}. Restore the ledger from a copy."
+        f"Record {state.size + 1} of the ledger ({record.kind}) {found}; expected {expected}. "
+        "Restore the ledger from a copy."
     )

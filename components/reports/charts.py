@@ -1,21 +1,65 @@
-"""Charts as inline SVG: lines over axes, and horizontal bars."""
+"""Charts as inline SVG: lines over axes, histograms, horizontal bars and dots. Colours come from the page's style."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gatehouse.components.reports.format import escape, number
+from gatehouse.components.reports.format import escape, number, ticks
 
 Point = tuple[float, float]
+
+_GLYPH = 6.7  # Width of an average character at the charts' font size; errs on the wide side.
+_STYLES = 4  # Series are told apart by colour and dash; the page's style has this many.
+_ROW = 22
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart: its name, its points, and whether it is a dashed line of reference."""
+    """One line of a chart.
+
+    Attributes:
+        name: For the legend.
+        points: In drawing order.
+        reference: Draw it thin and dashed, as something to compare with.
+        marked: Draw a dot at every point.
+    """
 
     name: str
     points: Sequence[Point]
     reference: bool = False
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One row of a dot chart: a value, its interval, and another value to compare with, each left out where NaN."""
+
+    name: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    other: float = math.nan
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The plot inside a picture: its edges in pixels, and the numbers at these edges."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+
+    def x(self, value: float) -> float:
+        return self.left + (value - self.x0) / (self.x1 - self.x0) * (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        return self.bottom - (value - self.y0) / (self.y1 - self.y0) * (self.bottom - self.top)
 
 
 def line_chart(
@@ -24,107 +68,273 @@ def line_chart(
     y: str,
     x_range: Point | None = None,
     y_range: Point | None = None,
-    size: tuple[int, int] = (440, 320),
+    size: tuple[int, int] = (450, 330),
 ) -> str:
     """Lines over two axes.
 
     Args:
-        series: The lines; points that are not finite are left out.
+        series: The lines; points that are not finite are left out, and what lies outside the axes is cut off.
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
         x_range: Its limits; by default those of the points.
         y_range: Likewise.
         size: Width and height in pixels.
     """
-    width, height = size
-    left, right, top, bottom = 52, 14, 12 + 16 * len(series), 42
-    kept = [(line, [p for p in line.points if math.isfinite(p[0]) and math.isfinite(p[1])]) for line in series]
-    x0, x1 = x_range or _limits([p[0] for _, points in kept for p in points])
-    y0, y1 = y_range or _limits([p[1] for _, points in kept for p in points])
-
-    def place(point: Point) -> tuple[float, float]:
-        return (
-            left + (point[0] - x0) / (x1 - x0) * (width - left - right),
-            height - bottom - (point[1] - y0) / (y1 - y0) * (height - top - bottom),
-        )
-
-    parts = []
-    for tick in _ticks(x0, x1):
-        at = place((tick, y0))[0]
-        parts.append(f'<line class="grid" x1="{at:.1f}" y1="{top}" x2="{at:.1f}" y2="{height - bottom}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{height - bottom + 16}" text-anchor="middle">{_tick(tick)}</text>')
-    for tick in _ticks(y0, y1):
-        at = place((x0, tick))[1]
-        parts.append(f'<line class="grid" x1="{left}" y1="{at:.1f}" x2="{width - right}" y2="{at:.1f}"/>')
-        parts.append(f'<text x="{left - 7}" y="{at + 4:.1f}" text-anchor="end">{_tick(tick)}</text>')
-    parts.append(
-        f'<path class="axis" fill="none" d="M{left},{top}V{height - bottom}H{width - right}"/>'
-        f'<text class="label" x="{(left + width - right) / 2:.0f}" y="{height - 6}" text-anchor="middle">{escape(x)}</text>'
-        f'<text class="label" transform="translate(13,{(top + height - bottom) / 2:.0f}) rotate(-90)" '
-        f'text-anchor="middle">{escape(y)}</text>'
-    )
-    colour = 0
-    for index, (line, points) in enumerate(kept):
-        style = "ref dashed" if line.reference else f"s{colour % 4}"
-        colour += not line.reference
-        path = " ".join(f"{px:.1f},{py:.1f}" for px, py in map(place, points))
-        parts.append(f'<polyline class="series {style}" points="{path}"/>')
-        at = 10 + 16 * index
-        parts.append(f'<line class="series {style}" x1="{left}" y1="{at}" x2="{left + 20}" y2="{at}"/>')
-        parts.append(f'<text class="label" x="{left + 26}" y="{at + 4}">{escape(line.name)}</text>')
-    return _svg(width, height, f"{y} against {x}", parts)
+    kept = [(line, _finite(line.points)) for line in series]
+    entries = _styles(line.reference for line in series)
+    legend, top = _legend([(line.name, style) for line, style in zip(series, entries, strict=True)], size[0])
+    x0, x1 = _limits([point[0] for _, points in kept for point in points], x_range)
+    y0, y1 = _limits([point[1] for _, points in kept for point in points], y_range)
+    frame = _Frame(54, top, size[0] - 12, size[1] - 44, x0, x1, y0, y1)
+    drawn = [_line(frame, line, points, style) for (line, points), style in zip(kept, entries, strict=True)]
+    if not any(points for _, points in kept):
+        drawn = [_no_data(frame)]
+    # References first, so that the lines that matter lie on top; within them the first series.
+    order = sorted(range(len(series)), key=lambda index: (not series[index].reference, -index))
+    plot = [drawn[index] for index in order] if len(drawn) == len(series) else drawn
+    return _svg(size[0], size[1], f"{y} against {x}", [*_axes(frame, x, y), *_clipped(frame, plot), legend])
 
 
-def bar_chart(bars: Sequence[tuple[str, float]], marker: float | None = None, size: tuple[int, int] = (640, 0)) -> str:
+def histogram(
+    edges: Sequence[float],
+    groups: Sequence[tuple[str, Sequence[float]]],
+    x: str,
+    y: str,
+    size: tuple[int, int] = (450, 330),
+) -> str:
+    """Histograms of several groups over the same bins, laid over each other.
+
+    Args:
+        edges: The bins' edges, ascending, one more than heights.
+        groups: Name and heights of each group.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
+        size: Width and height in pixels.
+
+    Raises:
+        ValueError: if a group has another number of heights than there are bins.
+    """
+    wrong = [name for name, heights in groups if len(heights) != len(edges) - 1]
+    if wrong:
+        raise ValueError(f"histogram: expected {len(edges) - 1} heights, found another number in {', '.join(wrong)}")
+    styles = _styles(False for _ in groups)
+    legend, top = _legend([(name, style) for (name, _), style in zip(groups, styles, strict=True)], size[0])
+    highest = max((height for _, heights in groups for height in heights if math.isfinite(height)), default=0.0)
+    frame = _Frame(54, top, size[0] - 12, size[1] - 44, edges[0], edges[-1], 0.0, highest * 1.06 or 1.0)
+    plot = []
+    for (_, heights), style in zip(groups, styles, strict=True):
+        steps = [
+            f"L{frame.x(edges[at + side]):.1f},{frame.y(height if math.isfinite(height) else 0.0):.1f}"
+            for at, height in enumerate(heights)
+            for side in (0, 1)
+        ]
+        path = f"M{frame.left},{frame.bottom:.1f}{''.join(steps)}L{frame.right},{frame.bottom:.1f}"
+        plot.append(f'<path class="area {style}" d="{path}Z"/><path class="series {style}" d="{path}"/>')
+    return _svg(size[0], size[1], f"{y} by {x}", [*_axes(frame, x, y), *plot, legend])
+
+
+def bar_chart(
+    bars: Sequence[tuple[str, float]], marker: float | None = None, size: tuple[int, int] = (640, 0), marker_name: str = ""
+) -> str:
     """Horizontal bars from zero with their values, and optionally a dashed line at `marker`.
 
     Args:
         bars: Name and value; values that are not finite have no bar.
         marker: A value to compare with.
         size: Width in pixels; the height follows from the number of bars.
+        marker_name: What the marker is, written above it.
     """
-    width, row, left, right = size[0], 21, 190, 70
-    height = row * len(bars) + 8
-    finite = [abs(value) for _, value in bars if math.isfinite(value)]
-    top = max([*finite, abs(marker or 0.0)], default=0.0) or 1.0
-    scale = (width - left - right) / top
+    finite = [value for _, value in bars if math.isfinite(value)]
+    marks = [marker] if marker is not None and math.isfinite(marker) else []
+    low, high = min([0.0, *finite, *marks]), max([0.0, *finite, *marks])
+    top = 20.0 if marks and marker_name else 4.0
+    right = size[0] - 76
+    frame = _rows(size[0], right, top, [name for name, _ in bars], low, high if high > low else low + 1.0)
+    zero = frame.x(0.0)
     parts = []
     for index, (name, value) in enumerate(bars):
-        y = 4 + index * row
-        length = abs(value) * scale if math.isfinite(value) else 0.0
-        short = name if len(name) <= 30 else name[:29] + "…"
-        parts.append(f'<text class="label" x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(short)}</text>')
-        parts.append(f'<rect class="f0" x="{left}" y="{y + 3}" width="{length:.1f}" height="{row - 7}" rx="2"/>')
-        parts.append(f'<text x="{left + length + 6:.1f}" y="{y + 14}">{number(float(value))}</text>')
-    if marker is not None and math.isfinite(marker):
-        at = left + abs(marker) * scale
-        parts.append(f'<line class="ref dashed" x1="{at:.1f}" y1="0" x2="{at:.1f}" y2="{height}"/>')
-    return _svg(width, height, "bars", parts)
+        middle = frame.top + (index + 0.5) * _ROW
+        parts.append(_row_name(frame, middle, name))
+        at = frame.x(value) if math.isfinite(value) else zero
+        if math.isfinite(value):
+            start, length = min(zero, at), abs(at - zero)
+            parts.append(f'<rect class="f0" x="{start:.1f}" y="{middle - 7:.1f}" width="{length:.1f}" height="14" rx="2"/>')
+        text = f'<text class="halo" x="{max(zero, at) + 7:.1f}" y="{middle + 4:.1f}">{escape(number(float(value)))}</text>'
+        parts.append(text)
+    lines = [_marker(frame, value, marker_name) for value in marks]
+    axis = f'<line class="axis" x1="{zero:.1f}" y1="{frame.top:.1f}" x2="{zero:.1f}" y2="{frame.bottom:.1f}"/>'
+    # The values are drawn after the marker, so that their halo keeps them readable on it.
+    values = [part for part in parts if "halo" in part]
+    rest = [part for part in parts if "halo" not in part]
+    return _svg(size[0], int(frame.bottom + 6), "bars", [*rest, axis, *lines, *values])
 
 
-def _svg(width: int, height: int, title: str, parts: list[str]) -> str:
+def dot_chart(
+    dots: Sequence[Dot],
+    x: str,
+    markers: Sequence[tuple[str, float]] = (),
+    other: str = "",
+    size: tuple[int, int] = (912, 0),
+) -> str:
+    """One row a dot: where bars from zero would hide differences that matter.
+
+    Args:
+        dots: The rows, from the top; `mark` is empty, `bad`, or `soft` for rows that count less.
+        x: Label of the axis; its range is that of all values.
+        markers: Name and value of dashed vertical lines.
+        other: What the hollow dots are; empty where no row has one.
+        size: Width in pixels; the height follows from the number of rows.
+    """
+    marks = [(name, value) for name, value in markers if math.isfinite(value)]
+    numbers = [value for dot in dots for value in (dot.value, dot.low, dot.high, dot.other) if math.isfinite(value)]
+    low, high = _limits([*numbers, *(value for _, value in marks)], None)
+    legend, top = _legend([("", "s0"), (other, "s1")][1:] if other else [], size[0], dots=True)
+    frame = _rows(size[0], size[0] - 70, top + (16 if marks else 0), [dot.name for dot in dots], low, high)
+    step = _step(low, high)
+    grid = [
+        f'<line class="grid" x1="{frame.x(tick):.1f}" y1="{frame.top:.1f}" x2="{frame.x(tick):.1f}" y2="{frame.bottom:.1f}"/>'
+        f'<text x="{frame.x(tick):.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>'
+        for tick, label in _ticks(low, high, step)
+    ]
+    lines = [_marker(frame, value, name) for name, value in marks]
+    rows = [_dot_row(frame, frame.top + (index + 0.5) * _ROW, dot) for index, dot in enumerate(dots)]
+    middle = (frame.left + frame.right) / 2
+    label = f'<text class="label" x="{middle:.1f}" y="{frame.bottom + 36:.1f}" text-anchor="middle">{escape(x)}</text>'
+    return _svg(size[0], int(frame.bottom + 44), x, [*grid, *lines, *rows, label, legend])
+
+
+def _dot_row(frame: _Frame, y: float, dot: Dot) -> str:
+    parts = [_row_name(frame, y, dot.name)]
+    style = {"bad": "f-bad", "soft": "f-soft"}.get(dot.mark, "f0")
+    stroke = {"bad": "l-bad", "soft": "ref"}.get(dot.mark, "s0")
+    if math.isfinite(dot.low) and math.isfinite(dot.high):
+        parts.append(f'<line class="range {stroke}" x1="{frame.x(dot.low):.1f}" y1="{y:.1f}" x2="{frame.x(dot.high):.1f}" y2="{y:.1f}"/>')
+    if math.isfinite(dot.other):
+        parts.append(f'<circle class="hollow s1" cx="{frame.x(dot.other):.1f}" cy="{y:.1f}" r="3.5"/>')
+    if math.isfinite(dot.value):
+        parts.append(f'<circle class="{style}" cx="{frame.x(dot.value):.1f}" cy="{y:.1f}" r="4.5"/>')
+    text = escape(number(float(dot.value)) if math.isfinite(dot.value) else "–")
+    parts.append(f'<text x="{frame.right + 64:.1f}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+    return "".join(parts)
+
+
+def _rows(width: int, right: float, top: float, names: Sequence[str], low: float, high: float) -> _Frame:
+    longest = max((len(name) for name in names), default=0)
+    left = min(max(60.0, longest * _GLYPH + 20), 0.36 * width)
+    return _Frame(left, top, right, top + _ROW * max(len(names), 1), low, high, 0.0, 1.0)
+
+
+def _row_name(frame: _Frame, y: float, name: str) -> str:
+    room = int((frame.left - 14) / _GLYPH)
+    short = name if len(name) <= room else f"{name[: room - 1]}…"
+    full = "" if short == name else f"<title>{escape(name)}</title>"
+    return f'<text class="label" x="{frame.left - 10:.1f}" y="{y + 4:.1f}" text-anchor="end">{full}{escape(short)}</text>'
+
+
+def _marker(frame: _Frame, value: float, name: str) -> str:
+    at = frame.x(value)
+    line = f'<line class="ref dashed" x1="{at:.1f}" y1="{frame.top - 4:.1f}" x2="{at:.1f}" y2="{frame.bottom:.1f}"/>'
+    if not name:
+        return line
+    return f'{line}<text x="{at:.1f}" y="{frame.top - 8:.1f}" text-anchor="middle">{escape(name)}</text>'
+
+
+def _line(frame: _Frame, line: Series, points: Sequence[Point], style: str) -> str:
+    placed = [(frame.x(x), frame.y(y)) for x, y in points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+    dots = placed if line.marked or len(placed) == 1 else []
+    fill = style.replace("s", "f", 1) if style.startswith("s") else "f-soft"
+    circles = "".join(f'<circle class="{fill}" cx="{x:.1f}" cy="{y:.1f}" r="2.8"/>' for x, y in dots)
+    return f'<polyline class="series {style}" points="{path}"/>{circles}'
+
+
+def _styles(references: Iterable[bool]) -> list[str]:
+    """A style for every series; references share one."""
+    styles: list[str] = []
+    for reference in references:
+        lines = sum(style != "ref dashed" for style in styles)
+        styles.append("ref dashed" if reference else f"s{lines % _STYLES}")
+    return styles
+
+
+def _legend(entries: Sequence[tuple[str, str]], width: int, dots: bool = False) -> tuple[str, float]:
+    """Names beside samples of their lines, in rows; and where the plot below them begins."""
+    parts, x, y = [], 54.0, 12.0
+    for name, style in entries:
+        wide = 28 + len(name) * _GLYPH
+        if x > 54 and x + wide > width:
+            x, y = 54.0, y + 18
+        if dots:
+            parts.append(f'<circle class="hollow {style}" cx="{x + 14:.1f}" cy="{y}" r="3.5"/>')
+        else:
+            parts.append(f'<line class="series {style}" x1="{x:.1f}" y1="{y}" x2="{x + 20:.1f}" y2="{y}"/>')
+        parts.append(f'<text class="label" x="{x + 26:.1f}" y="{y + 4}">{escape(name)}</text>')
+        x += wide + 14
+    return "".join(parts), (y + 16 if entries else 10.0)
+
+
+def _axes(frame: _Frame, x: str, y: str) -> list[str]:
+    parts = []
+    for tick, label in _ticks(frame.x0, frame.x1, _step(frame.x0, frame.x1)):
+        at = frame.x(tick)
+        parts.append(f'<line class="grid" x1="{at:.1f}" y1="{frame.top:.1f}" x2="{at:.1f}" y2="{frame.bottom:.1f}"/>')
+        parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>')
+    for tick, label in _ticks(frame.y0, frame.y1, _step(frame.y0, frame.y1)):
+        at = frame.y(tick)
+        parts.append(f'<line class="grid" x1="{frame.left:.1f}" y1="{at:.1f}" x2="{frame.right:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text x="{frame.left - 8:.1f}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
+    across, down = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
+    parts.append(f'<line class="axis" x1="{frame.left}" y1="{frame.bottom:.1f}" x2="{frame.right}" y2="{frame.bottom:.1f}"/>')
+    parts.append(f'<text class="label" x="{across:.1f}" y="{frame.bottom + 36:.1f}" text-anchor="middle">{escape(x)}</text>')
+    parts.append(
+        f'<text class="label" transform="translate(13,{down:.1f}) rotate(-90)" text-anchor="middle">{escape(y)}</text>'
+    )
+    return parts
+
+
+def _clipped(frame: _Frame, parts: Sequence[str]) -> list[str]:
+    """Cut off what lies outside the plot; a nested picture does it without ids. The bleed keeps lines at the edge whole."""
+    bleed = 3
+    x, y = frame.left - bleed, frame.top - bleed
+    width, height = frame.right - frame.left + 2 * bleed, frame.bottom - frame.top + 2 * bleed
+    box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return [f'<svg class="clip" {box} viewBox="{x:.1f} {y:.1f} {width:.1f} {height:.1f}">', *parts, "</svg>"]
+
+
+def _no_data(frame: _Frame) -> str:
+    x, y = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">no data</text>'
+
+
+def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
     )
 
 
-def _limits(values: Sequence[float]) -> Point:
-    if not values:
-        return 0.0, 1.0
-    low, high = min(values), max(values)
-    margin = (high - low) * 0.05 or abs(high) * 0.05 or 0.5
+def _finite(points: Sequence[Point]) -> list[Point]:
+    return [(float(x), float(y)) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+
+
+def _limits(values: Sequence[float], given: Point | None) -> Point:
+    """The given limits, or those of the values with a margin; never of zero width."""
+    low, high = given or (min(values, default=0.0), max(values, default=1.0))
+    if given and high > low:
+        return low, high
+    margin = (high - low) * 0.05
+    if not high - low > 1e-9 * max(abs(low), abs(high)):
+        margin = abs(high) * 0.05 or 0.5
     return low - margin, high + margin
 
 
-def _ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """Round numbers within [low, high], about `wanted` of them."""
+def _step(low: float, high: float, wanted: int = 5) -> float:
     raw = (high - low) / wanted
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
 
 
-def _tick(value: float) -> str:
-    return f"{value:.6g}"
+def _ticks(low: float, high: float, step: float) -> list[tuple[float, str]]:
+    """Multiples of `step` within [low, high], with their labels."""
+    values = [index * step for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return list(zip(values, ticks(values, step), strict=True))

@@ -2,33 +2,87 @@
 
 import html
 import math
+import re
+from numbers import Integral, Real
 from typing import Any
+
+# Control characters are not allowed in HTML, and a lone surrogate cannot be written as UTF-8.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_NOTHING = "–"
+_MINUS = "−"
 
 
 def escape(text: Any) -> str:
-    """Text that is safe anywhere in HTML or SVG."""
-    return html.escape(str(text), quote=True)
+    """Text that is safe anywhere in HTML or SVG; what cannot be printed becomes U+FFFD."""
+    return html.escape(_UNPRINTABLE.sub("\ufffd", str(text)), quote=True)
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is shown as a number: also numpy's, but no truth values."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def number(value: Any) -> str:
-    """A number with as many digits as help: thousands separated, four decimals for fractions, a dash for nothing."""
+    """A number with as many digits as help: thousands separated, four decimals for fractions, a dash for nothing.
+
+    Example:
+        >>> number(336776), number(0.73512), number(-0.00004), number(None)
+        ('336,776', '0.7351', '−4.0e-05', '–')
+    """
     if value is None:
-        return "–"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return _NOTHING
+    if not is_number(value):
         return str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
+    if isinstance(value, Integral):
+        return _signed_right(f"{int(value):,}")
+    return _signed_right(_fraction(float(value)))
+
+
+def _fraction(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == int(value) and abs(value) >= 1000:
-        return f"{value:,.0f}"
-    if value != 0 and abs(value) < 0.0005:
+        return "∞" if value > 0 else "-∞"
+    size = abs(value)
+    if size >= 1e15 or 0 < size < 0.0005:
         return f"{value:.1e}"
-    return f"{value:,.4f}" if abs(value) < 100 else f"{value:,.1f}"
+    if size >= 1000 and value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:,.4f}" if size < 100 else f"{value:,.1f}"
 
 
-def percent(value: float) -> str:
-    """A share as a percentage with one decimal."""
-    return f"{100 * value:.1f} %"
+def signed(value: Any) -> str:
+    """A difference: as `number`, with a plus where it is positive."""
+    text = number(value)
+    return f"+{text}" if is_number(value) and value > 0 else text
+
+
+def percent(value: Any) -> str:
+    """A share as a percentage with one decimal; a dash for nothing."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    return _signed_right(f"{100 * value:.1f} %")
+
+
+def ticks(values: list[float], step: float) -> list[str]:
+    """Labels of an axis: one number of decimals for all, thousands and more in k, M and G.
+
+    Args:
+        values: The numbers at the ticks.
+        step: Their distance; decides the decimals.
+    """
+    largest = max((abs(value) for value in values), default=0.0)
+    unit, suffix = next((pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= 10 * pair[0]), (1.0, ""))
+    if largest >= 1e13 or 0 < largest < 1e-4:
+        return [_signed_right(f"{value:.3g}") for value in values]
+    decimals = next((count for count in range(9) if _is_whole(step / unit * 10**count)), 9)
+    labels = [f"{value / unit + 0.0:.{decimals}f}" for value in values]
+    return [_signed_right(label) + (suffix if float(label) else "") for label in labels]
+
+
+def _is_whole(value: float) -> bool:
+    return abs(value - round(value)) < 1e-6 * max(1.0, abs(value))
+
+
+def _signed_right(text: str) -> str:
+    return text.replace("-", _MINUS, 1) if text.startswith("-") else text

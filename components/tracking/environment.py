@@ -1,35 +1,122 @@
-"""Where a run took place: code version, Python, platform, processors."""
+"""What a run ran on: commit, versions, hardware class, threads. Provenance only: it never changes a result."""
 
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import gatehouse
 
-
-def environment_tags() -> dict[str, str]:
-    """Facts for people about where something ran; never part of an identity."""
-    commit, dirty = code_version()
-    return {
-        "gatehouse.version": gatehouse.__version__,
-        "gatehouse.commit": commit,
-        "gatehouse.dirty": str(dirty).lower(),
-        "gatehouse.python": platform.python_version(),
-        "gatehouse.machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
-    }
+COMMIT = "GATEHOUSE_COMMIT"
+_DISTRIBUTIONS = (
+    *("gatehouse", "kfp", "torch", "numpy", "pyarrow", "duckdb"),
+    *("feast", "optuna", "safetensors", "mlflow-skinny", "pydantic"),
+)
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def code_version() -> tuple[str, bool]:
-    """Commit of the checkout that this code runs from and whether it was changed since; empty outside a checkout."""
+@dataclass(frozen=True)
+class Environment:
+    """Where and with what code something ran.
+
+    Attributes:
+        commit: Commit of the code; empty where it is not known.
+        dirty: Whether the code differs from the commit.
+        python: Version of Python.
+        distributions: Installed version by name of distribution.
+        hardware: Class of machine, e.g. `x86_64, Xeon Gold 6148, 2 cores, 24 GiB`; measurements compare within one.
+        threads: Thread settings that change the order of floating-point sums.
+    """
+
+    commit: str
+    dirty: bool
+    python: str
+    distributions: dict[str, str]
+    hardware: str
+    threads: dict[str, str]
+
+    def tags(self) -> dict[str, str]:
+        """The environment as MLflow tags."""
+        versions = {f"gatehouse.version.{name}": version for name, version in self.distributions.items()}
+        threads = {f"gatehouse.threads.{name}": value for name, value in self.threads.items()}
+        commit = f"{self.commit}{'+dirty' if self.dirty else ''}"
+        return (
+            versions
+            | threads
+            | {
+                "gatehouse.commit": commit or "unknown",
+                "gatehouse.python": self.python,
+                "gatehouse.hardware": self.hardware,
+            }
+        )
+
+
+def capture_environment(distributions: Iterable[str] = _DISTRIBUTIONS) -> Environment:
+    """Look at the process and the machine; imports none of the distributions."""
+    commit, dirty = code_commit()
+    return Environment(
+        commit=commit,
+        dirty=dirty,
+        python=platform.python_version(),
+        distributions={name: version for name in distributions if (version := _version(name))},
+        hardware=hardware_class(),
+        threads={"cpus": str(len(os.sched_getaffinity(0)))}
+        | {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
+    )
+
+
+@cache
+def code_commit() -> tuple[str, bool]:
+    """Commit of the code that runs and whether it was changed since.
+
+    Images carry it in the variable `GATEHOUSE_COMMIT` (`<commit>` or `<commit>+dirty`); a checkout is asked.
+    """
+    given = os.environ.get(COMMIT, "")
+    if given:
+        return given.removesuffix("+dirty"), given.endswith("+dirty")
+    if _git("ls-files", "--error-unmatch", "__init__.py") is None:
+        return "", False
+    return _git("rev-parse", "HEAD") or "", bool(_git("status", "--porcelain"))
+
+
+def _git(*arguments: str) -> str | None:
     folder = Path(gatehouse.__file__).resolve().parent
-    commit = _git(folder, "rev-parse", "HEAD")
-    return commit, bool(commit and _git(folder, "status", "--porcelain", "--untracked-files=no"))
-
-
-def _git(folder: Path, *arguments: str) -> str:
     try:
-        ended = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def hardware_class() -> str:
+    """Architecture, processor, cores that this process may use, memory to the GiB, and GPUs."""
+    processor = _field("/proc/cpuinfo", "model name") or platform.processor() or "unknown processor"
+    memory = _field("/proc/meminfo", "MemTotal").removesuffix(" kB")
+    parts = [platform.machine(), " ".join(processor.split()), f"{len(os.sched_getaffinity(0))} cores"]
+    if memory.isdigit():
+        parts.append(f"{round(int(memory) / 2**20)} GiB")
+    return ", ".join([*parts, *_gpus()])
+
+
+def _gpus() -> list[str]:
+    found = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    return [" ".join(_field(str(path), "Model").split()) for path in found]
+
+
+def _field(path: str, name: str) -> str:
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
         return ""
-    return ended.stdout.strip() if ended.returncode == 0 else ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,20 +1,31 @@
-"""Lineage: everything that an artifact was made from, down to the raw data."""
+"""Lineage: everything that an artifact was made from, read off the manifests."""
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 
+TAG = "gatehouse.lineage."
 
-def lineage(store: ArtifactStore, reference: Reference | str) -> tuple[str, ...]:
-    """Identities of all artifacts that `reference` was derived from, nearest first, each once.
+
+def lineage_of(store: ArtifactStore, reference: Reference | str) -> tuple[str, ...]:
+    """Identities of all artifacts that `reference` was derived from, directly or not, sorted; without itself.
 
     Raises:
-        MissingArtifactError, CorruptArtifactError: if the store does not hold one of them as it was.
+        MissingArtifactError, CorruptArtifactError: if a manifest on the way is not there or was altered.
     """
-    seen: dict[str, None] = {}
-    pending = [Reference.parse(reference)]
+    first = Reference.parse(reference)
+    seen: set[Reference] = {first}
+    pending = [first]
     while pending:
-        for parent in store.manifest(pending.pop(0)).derived_from.values():
-            if parent not in seen:
-                seen[parent] = None
-                pending.append(Reference.parse(parent))
-    return tuple(seen)
+        parents = {Reference.parse(each) for each in store.manifest(pending.pop()).derived_from.values()}
+        pending.extend(parents - seen)
+        seen |= parents
+    return tuple(str(each) for each in sorted(seen - {first}))
+
+
+def lineage_tags(lineage: tuple[str, ...]) -> dict[str, str]:
+    """MLflow tags: `gatehouse.lineage.<kind>.<name>` to the identities of that kind and name, in one line."""
+    tags: dict[str, list[str]] = {}
+    for identity in lineage:
+        reference = Reference.parse(identity)
+        tags.setdefault(f"{TAG}{reference.kind}.{reference.name}", []).append(identity)
+    return {name: " ".join(identities) for name, identities in tags.items()}

@@ -1,6 +1,7 @@
 """Metrics of binary classifiers: one definition for training, evaluation and the leakage alarm.
 
-Everywhere, `labels` are 0 or 1 and `scores` are higher for more likely; probabilities are in [0, 1]. Shapes are (rows,).
+Everywhere, `labels` are 0 or 1 and `scores` are higher for more likely; probabilities are in [0, 1]. Shapes are
+(rows,).
 """
 
 from typing import Any

@@ -1,41 +1,198 @@
-"""A quiet MLflow client on the server of the environment, or on a SQLite file inside the store."""
+"""The MLflow side of a store: where it is, what it was told already, and writing to it so that a repeat adds nothing.
 
+MLflow is a projection: it may be deleted, and it may fail; neither changes a result. Importing this module does not
+import MLflow, which costs about two seconds: ask `told` first.
+"""
+
+import fcntl
 import logging
+import math
 import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.objects import LocalObjects
+from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+logger = logging.getLogger(__name__)
 
 URI = "MLFLOW_TRACKING_URI"
+REFERENCE = "gatehouse.reference"
+RUN = "gatehouse.run"
+_PARENT = "mlflow.parentRunId"
+_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}
+_MOST_PARAMS, _MOST_METRICS = 100, 900
+_LONGEST_PARAM, _LONGEST_TAG = 6000, 5000
+
+Point = tuple[str, float, int]
 
 
-def tracking_uri(store: ArtifactStore) -> str:
-    """The tracking server of the environment, else `sqlite:///<store>/mlflow/mlflow.db`."""
-    return os.environ.get(URI, "") or f"sqlite:///{store.address}/mlflow/mlflow.db"
+@dataclass(frozen=True)
+class Tracking:
+    """Where the runs and models of a store are shown.
+
+    Attributes:
+        store: The store.
+        uri: MLflow's tracking and registry URI.
+        name: `embedded` for the database inside the store, else a digest of the URI.
+    """
+
+    store: ArtifactStore
+    uri: str
+    name: str
+
+    @property
+    def embedded(self) -> Path | None:
+        """The folder of the embedded database, or None where a server is used."""
+        return Path(self.store.address) / "mlflow" if self.name == "embedded" else None
+
+    def told(self, what: str) -> bool:
+        """Whether MLflow was told `what` already; costs one look-up in the store and no import."""
+        if self.embedded and not (self.embedded / "mlflow.db").is_file():
+            return False
+        return self.store.objects.size(self._marker(what)) is not None
+
+    def mark(self, what: str) -> None:
+        """Remember that MLflow was told `what`."""
+        self.store.record(self._marker(what), {"uri": "embedded" if self.embedded else self.uri})
+
+    def _marker(self, what: str) -> str:
+        return f"tracking/{self.name}/{what}.json"
+
+    @contextmanager
+    def client(self) -> "Iterator[MlflowClient]":
+        """An MLflow client, for one process at a time on a local store: MLflow has no create-only writes."""
+        with self._alone():
+            yield _quiet_client(self.uri)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not isinstance(self.store.objects, LocalObjects):
+            yield
+            return
+        folder = Path(self.store.address) / "mlflow"
+        folder.mkdir(exist_ok=True)
+        with open(folder / "lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def experiment(self, client: "MlflowClient", name: str) -> str:
+        """Id of the experiment of this name, created where it is missing."""
+        found = client.get_experiment_by_name(name)
+        if found is not None:
+            return str(found.experiment_id)
+        location = str(self.embedded / "artifacts") if self.embedded else None
+        return str(client.create_experiment(name, artifact_location=location))
 
 
-def open_client(store: ArtifactStore) -> "MlflowClient":
-    """Open MLflow's client; imports MLflow, so call it only when there is something to write."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    uri = tracking_uri(store)
-    if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-    from mlflow import MlflowClient
-
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+def tracking_of(store: ArtifactStore) -> Tracking | None:
+    """Where this store's runs are tracked: `MLFLOW_TRACKING_URI`, else a database in the store, else nowhere (None)."""
+    uri = os.environ.get(URI, "")
+    if uri:
+        return Tracking(store, uri, sha256_bytes(uri.encode())[:16])
+    if isinstance(store.objects, LocalObjects):
+        return Tracking(store, f"sqlite:///{store.address}/mlflow/mlflow.db", "embedded")
+    return None
 
 
-def experiment_id(client: "MlflowClient", store: ArtifactStore, name: str) -> str:
-    """The id of the experiment `name`, which is created where it is missing; its artifacts lie in the store."""
-    found = client.get_experiment_by_name(name)
+@contextmanager
+def degrading(store: ArtifactStore, label: str) -> Iterator[None]:
+    """Turn whatever MLflow raises into a warning in the run record: tracking never fails a run."""
+    attempt = Attempt(store, label)
+    try:
+        yield
+    except Exception as error:
+        cause = " ".join(str(error).split())[:500]
+        message = f"MLflow could not be written, the next run tries again: {type(error).__name__}: {cause}"
+        logger.warning(message)
+        attempt.note("warned", message=message)
+    else:
+        attempt.note("finished")
+
+
+def find_run(client: "MlflowClient", experiment: str, tag: str, value: str) -> "Run | None":
+    """The first run of an experiment whose tag has this value, or None."""
+    runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1, order_by=["start_time ASC"])
+    return runs[0] if runs else None
+
+
+def ensure_run(
+    client: "MlflowClient", experiment: str, tag: str, value: str, name: str, tags: Mapping[str, str], parent: str = ""
+) -> "Run":
+    """The run whose `tag` is `value`, created with `tags` under the run `parent` where it is missing."""
+    found = find_run(client, experiment, tag, value)
     if found is not None:
-        return str(found.experiment_id)
-    local = not os.environ.get(URI, "")
-    location = f"file://{store.address}/mlflow/artifacts" if local else None
-    return str(client.create_experiment(name, artifact_location=location))
+        return found
+    above = {_PARENT: parent} if parent else {}
+    return client.create_run(experiment, tags={**short(tags), tag: value, **above}, run_name=name)
+
+
+def pipeline_run(client: "MlflowClient", experiment: str, run: str) -> str:
+    """Id of the MLflow run that stands for the pipeline run `run`; empty outside of any run."""
+    if not run:
+        return ""
+    return str(ensure_run(client, experiment, RUN, run, run, {}).info.run_id)
+
+
+def log(
+    client: "MlflowClient",
+    run: "Run",
+    params: Mapping[str, Any] | None = None,
+    points: list[Point] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Log parameters, then metrics, then tags, in as few calls as MLflow's limits allow.
+
+    Metrics are stamped with the start of the run, so that logging them again adds nothing. Values that are not finite
+    are left out.
+
+    Args:
+        client: An open client.
+        run: The run.
+        params: Parameters; values are cut at MLflow's limit.
+        points: Name, value and step of each metric.
+        tags: Written last: a tag that is there says that what went before is complete.
+    """
+    from mlflow.entities import Metric, Param, RunTag
+
+    stamp, name = int(run.info.start_time), str(run.info.run_id)
+    entries = [Param(key, str(value)[:_LONGEST_PARAM]) for key, value in (params or {}).items()]
+    for at in range(0, len(entries), _MOST_PARAMS):
+        client.log_batch(name, params=entries[at : at + _MOST_PARAMS])
+    metrics = [Metric(key, value, stamp, step) for key, value, step in points or () if math.isfinite(value)]
+    for at in range(0, len(metrics), _MOST_METRICS):
+        client.log_batch(name, metrics=metrics[at : at + _MOST_METRICS])
+    if tags:
+        client.log_batch(name, tags=[RunTag(key, value) for key, value in short(tags).items()])
+
+
+def short(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags with values cut at MLflow's limit."""
+    return {name: value[:_LONGEST_TAG] for name, value in tags.items()}
+
+
+def _quiet_client(uri: str) -> "MlflowClient":
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mlflow import MlflowClient
+
+        for chatty in ("mlflow", "alembic"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        return MlflowClient(tracking_uri=uri, registry_uri=uri)

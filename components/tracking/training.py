@@ -1,72 +1,163 @@
-"""Sends a finished training run to MLflow, once a model: parameters, the history of its metrics, its lineage."""
+"""Shows finished training runs and experiments in MLflow: once each, read off their artifacts."""
 
-import logging
-import time
-from typing import Any
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.environment import environment_tags
-from gatehouse.components.tracking.lineage import lineage
+from gatehouse.components.tracking.lineage import lineage_of, lineage_tags
+from gatehouse.components.tracking.mlflow_client import (
+    REFERENCE,
+    Point,
+    Tracking,
+    degrading,
+    ensure_run,
+    log,
+    pipeline_run,
+    tracking_of,
+)
 
-logger = logging.getLogger(__name__)
-MODEL_TAG = "gatehouse.model"
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+COMPLETE = "gatehouse.complete"
 
 
 def track_training(store: ArtifactStore, model: str) -> None:
-    """Log the run that made `model`; does nothing, and imports nothing, where that was done before.
+    """Show the run that made `model` in MLflow: parameters, metrics of every epoch, lineage, environment.
 
-    Tracking never decides about a run: where MLflow cannot be reached the failure is logged as a warning.
+    It stands under the MLflow run of the pipeline run that made it. A model that was shown before costs one look-up and
+    does not import MLflow. What goes wrong is a warning in the run record, never an error.
+
+    Args:
+        store: The store that holds the model.
+        model: Reference of the model.
     """
-    if run_of(store, model):
-        return
-    try:
-        _log(store, model)
-    except Exception as error:  # MLflow raises whatever its store does; a model must not be lost for it.
-        logger.warning("MLflow did not take the training run of %s: %s", model, error)
-
-
-def run_of(store: ArtifactStore, model: str) -> str:
-    """MLflow's id of the run that made `model`, or an empty string."""
-    import json
-
-    key = _key(model)
-    if store.objects.size(key) is None:
-        return ""
-    return str(json.loads(store.objects.get_bytes(key))["run_id"])
-
-
-def _key(model: str) -> str:
-    return f"tracking/{Reference.parse(model)}/run.json"
-
-
-def _log(store: ArtifactStore, model: str) -> None:
-    from mlflow.entities import Metric, Param, RunTag
-
-    from gatehouse.components.tracking.mlflow_client import experiment_id, open_client
-
+    tracking = tracking_of(store)
     reference = Reference.parse(model)
+    if tracking is None or tracking.told(str(reference)):
+        return
+    with degrading(store, "train:tracking"):
+        with tracking.client() as client:
+            show_training(tracking, client, reference, new=True)
+        tracking.mark(str(reference))
+
+
+def track_experiment(store: ArtifactStore, experiment: str) -> None:
+    """Show an experiment in MLflow: one run, and under it one run a trial, failed ones included.
+
+    Like `track_training`, it does nothing the second time and never raises.
+
+    Args:
+        store: The store that holds the experiment.
+        experiment: Its reference; `trials.json` lists number, parameters, value, model and error of each trial.
+    """
+    tracking = tracking_of(store)
+    reference = Reference.parse(experiment)
+    if tracking is None or tracking.told(str(reference)):
+        return
+    with degrading(store, "tune:tracking"):
+        with tracking.client() as client:
+            _show_experiment(tracking, client, reference)
+        tracking.mark(str(reference))
+
+
+def show_training(
+    tracking: Tracking,
+    client: "MlflowClient",
+    model: Reference,
+    *,
+    name: str = "train",
+    parent: str = "",
+    new: bool = False,
+) -> "Run":
+    """The MLflow run of a model, written or completed where it is missing or was interrupted.
+
+    Args:
+        tracking: Where to.
+        client: An open client of it.
+        model: The model.
+        name: Name of the run.
+        parent: Id of the MLflow run above it; by default that of the current pipeline run.
+        new: Whether the model was made here and now, so that environment and pipeline run are its own.
+    """
+    store = tracking.store
+    manifest = store.manifest(model)
+    experiment = tracking.experiment(client, model.name.removesuffix("-trial"))
+    tags = lineage_tags(lineage_of(store, model))
+    if new:
+        tags |= _environment()
+        parent = parent or pipeline_run(client, experiment, os.environ.get(RUN_ID, ""))
+    run = ensure_run(client, experiment, REFERENCE, str(model), name, tags, parent)
+    if COMPLETE not in run.data.tags:
+        history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
+        log(client, run, _flat(manifest.configuration), _points(history), {COMPLETE: "true"})
+        _end(client, run, parent)
+    return run
+
+
+def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Reference) -> None:
+    store = tracking.store
     manifest = store.manifest(reference)
-    client = open_client(store)
-    now = int(time.time() * 1000)
-    parents = {parent.split("/")[0]: parent for parent in reversed(lineage(store, reference))}
-    tags: dict[str, str] = {
-        MODEL_TAG: str(reference),
-        **{f"gatehouse.lineage.{kind}": parent for kind, parent in parents.items()},
-        **environment_tags(),
-    }
-    run = client.create_run(experiment_id(client, store, reference.name), run_name=reference.short, tags=tags)
-    metrics = [
-        Metric(name, float(value), now, step)
-        for step, row in enumerate(store.read_json(reference, "history.json"))
-        for name, value in row.items()
-        if name != "epoch"
-    ]
-    parameters = [Param(name, _text(value)) for name, value in manifest.configuration.items()]
-    client.log_batch(run.info.run_id, metrics=metrics[:1000], params=parameters, tags=[RunTag("gatehouse.stage", "train")])
+    experiment = tracking.experiment(client, reference.name)
+    above = pipeline_run(client, experiment, os.environ.get(RUN_ID, ""))
+    tags = lineage_tags(lineage_of(store, reference)) | _environment()
+    run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above)
+    for trial in store.read_json(reference, "trials.json"):
+        name = f"trial {trial['number']}"
+        if trial.get("model"):
+            show_training(
+                tracking, client, Reference.parse(trial["model"]), name=name, parent=str(run.info.run_id), new=True
+            )
+        else:
+            _show_failed_trial(client, experiment, run, name, trial)
+    value = manifest.details.get("value")
+    points: list[Point] = [] if value is None else [("best_value", float(value), 0)]
+    log(client, run, _flat(manifest.configuration), points, {COMPLETE: "true"})
+    _end(client, run, above)
+
+
+def _show_failed_trial(
+    client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any]
+) -> None:
+    key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
+    tags = {"gatehouse.error": str(trial.get("error", ""))}
+    run = ensure_run(client, experiment, REFERENCE, key, name, tags, str(above.info.run_id))
+    log(client, run, _flat(trial["parameters"]))
+    client.set_terminated(run.info.run_id, "FAILED")
+
+
+def _end(client: "MlflowClient", run: "Run", parent: str) -> None:
     client.set_terminated(run.info.run_id)
-    store.record(_key(model), {"run_id": run.info.run_id})
+    if parent:
+        client.set_terminated(parent)
 
 
-def _text(value: Any) -> str:
-    return str(value)[:6000]
+def _environment() -> dict[str, str]:
+    from gatehouse.components.tracking.environment import capture_environment
+
+    return capture_environment().tags()
+
+
+def _flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested configuration as dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in configuration.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _points(history: list[dict[str, float]]) -> list[Point]:
+    """Every number of every epoch; the step is the epoch."""
+    return [
+        (name, float(value), step)
+        for step, epoch in enumerate(history)
+        for name, value in epoch.items()
+        if name != "epoch" and isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]

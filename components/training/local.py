@@ -23,6 +23,7 @@ from gatehouse.process import owner_env, stop_tree
 logger = logging.getLogger(__name__)
 
 LOG = "worker.log"
+_WRAPPER = "gatehouse.components.training.wrapper"
 _TAIL_LINES = 20
 _GRACE_SECONDS = 5.0
 
@@ -40,9 +41,8 @@ class LocalLauncher:
         """
         for name in (RESULT, WEIGHTS, FAILURE):
             (job.directory / name).unlink(missing_ok=True)
-        command = [sys.executable, "-m", "gatehouse.components.training.wrapper", str(job.processes), str(job.directory)]
         wrapper = subprocess.Popen(
-            command,
+            [sys.executable, "-m", _WRAPPER, str(job.processes), str(job.directory)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -7,6 +7,7 @@ as one that was never interrupted.
 import argparse
 import hashlib
 import json
+import logging
 import math
 import os
 import signal
@@ -30,6 +31,8 @@ from gatehouse.components.training.launcher import FAILURE, JOB, RESULT, WEIGHTS
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.process import die_with_parent, follow_owner
+
+logger = logging.getLogger(__name__)
 
 FAULT = "GATEHOUSE_TRAINING_FAULT"
 _PEER_TIMEOUT = timedelta(seconds=120)
@@ -58,6 +61,7 @@ def main() -> None:
     directory = parser.parse_args().directory
     die_with_parent()
     follow_owner()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     if (directory / FAILURE).exists():
         sys.exit("The attempt before ended in an error that a restart would only repeat.")
     job = json.loads((directory / JOB).read_text())
@@ -104,7 +108,7 @@ def train(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> dic
         if _best(history) == epoch:
             best = _copy(model)
         if dist.get_rank() == 0:
-            print(_progress(history[-1], spec.epochs), flush=True)
+            logger.info(_progress(history[-1], spec.epochs))
             tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
             tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
             checkpoint.save(directory, epoch, tensors | checkpoint.optimizer_tensors(optimizer), {"history": history})
@@ -170,7 +174,9 @@ def learning_rate(step: int, steps: int, spec: TrainSpec) -> float:
     return spec.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def rank_batches(rows: int, batch_size: int, seed: int, epoch: int, rank: int, world: int) -> list[tuple[Tensor, Tensor]]:
+def rank_batches(
+    rows: int, batch_size: int, seed: int, epoch: int, rank: int, world: int
+) -> list[tuple[Tensor, Tensor]]:
     """Row numbers and weights of every step of one rank in one epoch.
 
     The order of rows is a pure function of (seed, epoch). Each global batch is cut into `world` equal pieces; where it
@@ -179,7 +185,7 @@ def rank_batches(rows: int, batch_size: int, seed: int, epoch: int, rank: int, w
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     order = torch.randperm(rows, generator=generator)
     batches = []
-    for batch in order.split(batch_size):
+    for batch in torch.split(order, batch_size):
         share = math.ceil(len(batch) / world)
         padded = torch.cat([batch, batch[:1].expand(share * world - len(batch))])
         weights = (torch.arange(share * world) < len(batch)).float()
@@ -205,10 +211,13 @@ def _train_epoch(
         count = min(spec.batch_size, len(rows) - index * spec.batch_size)
         optimizer.zero_grad(set_to_none=True)
         # DDP averages gradients over ranks: times `world`, the sum over all ranks is divided by the rows of the batch.
-        (loss * world / count).backward()
+        torch.autograd.backward(loss * world / count)
         norm = nn.utils.clip_grad_norm_(model.parameters(), spec.clip_norm)
         if not torch.isfinite(norm):
-            raise DivergedError(f"The gradient is not finite in epoch {epoch}, step {step}: lower training.learning_rate.")
+            raise DivergedError(
+                f"The gradient is not finite in epoch {epoch}, step {step}. Lower training.learning_rate, or look for "
+                "extreme values among the features."
+            )
         optimizer.step()
         total += torch.stack([loss.detach(), weights.sum()]).double()
     dist.all_reduce(total)
@@ -231,7 +240,10 @@ def _validate(model: nn.Module, rows: Rows, epoch: int) -> dict[str, float]:
     scores = scores[: len(rows)].double()
     loss = float(binary_cross_entropy_with_logits(scores, rows.labels.double()))
     if not math.isfinite(loss):
-        raise DivergedError(f"The validation log loss is not finite after epoch {epoch}: lower training.learning_rate.")
+        raise DivergedError(
+            f"The validation log loss is not finite after epoch {epoch}. Lower training.learning_rate, or look for "
+            "extreme values among the features."
+        )
     return {"log_loss": loss, "roc_auc": roc_auc(rows.labels.numpy(), scores.numpy())}
 
 

@@ -126,7 +126,7 @@ def _require(table: pa.Table, wanted: list[str]) -> None:
 
 def _values(name: str, column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     try:
-        values = pc.cast(column, pa.float64(), safe=False).to_numpy().astype(np.float64, copy=False)
+        values: npt.NDArray[np.float64] = pc.cast(column, pa.float64(), safe=False).to_numpy()
     except pa.ArrowException:
         raise FeatureError(f"Feature {name}: expected numbers, found {column.type}. Declare it categorical.") from None
     endless = int(np.isinf(values).sum())

@@ -21,9 +21,10 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    placement = ["--standalone", "--local-addr=localhost", f"--nproc-per-node={processes}", f"--max-restarts={MAX_RESTARTS}"]
+    where = ["--standalone", "--local-addr=localhost", f"--nproc-per-node={processes}"]
+    what = [f"--max-restarts={MAX_RESTARTS}", "-m", "gatehouse.components.training.program", directory]
     try:
-        torchrun([*placement, "-m", "gatehouse.components.training.program", directory])
+        torchrun([*where, *what])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         ended = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"

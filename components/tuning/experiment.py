@@ -10,7 +10,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, train
 from gatehouse.components.tuning.spec import Parameter, SearchSpace
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import GatehouseError, LauncherError
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,8 @@ def run_experiment(
 ) -> list[Trial]:
     """Run all trials one after another; each is a memoised training run, so a killed experiment goes on where it was.
 
-    A trial that fails is recorded with its reason and told to the sampler as failed.
+    A trial whose training ends without a model is recorded with the reason and told to the sampler as failed; the
+    experiment goes on. Data that no trial could train on ends it.
 
     Args:
         store: Where data is read and trials' models are published.
@@ -49,24 +50,30 @@ def run_experiment(
 
     Raises:
         ExperimentFailedError: if every trial failed.
+        GatehouseError: if the data cannot be used; see `train`.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=seed) if space.algorithm == "tpe" else optuna.samplers.RandomSampler(seed)
+    samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+    sampler = samplers[space.algorithm](seed=seed)
     study = optuna.create_study(direction="minimize" if space.minimize else "maximize", sampler=sampler)
+    budget = {"epochs": space.epochs, "train_fraction": space.train_fraction, "processes": space.processes}
     trials: list[Trial] = []
     for number in range(space.trials):
         suggested = study.ask()
         chosen = {parameter.name: _suggest(suggested, parameter) for parameter in space.parameters}
-        budget = {"epochs": space.epochs, "train_fraction": space.train_fraction, "processes": space.processes, "seed": seed}
+        spec = TrainSpec.model_validate(base.model_dump() | chosen | budget | {"seed": seed})
+        request = TrainRequest(
+            training_set=training_set, split=split, spec=spec, model_name=f"{model_name}-trial"
+        )
         try:
-            spec = TrainSpec.model_validate(base.model_dump() | chosen | budget)
-            request = TrainRequest(training_set=training_set, split=split, spec=spec, model_name=f"{model_name}-trial")
             result = train(request, store)
-        except (GatehouseError, ValueError) as error:
+        except LauncherError as error:
             logger.warning("Trial %d failed: %s", number, error)
             study.tell(suggested, state=optuna.trial.TrialState.FAIL)
-            trials.append(Trial(number, chosen, None, error=f"{type(error).__name__}: {error}"))
+            # The lines that follow the first are the worker's log: no two runs have the same.
+            trials.append(Trial(number, chosen, None, error=str(error).splitlines()[0]))
             continue
+        logger.info("Trial %d: %s %.5f with %s", number, space.objective, result.metrics[space.objective], chosen)
         value = result.metrics[space.objective]
         study.tell(suggested, value)
         trials.append(Trial(number, chosen, value, result.model, result.metrics))

@@ -1,8 +1,9 @@
 """An experiment in the words of Katib: objective, parameters, trials, budget."""
 
-from typing import Literal
+import math
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gatehouse.components.training.spec import TrainSpec
 
@@ -30,7 +31,22 @@ class Parameter(BaseModel):
             raise ValueError(f"a parameter of type {self.type} needs min and max, with min at most max")
         elif self.log and self.min <= 0:
             raise ValueError("log: expected min above 0")
+        for value in self._extremes():
+            try:
+                TrainSpec.model_validate({self.name: value})
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"]
+                raise ValueError(f"{self.name} cannot be {value!r} in training: {reason}") from None
         return self
+
+    def _extremes(self) -> tuple[Any, ...]:
+        """Values that show whether every value of the parameter is one that training takes."""
+        if self.type == "categorical":
+            return self.choices
+        if self.type == "int":
+            return self.min, self.max
+        low, high = self.min or 0.0, self.max or 0.0
+        return low, low + (high - low) / math.pi, high
 
 
 class SearchSpace(BaseModel):

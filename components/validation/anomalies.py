@@ -1,0 +1,78 @@
+"""Anomalies: where a snapshot and its contract differ, and the verdict that follows."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_MAX_REASONS = 20
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """One rule that the data breaks.
+
+    Attributes:
+        table: The table.
+        rule: Name of the rule, as the contract spells it; `warn.` in front where it stands under `warn`.
+        column: The column, or several joined by a comma; empty for a rule on the whole table.
+        severity: `fail` or `warn`.
+        owner: Who is asked about it.
+        expected: What the contract promises.
+        observed: What was found.
+        rows: How many rows break it; None where that cannot be counted.
+        examples: Some of those rows: `row`, their number in the table from 0, and the columns that matter.
+    """
+
+    table: str
+    rule: str
+    column: str
+    severity: str
+    owner: str
+    expected: str
+    observed: str
+    rows: int | None = None
+    examples: tuple[dict[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.table}.{self.column}" if self.column else self.table
+        where = ", ".join(str(example["row"]) for example in self.examples)
+        at = f" (rows {where}{', …' if self.rows and self.rows > len(self.examples) else ''})" if where else ""
+        return f"{place}: {self.rule}: expected {self.expected}, found {self.observed}{at}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The anomaly as JSON."""
+        return asdict(self) | {"examples": list(self.examples)}
+
+
+@dataclass
+class Findings:
+    """What judging found: anomalies, how many rules were judged, and which could not be and why."""
+
+    anomalies: list[Anomaly] = field(default_factory=list)
+    judged: int = 0
+    not_judged: list[str] = field(default_factory=list)
+
+    def add(self, anomaly: Anomaly | None) -> None:
+        """Count one judged rule, and keep its anomaly if it has one."""
+        self.judged += 1
+        if anomaly is not None:
+            self.anomalies.append(anomaly)
+
+    def sorted(self) -> list[Anomaly]:
+        """Anomalies that fail first, then by table, column and rule."""
+        return sorted(self.anomalies, key=lambda one: (one.severity != "fail", one.table, one.column, one.rule))
+
+    @property
+    def verdict(self) -> str:
+        """`fail` if any anomaly fails the contract, else `pass`."""
+        return "fail" if any(one.severity == "fail" for one in self.anomalies) else "pass"
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why the verdict is `fail`, short enough for a task's output; empty where it is `pass`."""
+        return _shortened([str(one) for one in self.sorted() if one.severity == "fail"])
+
+
+def _shortened(reasons: Sequence[str]) -> tuple[str, ...]:
+    if len(reasons) <= _MAX_REASONS:
+        return tuple(reasons)
+    return (*reasons[:_MAX_REASONS], f"and {len(reasons) - _MAX_REASONS} more in the report")

@@ -1,0 +1,95 @@
+"""The validate stage: a snapshot is measured and judged against its contract and, where there is one, a baseline."""
+
+from datetime import datetime
+from typing import Any
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+
+CONTRACT_FILE = "contract.yaml"
+
+
+class ValidateRequest(StageModel):
+    """A snapshot, a contract (a configuration reference), and an earlier validation as baseline or nothing."""
+
+    snapshot: str
+    contract: str
+    baseline: str = ""
+
+
+class ValidateResult(StageModel):
+    """The validation, its verdict (`pass` or `fail`), and the reasons where it is `fail`."""
+
+    validation: str
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+@stage("validate", distributions=("duckdb",))
+def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
+    """Judge a snapshot. A breach is a verdict, not an error: the report is written either way.
+
+    The artifact holds `verdict.json`, `anomalies.json`, `statistics.json` and `report.html`.
+
+    Raises:
+        ConfigurationError: if the contract is not one.
+    """
+    from gatehouse.components.validation.anomalies import Findings
+    from gatehouse.components.validation.checks import Judge
+    from gatehouse.components.validation.contract import parse_contract
+    from gatehouse.components.validation.report import validation_page
+    from gatehouse.components.validation.tables import opened
+
+    contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
+    snapshot = store.manifest(request.snapshot)
+    tables = {name: _table(store, name, dataset) for name, dataset in snapshot.derived_from.items()}
+    baseline = store.read_json(request.baseline, "statistics.json") if request.baseline else {}
+    as_of = snapshot.details["as_of"]
+    findings = Findings()
+    with store.workspace() as workspace, opened(list(tables.values()), workspace) as connection:
+        judge = Judge(connection, tables, contract, datetime.fromisoformat(as_of), baseline, findings)
+        statistics = judge.run()
+    rows = {name: table.rows for name, table in tables.items()}
+    short = Reference.parse(request.baseline).short if request.baseline else ""
+    page = validation_page(Reference.parse(request.snapshot).short, as_of, findings, statistics, rows, short)
+    verdict = {
+        "verdict": findings.verdict,
+        "reasons": findings.reasons(),
+        "judged": findings.judged,
+        "not_judged": findings.not_judged,
+    }
+    inputs = {"snapshot": request.snapshot, "contract": request.contract}
+    reference = store.publish(
+        "validations",
+        snapshot.name,
+        {
+            "verdict.json": canonical_json(verdict),
+            "anomalies.json": canonical_json([one.to_json() for one in findings.sorted()]),
+            "statistics.json": canonical_json(statistics),
+            "report.html": page,
+        },
+        derived_from=inputs | ({"baseline": request.baseline} if request.baseline else {}),
+        details={"verdict": findings.verdict},
+    )
+    return ValidateResult(validation=str(reference), verdict=findings.verdict, reasons=findings.reasons())
+
+
+def _table(store: ArtifactStore, name: str, dataset: str) -> Any:
+    from gatehouse.components.validation.tables import Table
+
+    manifest = store.manifest(dataset)
+    counts = {entry.path: entry.rows or 0 for entry in manifest.files}
+    files = tuple((store.path(dataset, path), rows) for path, rows in counts.items())
+    return Table(name, manifest.columns, files)
+
+
+def show(result: ValidateResult, store: ArtifactStore, metrics: Any, report: Any) -> None:
+    """Fill KFP's typed outputs (Metrics, HTML) from a validation."""
+    anomalies = store.read_json(result.validation, "anomalies.json")
+    metrics.log_metric("failed", sum(one["severity"] == "fail" for one in anomalies))
+    metrics.log_metric("warned", sum(one["severity"] == "warn" for one in anomalies))
+    metrics.log_metric("rules judged", store.read_json(result.validation, "verdict.json")["judged"])
+    store.copy(result.validation, "report.html", report.path)
+    report.metadata["reference"] = store.address_of(result.validation)

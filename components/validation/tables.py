@@ -1,0 +1,116 @@
+"""The tables of a snapshot in DuckDB: opened read-only, scanned once, looked up for example rows."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from gatehouse.components.artifacts.manifest import Column
+
+_LONGEST = 80
+REDACTED = "(redacted)"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: its name, columns as the manifest states them, and its files with their row counts, in order."""
+
+    name: str
+    columns: tuple[Column, ...]
+    files: tuple[tuple[Path, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return sum(rows for _, rows in self.files)
+
+    def types(self) -> dict[str, str]:
+        """Type of every column, in the contract's words."""
+        return {column.name: "timestamp" if column.type.startswith("timestamp") else column.type for column in self.columns}
+
+
+@contextmanager
+def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB connection with a view for every table; nothing else can be read or written from it.
+
+    One thread, because sums of doubles and approximate quantiles depend on how rows meet threads.
+    """
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
+        files = [str(path) for table in tables for path, _ in table.files]
+        connection.execute("SET threads = 1; SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        connection.execute(f"SET temp_directory = {text(temporary)}")
+        connection.execute(f"SET allowed_paths = [{', '.join(map(text, files))}]")
+        connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+        for table in tables:
+            listed = ", ".join(text(path) for path, _ in table.files)
+            connection.execute(f"CREATE VIEW {name(table.name)} AS SELECT * FROM read_parquet([{listed}])")
+        yield connection
+
+
+def scan(connection: duckdb.DuckDBPyConnection, table: str, aggregates: Mapping[str, str]) -> dict[str, Any]:
+    """Evaluate all `aggregates` in one pass over a table; the result has their keys."""
+    if not aggregates:
+        return {}
+    values = connection.execute(f"SELECT {', '.join(aggregates.values())} FROM {name(table)}").fetchall()[0]
+    return dict(zip(aggregates, values, strict=True))
+
+
+def examples(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    condition: str,
+    columns: Sequence[str],
+    sensitive: frozenset[str],
+    limit: int,
+) -> tuple[dict[str, Any], ...]:
+    """The first rows, in the table's order, for which `condition` holds: row number from 0, and some columns.
+
+    `condition` is what follows FROM: `WHERE …` or `QUALIFY …`. Values of `sensitive` columns are not read out.
+    """
+    if limit == 0:
+        return ()
+    parts, start = [], 0
+    for path, rows in table.files:
+        parts.append(f"SELECT *, file_row_number + {start} AS gatehouse_row FROM read_parquet({text(path)}, file_row_number = true)")
+        start += rows
+    shown = [column for column in dict.fromkeys(columns) if column not in sensitive]
+    selected = ", ".join(["gatehouse_row", *map(name, shown)])
+    query = f"SELECT {selected} FROM ({' UNION ALL '.join(parts)}) AS {name(table.name)} {condition}"
+    found = connection.execute(f"{query} ORDER BY gatehouse_row LIMIT {limit}").fetchall()
+    hidden = {column: REDACTED for column in columns if column in sensitive}
+    return tuple({"row": row[0], **dict(zip(shown, map(plain, row[1:]), strict=True)), **hidden} for row in found)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it: times as ISO 8601, what is not finite as a word, long texts cut."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return value[: _LONGEST - 1] + "…"
+    return value
+
+
+def name(identifier: str) -> str:
+    """An identifier, quoted for SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def text(value: object) -> str:
+    """A text literal of SQL."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def literal(value: object) -> str:
+    """A number, truth value, time or text as a literal of SQL."""
+    if isinstance(value, datetime):
+        return f"TIMESTAMPTZ '{value.isoformat()}'"
+    if isinstance(value, (bool, int)):
+        return str(value).upper()
+    return f"{value!r}::DOUBLE" if isinstance(value, float) else text(value)

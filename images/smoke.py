@@ -1,0 +1,64 @@
+"""Imports every stage as a pod does: with KFP's runtime only, none of the packages that KFP itself depends on.
+
+Run inside an image, where they are not installed; elsewhere they are hidden.
+"""
+
+import importlib
+import os
+import pkgutil
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+
+# Before anything imports kfp: KFP's executor sets it, and kfp then loads nothing but that executor.
+os.environ["_KFP_RUNTIME"] = "true"
+
+ABSENT = (
+    "click_option_group",
+    "docstring_parser",
+    "kfp_pipeline_spec",
+    "kfp_server_api",
+    "kfp.pipeline_spec",
+)
+
+
+class Hidden(MetaPathFinder):
+    """Hides what an image does not hold."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Refuse the packages that are absent in a pod; everything else is found as usual."""
+        if any(fullname == name or fullname.startswith(f"{name}.") for name in ABSENT):
+            raise ModuleNotFoundError(f"{fullname} is not in the image", name=fullname)
+        return None
+
+
+def modules() -> list[str]:
+    """Every module of the stages and libraries but their KFP interfaces, which only the compiler reads."""
+    package = importlib.import_module("gatehouse.components")
+    found = pkgutil.walk_packages(package.__path__, "gatehouse.components.", onerror=_raise)
+    return [module.name for module in found if not module.name.endswith(".component")]
+
+
+def _raise(name: str) -> None:
+    raise ImportError(f"{name} cannot be imported")
+
+
+def main() -> int:
+    """Import everything; 0 where all of it could be imported."""
+    sys.meta_path.insert(0, Hidden())
+    importlib.import_module("kfp.dsl.executor_main")
+    failed = 0
+    names = modules()
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # every kind of failure is reported with the module that fails
+            failed += 1
+            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    stages = [name for name in names if name.endswith(".stage")]
+    print(f"{len(names)} modules, {len(stages)} stages, {failed} failed")
+    return 1 if failed or not stages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

