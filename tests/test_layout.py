@@ -2,9 +2,11 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -138,6 +140,26 @@ def test_every_package_that_is_imported_is_declared() -> None:
                 )
     assert checked > 20
     assert not undeclared
+
+
+def test_the_wheel_holds_what_the_links_lead_to(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for name in ("gatehouse", *LINKS):
+        left_out = shutil.ignore_patterns("__pycache__", "compiled")
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=left_out)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree / name)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(tree)], check=True)
+    held = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
+    expected = {
+        f"gatehouse/{path.relative_to(ROOT).as_posix()}"
+        for name in LINKS
+        for path in (ROOT / name).rglob("*")
+        if path.suffix in {".py", ".sql", ".yaml"} and not {"__pycache__", "compiled"} & set(path.parts)
+    }
+    assert len(expected) > 50
+    assert expected | {"gatehouse/py.typed", "gatehouse/cli.py"} <= held
 
 
 def _pins(lock: str) -> set[str]:

@@ -1,186 +1,241 @@
-"""The data contract: what a team promises about every table, column and row, and who answers for it."""
+"""The data contract: what the tables of a snapshot promise, rule by rule, with severity and owner."""
 
-from datetime import date, datetime, timedelta, timezone
-from enum import Enum
-from typing import Any
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
-from pydantic import field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-Value = StrictBool | StrictInt | StrictFloat | datetime | StrictStr
+from gatehouse.errors import ConfigurationError
 
-NAME = r"^[^\x00-\x1f]{1,120}$"
-
-
-class Severity(str, Enum):
-    """Whether a broken rule ends the run (`fail`) or is only reported (`warn`)."""
-
-    fail = "fail"
-    warn = "warn"
-
-
-class Type(str, Enum):
-    """The types of raw columns; timestamps are UTC."""
-
-    int64 = "int64"
-    double = "double"
-    string = "string"
-    bool = "bool"
-    timestamp = "timestamp"
+Severity = Literal["fail", "warn"]
+ColumnType = Literal["int64", "double", "string", "bool", "timestamp"]
+Bound = int | float | datetime
+_VOLATILE = re.compile(
+    r"\b(?:now|today|random|uuid|gen_random_uuid|get_current_time(?:stamp)?|getvariable|nextval)\s*\("
+    r"|\bcurrent_(?:date|time|timestamp)\b|\blocaltime(?:stamp)?\b",
+    re.IGNORECASE,
+)
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class ColumnContract(_Model):
-    """What holds for one column. NaN counts as a missing value; every rule but the first two skips missing values."""
+class ColumnRules(_Part):
+    """Rules on the values of one column. Nulls keep every rule but `completeness`; NaN breaks `min` and `max`."""
 
-    type: Type
-    nullable: bool = Field(True, description="Whether a value may be missing.")
-    min_completeness: float = Field(0.0, ge=0, le=1, description="Least share of rows that have a value.")
-    min: Value | None = Field(None, description="Least value.")
-    max: Value | None = Field(None, description="Greatest value.")
-    allowed: tuple[Value, ...] | None = Field(None, min_length=1, description="The only values.")
-    pattern: str | None = Field(None, description="Regular expression (RE2) that the whole text matches.")
-    unique: bool = Field(False, description="Whether no value occurs twice.")
-    sensitive: bool = Field(False, description="Whether no value may appear in a report or in the statistics.")
-    severity: Severity = Field(Severity.fail, description="Of all rules of this column.")
-    owner: str = Field("", description="Who answers for it; by default the table's owner.")
+    completeness: float | None = Field(None, ge=0, le=1, description="Least share of rows that are not null.")
+    min: Bound | None = Field(None, description="Least value, inclusive: a number, or a time for a timestamp.")
+    max: Bound | None = Field(None, description="Greatest value, inclusive.")
+    allowed: tuple[str | int | bool, ...] | None = Field(None, min_length=1, description="The only values there may be.")
+    pattern: str | None = Field(None, description="Regular expression (RE2) that the whole text must match.")
+    unique: bool = Field(False, description="No value twice; nulls do not count.")
+    psi: float | None = Field(
+        None, gt=0, description="Greatest population stability index against the baseline; not judged without one."
+    )
 
-    @field_validator("min", "max", "allowed", mode="before")
+    @field_validator("min", "max", mode="after")
     @classmethod
-    def _dates_are_midnights(cls, value: Any) -> Any:
-        return [_moment(item) for item in value] if isinstance(value, list | tuple) else _moment(value)
+    def _finite_and_in_utc(cls, bound: Bound | None) -> Bound | None:
+        if isinstance(bound, datetime):
+            return bound.replace(tzinfo=timezone.utc) if bound.tzinfo is None else bound.astimezone(timezone.utc)
+        if isinstance(bound, float) and not math.isfinite(bound):
+            raise ValueError("expected a finite number")
+        return bound
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from None
+        return pattern
 
     @model_validator(mode="after")
-    def _rules_fit_the_type(self) -> "ColumnContract":
-        for name, values in (("min", (self.min,)), ("max", (self.max,)), ("allowed", self.allowed or ())):
-            for value in values:
-                if value is not None and not _fits(value, self.type):
-                    raise ValueError(f"{name}: expected a value of type {self.type.value}, found {value!r}")
-        if self.type in (Type.string, Type.bool) and (self.min is not None or self.max is not None):
-            raise ValueError(f"min and max: expected on a number or timestamp, found on a {self.type.value}")
-        if self.pattern is not None and self.type is not Type.string:
-            raise ValueError(f"pattern: expected on a string, found on a {self.type.value}")
-        if self.min is not None and self.max is not None and self.min > self.max:  # type: ignore[operator]  # one type
-            raise ValueError(f"expected min <= max, found {self.min!r} > {self.max!r}")
+    def _min_below_max(self) -> "ColumnRules":
+        low, high = self.min, self.max
+        if low is not None and high is not None:
+            if isinstance(low, datetime) != isinstance(high, datetime):
+                raise ValueError("expected min and max to be two numbers or two times")
+            if low > high:  # type: ignore[operator]  # both are numbers or both times here
+                raise ValueError(f"expected min <= max, found {low} > {high}")
         return self
 
 
-def _moment(value: Any) -> Any:
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day)
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
-    return value
+class ColumnContract(ColumnRules):
+    """What one column promises. Rules under `warn` are judged too, but cannot break the contract."""
+
+    type: ColumnType
+    nullable: bool = Field(True, description="Whether any value may be null.")
+    sensitive: bool = Field(False, description="Show no value of it in anomalies, statistics or reports.")
+    warn: ColumnRules | None = None
+    owner: str = Field("", description="Who is asked when it breaks; empty for the table's owner.")
+
+    @model_validator(mode="after")
+    def _rules_suit_the_type(self) -> "ColumnContract":
+        for label, rules in self.graded():
+            for name, value in (("min", rules.min), ("max", rules.max)):
+                if value is not None and not _suits(value, self.type):
+                    raise ValueError(f"{label}{name}: {value!r} cannot bound a column of type {self.type}")
+            if rules.pattern is not None and self.type != "string":
+                raise ValueError(f"{label}pattern: expected a column of type string, found {self.type}")
+            wrong = [value for value in rules.allowed or () if not _is_of(value, self.type)]
+            if wrong:
+                raise ValueError(f"{label}allowed: {wrong!r} cannot be values of a column of type {self.type}")
+            if rules.psi is not None and self.type == "timestamp":
+                raise ValueError(f"{label}psi: a timestamp moves on by nature; expected another type")
+        if self.sensitive and any(rules.psi is not None for _, rules in self.graded()):
+            raise ValueError("psi: needs a histogram, and none is kept of a sensitive column")
+        if not self.nullable and self.completeness is not None:
+            raise ValueError("completeness: says nothing beside nullable: false; keep one of the two")
+        return self
+
+    def graded(self) -> Iterator[tuple[str, ColumnRules]]:
+        """The rules whose breach fails, and those under `warn.`, with the prefix that names them."""
+        yield "", self
+        if self.warn is not None:
+            yield "warn.", self.warn
 
 
-def _fits(value: Value, kind: Type) -> bool:
-    if isinstance(value, bool):
-        return kind is Type.bool
-    wanted = {Type.int64: (int, float), Type.double: (int, float), Type.string: (str,), Type.timestamp: (datetime,)}
-    return isinstance(value, wanted.get(kind, ()))
+def _suits(bound: Bound, kind: str) -> bool:
+    return kind == "timestamp" if isinstance(bound, datetime) else kind in ("int64", "double")
 
 
-class Check(_Model):
-    """A condition in DuckDB's SQL over one row. As in SQL's CHECK, a row for which it is null keeps it."""
-
-    name: str = Field(pattern=NAME)
-    expression: str = Field(min_length=1)
-    severity: Severity = Severity.fail
-    owner: str = ""
+def _is_of(value: str | int | bool, kind: str) -> bool:
+    wanted: dict[str, type] = {"string": str, "int64": int, "bool": bool}
+    return kind in wanted and type(value) is wanted[kind]
 
 
-class ForeignKey(_Model):
-    """Values that must occur in another table; rows where one of them is missing are skipped, as in SQL."""
+class Count(_Part):
+    """How many rows a table has."""
+
+    min: int = Field(1, ge=0)
+    max: int | None = Field(None, ge=0)
+
+    @model_validator(mode="after")
+    def _min_below_max(self) -> "Count":
+        if self.max is not None and self.min > self.max:
+            raise ValueError(f"expected min <= max, found {self.min} > {self.max}")
+        return self
+
+
+class Graded(_Part):
+    """A rule with its own severity and owner."""
+
+    severity: Severity = "fail"
+    owner: str = Field("", description="Who is asked when it breaks; empty for the table's owner.")
+
+
+class Freshness(Graded):
+    """The newest value of a column may be at most `within` older than the snapshot's `as_of`."""
+
+    column: str
+    within: timedelta = Field(ge=timedelta(0), description="ISO 8601 duration, e.g. P2D or PT6H.")
+
+
+class Expression(Graded):
+    """A SQL expression over the columns of one row. As in SQL, a row where it is null keeps it."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    sql: str = Field(min_length=1)
+    tolerance: float = Field(0.0, ge=0, lt=1, description="Share of rows that may break it.")
+
+    @field_validator("sql")
+    @classmethod
+    def _same_on_every_run(cls, sql: str) -> str:
+        found = _VOLATILE.search(sql)
+        if found:
+            raise ValueError(f"{found[0].strip()!r} differs from run to run; judge age by `freshness`, against as_of")
+        return sql
+
+
+class ForeignKey(Graded):
+    """Values of `columns`, where none is null, must be found in columns `to` of another table."""
 
     columns: tuple[str, ...] = Field(min_length=1)
     table: str
-    references: tuple[str, ...] = Field((), description="Columns of the other table; empty for the same names.")
-    min_share: float = Field(1.0, ge=0, le=1, description="Least share of rows with values that must be found there.")
-    severity: Severity = Severity.fail
-    owner: str = ""
+    to: tuple[str, ...] = Field((), description="Columns of that table; empty for the same names.")
+    tolerance: float = Field(0.0, ge=0, lt=1, description="Share of rows that may have no match.")
 
     @model_validator(mode="after")
-    def _as_many_columns(self) -> "ForeignKey":
-        if self.references and len(self.references) != len(self.columns):
-            raise ValueError(f"references: expected {len(self.columns)} columns, found {len(self.references)}")
+    def _as_many(self) -> "ForeignKey":
+        if self.to and len(self.to) != len(self.columns):
+            raise ValueError(f"to: expected {len(self.columns)} columns, as many as in `columns`, found {len(self.to)}")
         return self
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The columns of the other table."""
-        return self.references or self.columns
 
+class TableContract(_Part):
+    """What one table promises."""
 
-class Freshness(_Model):
-    """How old the newest value of a timestamp column may be when the snapshot ends."""
-
-    column: str
-    within: timedelta = Field(gt=timedelta(0), description="Before the snapshot's `as_of`.")
-    severity: Severity = Severity.fail
-
-
-class Drift(_Model):
-    """How far a column may move from the baseline; a first run has none, and skips this."""
-
-    psi: float = Field(gt=0, description="Greatest population stability index.")
-    severity: Severity = Severity.warn
-
-
-class TableContract(_Model):
-    """What holds for one table. `severity` is that of its own rules: presence, rows, keys, undeclared columns."""
-
+    owner: str = Field("", description="Who is asked when one of its rules breaks.")
+    rows: Count = Count()
     columns: dict[str, ColumnContract] = Field(min_length=1)
-    unique: tuple[tuple[str, ...], ...] = Field((), description="Sets of columns whose values no two rows share.")
-    min_rows: int = Field(0, ge=0)
-    max_rows: int | None = Field(None, ge=0)
+    extra_columns: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that are not listed.")
+    keys: tuple[tuple[str, ...], ...] = Field((), description="Sets of columns whose values are together unique.")
     freshness: Freshness | None = None
-    checks: tuple[Check, ...] = ()
+    expressions: tuple[Expression, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
-    drift: dict[str, Drift] = Field(default_factory=dict, description="By column, against the baseline.")
-    severity: Severity = Severity.fail
-    owner: str = ""
 
     @model_validator(mode="after")
-    def _names_are_columns(self) -> "TableContract":
-        named = {
-            "unique": [name for key in self.unique for name in key],
-            "freshness": [self.freshness.column] if self.freshness else [],
-            "foreign_keys": [name for key in self.foreign_keys for name in key.columns],
-            "drift": list(self.drift),
-        }
-        for rule, names in named.items():
-            unknown = sorted(set(names) - set(self.columns))
-            if unknown:
-                raise ValueError(f"{rule}: expected columns of this table, found {', '.join(unknown)}")
-        if self.freshness and self.columns[self.freshness.column].type is not Type.timestamp:
-            raise ValueError(f"freshness: expected a timestamp column, found {self.freshness.column}")
-        if any(not key for key in self.unique):
-            raise ValueError("unique: expected at least one column in every key")
-        if self.max_rows is not None and self.max_rows < self.min_rows:
-            raise ValueError(f"expected min_rows <= max_rows, found {self.min_rows} > {self.max_rows}")
-        labels = [check.name for check in self.checks]
-        if len(labels) != len(set(labels)):
-            raise ValueError(f"checks: expected different names, found {', '.join(labels)}")
+    def _names_are_known(self) -> "TableContract":
+        named = [("keys", column) for key in self.keys for column in key]
+        named += [("foreign_keys", column) for key in self.foreign_keys for column in key.columns]
+        if self.freshness:
+            named.append(("freshness", self.freshness.column))
+            if self.freshness.column in self.columns and self.columns[self.freshness.column].type != "timestamp":
+                raise ValueError(f"freshness: expected a timestamp column, found {self.freshness.column!r}")
+        unknown = sorted({f"{rule}: {column!r}" for rule, column in named if column not in self.columns})
+        if unknown:
+            raise ValueError(f"columns that the contract does not list: {', '.join(unknown)}")
+        names = [expression.name for expression in self.expressions]
+        if len(set(names)) < len(names) or any(not key for key in self.keys):
+            raise ValueError("expected every expression to have its own name, and every key at least one column")
         return self
 
 
-class Contract(_Model):
-    """The content of `contract.yaml`."""
+class Contract(_Part):
+    """A versioned contract over the tables of a snapshot."""
 
-    version: int = Field(ge=1, description="Raised by the team whenever a rule changes.")
+    version: Literal[1] = Field(description="Version of this format.")
+    description: str = ""
+    examples: int = Field(5, ge=0, le=20, description="Most offending rows that an anomaly shows.")
     tables: dict[str, TableContract] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _foreign_keys_meet_tables(self) -> "Contract":
+    def _foreign_keys_lead_somewhere(self) -> "Contract":
         for name, table in self.tables.items():
             for key in table.foreign_keys:
-                other = self.tables.get(key.table)
-                unknown = [column for column in key.targets if other is None or column not in other.columns]
-                if unknown:
-                    raise ValueError(
-                        f"{name}.foreign_keys: expected columns of table {key.table}, found {', '.join(unknown)}"
-                    )
+                target = self.tables.get(key.table)
+                if target is None:
+                    raise ValueError(f"{name}.foreign_keys: the contract has no table {key.table!r}")
+                missing = [column for column in key.to or key.columns if column not in target.columns]
+                if missing:
+                    raise ValueError(f"{name}.foreign_keys: table {key.table} lists no column {', '.join(missing)}")
         return self
+
+
+def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
+    """Read a contract from YAML.
+
+    Raises:
+        ConfigurationError: listing every problem at once, each with file and path of the key.
+    """
+    import yaml
+
+    try:
+        body: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return Contract.model_validate(body)
+    except ValidationError as error:
+        listed = "".join(f"\n  - {name}: {_path(detail['loc'])}: {detail['msg']}" for detail in error.errors())
+        raise ConfigurationError(f"{error.error_count()} problems in the contract:{listed}") from None
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location) or "the file"

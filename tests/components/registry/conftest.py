@@ -1,86 +1,11 @@
-"""Small real artifacts for the registry: models, evaluations, and a gate that says what a test wants."""
+"""Fixtures of the registry's tests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
-from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.registry.stage import (
-    RegisterRequest,
-    RegisterResult,
-    ResolveRequest,
-    register,
-    resolve,
-)
-
-NAME = "delays"
-POLICY = GatePolicy()
-MANUAL = GatePolicy(approval="manual")
-
-
-@dataclass
-class Gate:
-    """Publishes candidates and takes them through resolve, evaluate and register."""
-
-    store: ArtifactStore
-    training_set: str
-    split: str
-
-    def model(self, seed: int) -> str:
-        """A model; another seed is another model."""
-        history = [{"epoch": epoch, "log_loss": 0.6 - 0.01 * epoch, "roc_auc": 0.7} for epoch in range(3)]
-        files = {"model.json": canonical_json({"seed": seed}), "history.json": canonical_json(history)}
-        inputs = {"training_set": self.training_set, "split": self.split}
-        return str(
-            self.store.publish("models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}})
-        )
-
-    def resolve(self, model: str, policy: GatePolicy = POLICY) -> str:
-        """The champion that a model must compare with."""
-        request = ResolveRequest(
-            model_name=NAME, candidate=model, training_set=self.training_set, split=self.split, policy=policy
-        )
-        return resolve(request, self.store).champion
-
-    def evaluate(self, model: str, champion: str, good: bool = True, policy: GatePolicy = POLICY) -> str:
-        """An evaluation of `model` against `champion` that passes or is refused."""
-        rules = [{"name": "bar roc_auc", "expected": "at least 0.7", "found": "0.6", "holds": good}]
-        verdict = "pass" if good else "refused"
-        files = {
-            "verdict.json": canonical_json({"verdict": verdict, "rules": rules}),
-            "metrics.json": canonical_json({"candidate": {"roc_auc": 0.73, "log_loss": 0.49}}),
-        }
-        inputs = {"model": model, "training_set": self.training_set, "split": self.split}
-        return str(
-            self.store.publish(
-                "evaluations",
-                NAME,
-                files,
-                derived_from=inputs | ({"champion": champion} if champion else {}),
-                configuration={"policy": policy.model_dump(mode="json"), "spec": {}},
-            )
-        )
-
-    def register(self, model: str, evaluation: str, policy: GatePolicy = POLICY) -> RegisterResult:
-        """Present a model with its evaluation."""
-        request = RegisterRequest(model_name=NAME, model=model, evaluation=evaluation, policy=policy)
-        return register(request, self.store)
-
-    def run(self, model: str, good: bool = True, policy: GatePolicy = POLICY) -> RegisterResult:
-        """What the end of the training pipeline does."""
-        return self.register(model, self.evaluate(model, self.resolve(model, policy), good, policy), policy)
-
-
-def make_gate(store: ArtifactStore) -> Gate:
-    """A gate over a tiny training set and split."""
-    data = store.publish("datasets", "flights", {"data.csv": "a,b\n1,2\n"})
-    snapshot = store.publish("snapshots", "raw", {"tables.json": "{}"}, derived_from={"flights": data})
-    training_set = store.publish("training-sets", "delay", {"rows.csv": "x\n1\n"}, derived_from={"snapshot": snapshot})
-    split = store.publish("splits", "delay", {"rows.json": "[0]"}, derived_from={"training_set": training_set})
-    return Gate(store, str(training_set), str(split))
+from tests.components.registry.gate import NAME, Gate, make_gate
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from gatehouse.components.registry.registration import StaleVerdictError, next_r
 from gatehouse.components.registry.resolve import expected_champion
 from gatehouse.components.registry.state import LedgerError, Record, State, Subject, Verdict, fold
 
-from .conftest import NAME, Gate
+from tests.components.registry.gate import NAME, Gate
 
 Decide = Callable[[State], Record | None]
 
@@ -157,11 +156,10 @@ def test_whoever_is_judged_again_after_the_dust_settled_comes_to_rest(
         assert next_registration(fold(ledger), again, ()) is None
 
 
-@pytest.mark.parametrize("order", list(permutations(["archived", "promoted", "rolled_back"], 2)))
-def test_records_that_cannot_follow_are_refused(order: tuple[str, str]) -> None:
-    for kind in order:
-        with pytest.raises(LedgerError, match="record|Record"):
-            fold([Record.model_validate({"kind": kind, "version": 1, "alias": "champion"})])
+@pytest.mark.parametrize("kind", ["archived", "promoted", "rolled_back", "registered", "refused"])
+def test_a_record_that_cannot_come_first_is_refused(kind: str) -> None:
+    with pytest.raises(LedgerError, match=f"Record 1 of the ledger \\({kind}\\)"):
+        fold([Record.model_validate({"kind": kind, "version": 1, "alias": "champion"})])
 
 
 def test_an_altered_record_is_found(gate: Gate, store: ArtifactStore) -> None:
@@ -197,7 +195,7 @@ def test_names_of_models_with_a_ledger(gate: Gate, store: ArtifactStore) -> None
 _RACER = """
 import sys
 from pathlib import Path
-from tests.components.registry.conftest import NAME, Gate, make_gate
+from tests.components.registry.gate import NAME, Gate, make_gate
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry import projection
 from gatehouse.components.registry.registration import StaleVerdictError

@@ -8,7 +8,7 @@ from gatehouse.components.registry.registration import StaleVerdictError
 from gatehouse.components.registry.stage import PromoteRequest
 from gatehouse.components.registry.stage import promote as promote_stage
 
-from .conftest import MANUAL, NAME, Gate
+from tests.components.registry.gate import MANUAL, NAME, Gate
 
 
 @pytest.fixture

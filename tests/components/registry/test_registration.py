@@ -16,7 +16,7 @@ from gatehouse.components.registry.stage import (
 )
 from gatehouse.errors import CorruptArtifactError
 
-from .conftest import MANUAL, NAME, Gate
+from tests.components.registry.gate import MANUAL, NAME, Gate
 
 
 def _kinds(gate: Gate) -> list[str]:
@@ -169,7 +169,7 @@ def test_half_a_registration_that_was_overtaken_is_judged_again(gate: Gate) -> N
     gate.run(fast)
     assert gate.resolve(slow) == fast
     result = gate.run(slow)
-    assert (result.version, result.aliases) == (1, ("champion",)) or result.aliases == ("staging", "champion")
+    assert (result.version, result.aliases) == (1, ("staging", "champion"))
     assert Ledger(gate.store, NAME).state().champions == (2, 1)
 
 
