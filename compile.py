@@ -15,7 +15,9 @@ COMPILED = ROOT / "pipelines" / "compiled"
 def main() -> int:
     """Compile or check; 0 where everything is as it should be."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail where a committed spec is stale or breaks the policy")
+    parser.add_argument(
+        "--check", action="store_true", help="fail where a committed spec is stale or breaks the policy"
+    )
     parser.add_argument("--release", action="store_true", help="with --check: images must be named by digest")
     options = parser.parse_args()
     try:

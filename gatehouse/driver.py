@@ -56,7 +56,9 @@ def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
-    store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", {"pipeline": pipeline_name, "project": project.name, "tasks": plan})
+    store.record(
+        f"runs/{os.environ[RUN_ID]}/{PLAN}", {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
+    )
     store.sweep()
     with store.workspace() as directory:
         os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
@@ -68,9 +70,7 @@ def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments
 
 
 def _record_failure(store: ArtifactStore, error: str, message: str, exit_code: int) -> None:
-    store.record(
-        f"runs/{os.environ[RUN_ID]}/{FAILURE}", {"error": error, "message": message, "exit_code": exit_code}
-    )
+    store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", {"error": error, "message": message, "exit_code": exit_code})
 
 
 if __name__ == "__main__":

@@ -28,9 +28,7 @@ def pin(lock: Path) -> dict[str, str]:
     """
     import yaml
 
-    pinned = {
-        name: reference for name, reference in (yaml.safe_load(lock.read_text()) or {}).items() if reference
-    }
+    pinned = {name: reference for name, reference in (yaml.safe_load(lock.read_text()) or {}).items() if reference}
     for name, reference in pinned.items():
         os.environ.setdefault(_setting(name), reference)
     return pinned

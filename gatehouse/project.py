@@ -41,7 +41,9 @@ class ProjectFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; it opens references and spec names.")
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; it opens references and spec names."
+    )
     description: str = Field("", max_length=400)
     store: str = Field(".gatehouse/store", description="Default address of the artifact store.")
     source: Annotated[SourceSpec, Field(description="Where the raw tables come from.")]
@@ -185,7 +187,9 @@ def _lines(text: str) -> dict[tuple[Any, ...], int]:
 def _definitions(repo: Path, problems: list[str]) -> dict[str, bytes]:
     files = {str(path.relative_to(repo)): path.read_bytes() for path in _definition_files(repo)}
     if not files:
-        problems.append(f"{PROJECT_FILE}: features.repo: expected a folder with .py and .sql files, found none in {repo}")
+        problems.append(
+            f"{PROJECT_FILE}: features.repo: expected a folder with .py and .sql files, found none in {repo}"
+        )
     return files
 
 

@@ -85,7 +85,9 @@ class Screen:
             self._print_failure(run)
         elif run.exit_code:
             state = "stopped by a signal" if run.exit_code > 128 else "failed"
-            console.print(f"[bold red]The run was {state}.[/] Run again: finished stages come from the memo.", soft_wrap=True)
+            console.print(
+                f"[bold red]The run was {state}.[/] Run again: finished stages come from the memo.", soft_wrap=True
+            )
         else:
             self._print_results(run)
         console.print(f"[dim]run {run.run}, {took}; log {run.log}[/]", soft_wrap=True)

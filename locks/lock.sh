@@ -10,9 +10,11 @@ resolve() { # resolve FILE OPTION...
     shift
     .venv/bin/pip-compile --quiet --strip-extras --generate-hashes \
         --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
-        --unsafe-package torch --unsafe-package pip \
+        --unsafe-package torch --unsafe-package pip --unsafe-package gatehouse \
         "$@" --output-file "$file" pyproject.toml
-    sed -i '/^# WARNING/,$d' "$file" # torch is in torch.lock
+    # Its closing note lists what is left out on purpose: torch is in torch.lock, gatehouse is what is here.
+    sed -i '/^# WARNING: The following packages were not pinned/,$d' "$file"
+    sed -i -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$file"
 }
 
 # One entry of a lock: the pin, its hashes, and who asked for it.

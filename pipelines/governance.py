@@ -27,9 +27,7 @@ def govern(task: PipelineTask, stage: str, title: str) -> PipelineTask:
     task.set_cpu_request(door.cpu).set_cpu_limit(door.cpu)
     task.set_memory_request(door.memory).set_memory_limit(door.memory)
     if door.retry_safe:
-        task.set_retry(
-            num_retries=RETRIES, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s"
-        )
+        task.set_retry(num_retries=RETRIES, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
     kubernetes.set_timeout(task, door.timeout_minutes * 60)
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, SETTINGS, _SETTINGS_KEYS, optional=True)

@@ -11,9 +11,7 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that names the list."""
-    parser.addoption(
-        "--allowed-skips", type=Path, help="file with the reasons for which a test may be skipped"
-    )
+    parser.addoption("--allowed-skips", type=Path, help="file with the reasons for which a test may be skipped")
 
 
 def pytest_configure(config: pytest.Config) -> None:

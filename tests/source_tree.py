@@ -35,9 +35,7 @@ class Source:
                 yield from ((alias.name, node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 module = "." * node.level + (node.module or "")
-                yield from (
-                    (f"{module}.{alias.name}".replace("..", "."), node.lineno) for alias in node.names
-                )
+                yield from ((f"{module}.{alias.name}".replace("..", "."), node.lineno) for alias in node.names)
 
 
 def sources(*folders: str) -> list[Source]:
@@ -53,8 +51,6 @@ def sources(*folders: str) -> list[Source]:
 
 def stage_folders() -> list[Path]:
     """The folders of the stages."""
-    found = sorted(
-        path.parent for path in COMPONENTS.glob("*/__init__.py") if path.parent.name not in LIBRARIES
-    )
+    found = sorted(path.parent for path in COMPONENTS.glob("*/__init__.py") if path.parent.name not in LIBRARIES)
     assert found, "no stage in components/"
     return found

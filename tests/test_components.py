@@ -45,9 +45,7 @@ def _components() -> list[Component]:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.FunctionDef):
                 for decorator in _decorators(node):
-                    assert isinstance(decorator, ast.Call), (
-                        f"{source.name}:{node.lineno}: decorator without settings"
-                    )
+                    assert isinstance(decorator, ast.Call), f"{source.name}:{node.lineno}: decorator without settings"
                     found.append(Component(source, node, decorator))
     assert found, "no component found: this test looks in the wrong place"
     return found

@@ -43,21 +43,15 @@ def _imports_kfp(source: Source) -> bool:
 
 
 def test_only_interfaces_and_pipelines_import_kfp() -> None:
-    importers = {
-        source.name for source in sources("components", "pipelines", "gatehouse") if _imports_kfp(source)
-    }
+    importers = {source.name for source in sources("components", "pipelines", "gatehouse") if _imports_kfp(source)}
     assert importers, "nothing imports kfp: this test looks in the wrong place"
-    allowed = {
-        name for name in importers if re.fullmatch(r"components/\w+/component\.py|pipelines/\w+\.py", name)
-    }
+    allowed = {name for name in importers if re.fullmatch(r"components/\w+/component\.py|pipelines/\w+\.py", name)}
     assert importers - allowed - KFP_FILES == set()
 
 
 def test_no_package_imports_its_interface() -> None:
     packages = [
-        source
-        for source in sources("components", "pipelines", "gatehouse")
-        if source.path.name == "__init__.py"
+        source for source in sources("components", "pipelines", "gatehouse") if source.path.name == "__init__.py"
     ]
     assert len(packages) > len(LIBRARIES)
     for source in packages:
@@ -135,9 +129,7 @@ def test_every_package_that_is_imported_is_declared() -> None:
             distributions = {_normal(item) for item in providers.get(top, [top])}
             checked += 1
             if not distributions & declared:
-                undeclared.append(
-                    f"{source.name}:{line} imports {name}, of {', '.join(sorted(distributions))}"
-                )
+                undeclared.append(f"{source.name}:{line} imports {name}, of {', '.join(sorted(distributions))}")
     assert checked > 20
     assert not undeclared
 
@@ -163,9 +155,7 @@ def test_the_wheel_holds_what_the_links_lead_to(tmp_path: Path) -> None:
 
 
 def _pins(lock: str) -> set[str]:
-    return set(
-        re.findall(r"^([a-z0-9][a-z0-9._-]*==[^ ]+)", (ROOT / "locks" / lock).read_text(), re.MULTILINE)
-    )
+    return set(re.findall(r"^([a-z0-9][a-z0-9._-]*==[^ ]+)", (ROOT / "locks" / lock).read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize("lock", ["run.lock", "image.lock"])

@@ -53,7 +53,8 @@ class LocalObjects:
             (root / "tmp").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"The store {root} cannot be opened: expected a directory that can be written, found: {error.strerror}. "
+                f"The store {root} cannot be opened: expected a directory that can be written, "
+                f"found: {error.strerror}. "
                 "Choose another with --store."
             ) from error
 

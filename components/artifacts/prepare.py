@@ -34,7 +34,8 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
     if missing:
         raise MissingArtifactError(
             f"The store {store.address} does not hold the configuration that this spec was compiled with: "
-            f"{', '.join(missing)}. Publish it with `gatehouse compile --publish --store {store.address}`, then run again."
+            f"{', '.join(missing)}. Publish it with "
+            f"`gatehouse compile --publish --store {store.address}`, then run again."
         )
     return PrepareResult(nonces=forced(request.force))
 
@@ -47,6 +48,7 @@ def forced(force: str) -> dict[str, str]:
     wrong = [name for name in wanted if name not in known and name != "snapshot"]
     if wrong:
         raise ConfigurationError(
-            f"--force names {', '.join(repr(name) for name in wrong)}: expected stages among {', '.join(['snapshot', *known])}."
+            f"--force names {', '.join(repr(name) for name in wrong)}: "
+            f"expected stages among {', '.join(['snapshot', *known])}."
         )
-    return {name: nonce or "forced" for name in wanted}
+    return dict.fromkeys(wanted, nonce or "forced")

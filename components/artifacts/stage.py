@@ -59,7 +59,9 @@ class Stage(Generic[Req, Res]):
     record and provenance. Whether the memo is used at all stands in the table of `world.py`.
     """
 
-    def __init__(self, name: str, function: Callable[[Req, ArtifactStore], Res], distributions: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, function: Callable[[Req, ArtifactStore], Res], distributions: tuple[str, ...]
+    ) -> None:
         self.name = name
         self.function = function
         self.distributions = distributions
@@ -122,14 +124,17 @@ class Stage(Generic[Req, Res]):
         if code and code != self.code():
             raise StaleSpecError(
                 f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
-                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image that the spec was compiled for."
+                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image "
+                f"that the spec was compiled for."
             )
         result = self.function(request, store)
         body = result.model_dump(mode="json")
         outputs = references_in(body)
         missing = [str(reference) for reference in outputs if not store.exists(reference)]
         if missing:
-            raise StageResultError(f"Stage {self.name} returned references that are not in the store: {', '.join(missing)}.")
+            raise StageResultError(
+                f"Stage {self.name} returned references that are not in the store: {', '.join(missing)}."
+            )
         if not memo.remember(store, self.name, key, body):
             message = f"NonDeterministicStage: {self.name} gave another result than before for the same key {key}."
             logger.warning(message)

@@ -38,7 +38,13 @@ WORLD: dict[str, Door] = {
         "the store", "", False, True, "Sees whether the configuration is published in this store.", "500m", "512M", 5
     ),
     "snapshot": Door(
-        "the source", "", False, True, "Sees whether the source changed; what it ingests is memoised by content.", "2", "4G"
+        "the source",
+        "",
+        False,
+        True,
+        "Sees whether the source changed; what it ingests is memoised by content.",
+        "2",
+        "4G",
     ),
     "ingest": Door("", "", True, True, "A pure function of the source's fingerprint."),
     "validate": Door("", "", True, True, _PURE, "2", "4G"),
@@ -52,17 +58,33 @@ WORLD: dict[str, Door] = {
         "", "", False, True, "Ends the run where the verdict says no; costs nothing to repeat.", "500m", "512M", 5
     ),
     "split": Door("", "", True, True, _PURE),
-    "tune": Door("", "", True, True, "Trials are memoised one by one, so a retry goes on where it stopped.", "2", "8G", 240),
+    "tune": Door(
+        "", "", True, True, "Trials are memoised one by one, so a retry goes on where it stopped.", "2", "8G", 240
+    ),
     "train": Door("", "", True, True, "Resumes from its last checkpoint.", "2", "8G", 240),
     "resolve": Door("the ledger", "", False, True, "Champions change without any parameter changing.", "500m", "1G", 5),
-    "champion": Door("the ledger", "", False, True, "Champions change without any parameter changing.", "500m", "1G", 5),
+    "champion": Door(
+        "the ledger", "", False, True, "Champions change without any parameter changing.", "500m", "1G", 5
+    ),
     "fit_baseline": Door("", "", True, True, _PURE),
     "evaluate": Door("", "", True, True, _PURE, "2", "4G"),
     "register": Door(
-        "the ledger", "the ledger, MLflow", False, True, "Appends to the ledger once; a repeat finds its record.", "1", "2G"
+        "the ledger",
+        "the ledger, MLflow",
+        False,
+        True,
+        "Appends to the ledger once; a repeat finds its record.",
+        "1",
+        "2G",
     ),
     "promote": Door(
-        "the ledger", "the ledger, MLflow", False, True, "Appends to the ledger once; a repeat finds its record.", "1", "2G"
+        "the ledger",
+        "the ledger, MLflow",
+        False,
+        True,
+        "Appends to the ledger once; a repeat finds its record.",
+        "1",
+        "2G",
     ),
     "materialize": Door("", "the online store", False, True, "Writes the same rows under the same keys.", "2", "4G"),
     "monitor": Door("", "", True, True, _PURE, "2", "4G"),

@@ -41,8 +41,9 @@ def evaluate(
         summary: Verdict and reasons for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.evaluation.presentation import present
     from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-    from gatehouse.components.evaluation.stage import EvaluateRequest, show
+    from gatehouse.components.evaluation.stage import EvaluateRequest
     from gatehouse.components.evaluation.stage import evaluate as run
 
     opened = ArtifactStore.open(store)
@@ -51,5 +52,5 @@ def evaluate(
         model=model, champion=champion, training_set=training_set, split=split, spec=measured, policy=rules
     )
     result = run(request, opened, code=code, force=force)
-    show(result, opened, metrics, roc, report, summary)
+    present(result, opened, metrics, roc, report, summary)
     return (result.evaluation, result.verdict, list(result.reasons))

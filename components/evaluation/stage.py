@@ -1,12 +1,21 @@
 """The evaluate stage: a candidate, measured on the test part and judged by the policy."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.errors import GatehouseError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gatehouse.components.evaluation.parts import Part
+    from gatehouse.components.evaluation.report import Evaluation
+
+CANDIDATE, CHAMPION, BASELINE = "candidate", "champion", "baseline"
 
 
 class BaselineRequest(StageModel):
@@ -17,7 +26,7 @@ class BaselineRequest(StageModel):
 
 
 class BaselineResult(StageModel):
-    """The baseline model: `baseline.json` holds transformation, coefficients and intercept."""
+    """The baseline model: `baseline.json` holds what it does to each column, coefficients and intercept."""
 
     baseline: str
 
@@ -34,40 +43,41 @@ class EvaluateRequest(StageModel):
 
 
 class EvaluateResult(StageModel):
-    """The evaluation, its verdict (`pass` or `refused`) with the reasons of a refusal, and the test metrics."""
+    """The evaluation, its verdict with the reasons of a refusal, and the test metrics."""
 
     evaluation: str
-    verdict: str
+    verdict: Literal["pass", "refused"]
     reasons: tuple[str, ...]
     metrics: dict[str, float]
     champion_metrics: dict[str, float]
     baseline_metrics: dict[str, float]
 
 
-class EmptyTestError(GatehouseError):
-    """The test part has no rows, or a model gave no finite score."""
+class SelfComparisonError(GatehouseError):
+    """A candidate was about to be judged against itself."""
+
+
+class ScoringError(GatehouseError):
+    """A model cannot score the test rows, or gave a score that is no probability."""
 
 
 @stage("fit_baseline", distributions=("scikit-learn", "scipy", "numpy", "pyarrow"))
 def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResult:
-    """Fit logistic regression on the train part; runs again only when the data changes."""
-    from gatehouse.components.evaluation.baseline import design, fit
-    from gatehouse.components.training.job import labels_of, read_part
-    from gatehouse.components.training.transformation import Transformation
+    """Fit logistic regression on the train part; runs again only when the data changes.
+
+    Raises:
+        UnusablePartError: if the train part is empty or has one class only.
+    """
+    from gatehouse.components.evaluation.baseline import Baseline
+    from gatehouse.components.evaluation.parts import read_part
 
     manifest = store.manifest(request.training_set)
-    table = read_part(store, request.training_set, request.split, "train")
-    transformation = Transformation.fit(table, manifest.details["numeric"], manifest.details["categorical"])
-    coefficients, intercept = fit(design(transformation, table), labels_of(table, manifest))
-    body = {
-        "transformation": transformation.to_json(),
-        "coefficients": [float(value) for value in coefficients],
-        "intercept": intercept,
-    }
+    part = read_part(store, request.training_set, request.split, "train")
+    fitted = Baseline.fit(part.table, part.labels, manifest.details["numeric"], manifest.details["categorical"])
     reference = store.publish(
         "baselines",
         manifest.name,
-        {"baseline.json": canonical_json(body)},
+        {"baseline.json": canonical_json(fitted.to_json())},
         derived_from={"training_set": request.training_set, "split": request.split},
     )
     return BaselineResult(baseline=str(reference))
@@ -78,137 +88,130 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 
     The artifact holds `metrics.json`, `slices.json`, `curves.json`, `verdict.json`, `predictions.parquet` (row, score)
-    and `report.html`, whatever the verdict is.
+    and `report.html`, whatever the verdict is. Latency is recorded beside it, under `measurements/`.
 
     Raises:
         SelfComparisonError: if the champion is the candidate.
-        EmptyTestError: if there is nothing to score, or a score is not finite.
-        FeatureError: if a model's features are not in the training set.
+        UnusablePartError: if the test part is empty or has one class only.
+        ScoringError: if a model cannot score the test rows.
     """
-    from dataclasses import asdict
-
-    from gatehouse.components.evaluation.comparison import SelfComparisonError, compare, measure
-    from gatehouse.components.evaluation.gate import judge
-    from gatehouse.components.evaluation.report import evaluation_report
-    from gatehouse.components.evaluation.slices import slice_metrics
-    from gatehouse.components.training.job import labels_of, read_part
+    from gatehouse.components.evaluation.latency import measure_latency
+    from gatehouse.components.evaluation.parts import read_part
+    from gatehouse.components.training.predictor import Predictor
 
     if request.champion == request.model:
         raise SelfComparisonError(
-            f"{request.model} is both candidate and champion: a model compared with itself always passes. Resolve the "
-            "champion other than the candidate."
+            f"{request.model} is both candidate and champion: a model compared with itself always passes. Expected the "
+            "champion other than the candidate; `resolve` finds it."
         )
-    spec, policy = request.spec, request.policy
     baseline = fit_baseline(BaselineRequest(training_set=request.training_set, split=request.split), store).baseline
-    table = read_part(store, request.training_set, request.split, "test")
-    labels = labels_of(table, store.manifest(request.training_set))
-    scores = {"candidate": _score(store, request.model, table), "baseline": _score_baseline(store, baseline, table)}
+    part = read_part(store, request.training_set, request.split, "test")
+    scores = {CANDIDATE: _score(store, CANDIDATE, request.model, part)}
     if request.champion:
-        scores["champion"] = _score(store, request.champion, table)
-    metrics = {name: measure(labels, each) for name, each in scores.items()}
-    comparison = (
-        compare(labels, scores["candidate"], scores["champion"], policy.champion, spec.bootstrap_samples, spec.seed)
-        if request.champion
-        else None
-    )
-    slices = slice_metrics(table, labels, scores["candidate"], spec)
-    judged = {entry.name: entry.roc_auc for entry in slices if entry.judged}
-    rules = judge(policy, metrics["candidate"], metrics["baseline"], comparison, judged)
-    verdict = "pass" if all(rule.holds for rule in rules) else "refused"
-    reasons = tuple(str(rule) for rule in rules if not rule.holds)
-    files = {
-        "metrics.json": canonical_json(metrics),
-        "slices.json": canonical_json([asdict(entry) for entry in slices]),
-        "curves.json": canonical_json(_curves(labels, scores["candidate"])),
-        "verdict.json": canonical_json({"verdict": verdict, "rules": [asdict(rule) for rule in rules]}),
-        "report.html": evaluation_report(request, verdict, rules, labels, scores, metrics, slices),
-    }
-    reference = _publish(request, store, baseline, files, scores["candidate"], verdict)
+        scores[CHAMPION] = _score(store, CHAMPION, request.champion, part)
+    scores[BASELINE] = _score(store, BASELINE, baseline, part)
+    found = judged(request, part, scores)
+    reference = _publish(request, store, baseline, part, found)
+    latency = measure_latency(Predictor.load(store, request.model).predict, part.table)
+    store.append(f"measurements/{request.model}", {"stage": "evaluate", "latency": latency})
     return EvaluateResult(
         evaluation=reference,
-        verdict=verdict,
-        reasons=reasons,
-        metrics=metrics["candidate"],
-        champion_metrics=metrics.get("champion", {}),
-        baseline_metrics=metrics["baseline"],
+        verdict="pass" if found.verdict == "pass" else "refused",
+        reasons=tuple(str(rule) for rule in found.rules if not rule.holds),
+        metrics=found.metrics[CANDIDATE],
+        champion_metrics=found.metrics.get(CHAMPION, {}),
+        baseline_metrics=found.metrics[BASELINE],
     )
 
 
-def _publish(
-    request: EvaluateRequest, store: ArtifactStore, baseline: str, files: dict[str, str], scores: Any, verdict: str
-) -> str:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def judged(request: EvaluateRequest, part: "Part", scores: dict[str, Any]) -> "Evaluation":
+    """Measure and judge scores that are there already.
 
-    inputs = {"model": request.model, "training_set": request.training_set, "split": request.split, "baseline": baseline}
-    if request.champion:
-        inputs["champion"] = request.champion
-    with store.workspace() as workspace:
-        rows = pq.read_table(store.path(request.split, "test.parquet"))["row"]
-        predictions = workspace / "predictions.parquet"
-        pq.write_table(pa.table({"row": rows, "score": scores}), predictions, compression="zstd")
-        return str(
-            store.publish(
-                "evaluations",
-                store.manifest(request.model).name,
-                {**files, "predictions.parquet": predictions},
-                derived_from=inputs,
-                configuration={
-                    "spec": request.spec.model_dump(mode="json"),
-                    "policy": request.policy.model_dump(mode="json"),
-                },
-                details={"verdict": verdict},
-            )
+    Args:
+        request: Holds measures and policy.
+        part: The test rows.
+        scores: Probabilities of `candidate`, `baseline` and, where there is one, `champion`, each of shape (rows,).
+    """
+    from gatehouse.components.evaluation.comparison import compare, measure
+    from gatehouse.components.evaluation.gate import judge
+    from gatehouse.components.evaluation.report import Evaluation
+    from gatehouse.components.evaluation.slices import slice_metrics
+
+    spec, policy, labels = request.spec, request.policy, part.labels
+    metrics = {name: measure(labels, each) for name, each in scores.items()}
+    comparison = None
+    if CHAMPION in scores:
+        comparison = compare(
+            labels, scores[CANDIDATE], scores[CHAMPION], policy.champion, spec.bootstrap_samples, spec.seed
         )
+    slices = tuple(slice_metrics(part.table, labels, scores[CANDIDATE], spec, scores.get(CHAMPION)))
+    areas = {entry.name: entry.roc_auc for entry in slices if entry.judged and entry.roc_auc is not None}
+    rules = judge(policy, metrics[CANDIDATE], metrics[BASELINE], comparison, areas)
+    return Evaluation(labels, scores, metrics, comparison, slices, rules)
 
 
-def _score(store: ArtifactStore, model: str, table: Any) -> Any:
+def _score(store: ArtifactStore, role: str, reference: str, part: "Part") -> Any:
+    import numpy as np
+
+    from gatehouse.components.evaluation.baseline import Baseline
     from gatehouse.components.training.predictor import Predictor
 
-    return _finite(model, Predictor.load(store, model).predict(table))
-
-
-def _score_baseline(store: ArtifactStore, baseline: str, table: Any) -> Any:
-    import numpy as np
-
-    from gatehouse.components.evaluation.baseline import design, predict
-    from gatehouse.components.training.transformation import Transformation
-
-    body = store.read_json(baseline, "baseline.json")
-    matrix = design(Transformation.from_json(body["transformation"]), table)
-    return _finite(baseline, predict(matrix, np.array(body["coefficients"]), body["intercept"]))
-
-
-def _finite(model: str, scores: Any) -> Any:
-    import numpy as np
-
-    wrong = int((~np.isfinite(scores)).sum())
-    if wrong or len(scores) == 0:
-        raise EmptyTestError(f"{model}: {wrong} of {len(scores)} test rows have no finite score; expected one for every row.")
+    try:
+        if role == BASELINE:
+            scores = Baseline.from_json(store.read_json(reference, "baseline.json")).predict(part.table)
+        else:
+            scores = Predictor.load(store, reference).predict(part.table)
+    except GatehouseError as error:
+        advice = "Keep them in the feature service until another champion is promoted." if role == CHAMPION else ""
+        raise ScoringError(f"The {role} {reference} cannot score the test rows. {error} {advice}".rstrip()) from error
+    probable = np.isfinite(scores) & (scores >= 0) & (scores <= 1)
+    if scores.shape != part.rows.shape or not probable.all():
+        wrong = np.flatnonzero(~probable)
+        where = f", the first in row {part.rows[wrong[0]]} of the training set" if len(wrong) else ""
+        raise ScoringError(
+            f"The {role} {reference} gave {scores.size} scores for {part.rows.size} test rows, {len(wrong)} of them no "
+            f"probability{where}; expected a number from 0 to 1 for every row. Train it with a lower learning rate."
+        )
     return scores
 
 
-def _curves(labels: Any, scores: Any) -> dict[str, Any]:
-    from gatehouse.components.evaluation.report import thin
-    from gatehouse.components.tracking.metrics import precision_recall_curve, roc_curve
+def _publish(request: EvaluateRequest, store: ArtifactStore, baseline: str, part: "Part", found: "Evaluation") -> str:
+    from dataclasses import asdict
 
-    false_positive, true_positive, thresholds = roc_curve(labels, scores)
-    recall, precision = precision_recall_curve(labels, scores)
-    return {
-        "roc": [list(point) for point in thin(list(zip(false_positive, true_positive, thresholds, strict=True)))],
-        "precision_recall": [list(point) for point in thin(list(zip(recall, precision, strict=True)))],
-    }
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
+    from gatehouse.components.evaluation.curves import curves_of
+    from gatehouse.components.evaluation.report import evaluation_report
 
-def show(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any, report: Any, summary: Any) -> None:
-    """Fill KFP's typed outputs (Metrics, ClassificationMetrics, HTML, Markdown) from an evaluation."""
-    for name, value in result.metrics.items():
-        metrics.log_metric(name, value)
-    rates = store.read_json(result.evaluation, "curves.json")["roc"]
-    roc.log_roc_curve([point[0] for point in rates], [point[1] for point in rates], [point[2] for point in rates])
-    store.copy(result.evaluation, "report.html", report.path)
-    report.metadata["reference"] = store.address_of(result.evaluation)
-    lines = [f"# {result.verdict}", *(f"- {reason}" for reason in result.reasons), ""]
-    lines += [f"| {name} | {value:.4f} |" for name, value in result.metrics.items()]
-    with open(summary.path, "w", encoding="utf-8") as stream:
-        stream.write("\n".join(lines) + "\n")
+    inputs = {"model": request.model, "training_set": request.training_set, "split": request.split}
+    inputs["baseline"] = baseline
+    if request.champion:
+        inputs["champion"] = request.champion
+    comparison = asdict(found.comparison) if found.comparison else None
+    rules = [asdict(rule) for rule in found.rules]
+    curves = {name: curves_of(found.labels, each, request.spec.calibration_bins) for name, each in found.scores.items()}
+    with store.workspace() as workspace:
+        predictions = workspace / "predictions.parquet"
+        pq.write_table(pa.table({"row": part.rows, "score": found.scores[CANDIDATE]}), predictions, compression="zstd")
+        files: dict[str, Path | bytes | str] = {
+            "metrics.json": canonical_json(found.metrics),
+            "slices.json": canonical_json([asdict(entry) for entry in found.slices]),
+            "curves.json": canonical_json(curves),
+            "verdict.json": canonical_json({"verdict": found.verdict, "rules": rules, "comparison": comparison}),
+            "report.html": evaluation_report(request, found, curves),
+            "predictions.parquet": predictions,
+        }
+        published = store.publish(
+            "evaluations",
+            Reference.parse(request.model).name,
+            files,
+            rows_per_file={"predictions.parquet": len(part.rows)},
+            derived_from=inputs,
+            configuration={
+                "spec": request.spec.model_dump(mode="json"),
+                "policy": request.policy.model_dump(mode="json"),
+            },
+            details={"verdict": found.verdict},
+        )
+    return str(published)

@@ -10,14 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import duckdb
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from feast import FeatureView, FileSource, OnDemandFeatureView
 from feast.data_source import DataSource
-from feast.feature_view import DUMMY_ENTITY_ID
 from feast.feature_logging import LoggingConfig, LoggingSource
+from feast.feature_view import DUMMY_ENTITY_ID
 from feast.infra.offline_stores.file_source import SavedDatasetFileStorage
 from feast.infra.offline_stores.offline_store import OfflineStore, RetrievalJob, RetrievalMetadata
 from feast.infra.registry.base_registry import BaseRegistry
@@ -58,7 +56,8 @@ class AsofRetrievalJob(RetrievalJob):
         return self._evaluate()
 
     def _to_df_internal(self, timeout: int | None = None) -> pd.DataFrame:
-        return self._evaluate().to_pandas()
+        frame: pd.DataFrame = self._evaluate().to_pandas()
+        return frame
 
     @property
     def full_feature_names(self) -> bool:
@@ -195,7 +194,7 @@ class AsofOfflineStore(OfflineStore):
 
 
 def _joined(config: RepoConfig, view: FeatureView, feature_refs: list[str], full_names: bool) -> Joined:
-    called = view.projection.name_to_use()
+    called = str(view.projection.name_to_use())  # type: ignore[no-untyped-call]  # Feast left this one untyped
     source = view.batch_source
     if source is None:
         raise ConfigurationError(f"The feature view {view.name} has no batch source: expected a Parquet file.")

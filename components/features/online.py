@@ -5,7 +5,7 @@ import io
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from gatehouse.components.features.repository import EVENT_TIMESTAMP, Repository
 
 logger = logging.getLogger(__name__)
 
-_BEGINNING = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 SAMPLE = 200
 
 

@@ -157,7 +157,7 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
 
 def _clashes(spec: RepositoryFile, views: dict[str, View]) -> list[str]:
     problems: list[str] = []
-    owner = {name: "the entities" for name in spec.entities}
+    owner = dict.fromkeys(spec.entities, "the entities")
     for view in views.values():
         unknown = [name for name in view.spec.entities if name not in spec.entities]
         problems.extend(f"views/{view.name}.yaml: entities: {name!r} is not in repository.yaml" for name in unknown)

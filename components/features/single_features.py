@@ -16,7 +16,7 @@ def single_feature_auc(training_set: pa.Table, label: str, numeric: list[str], c
     """
     y = training_set[label].to_numpy().astype(bool)
     if not len(y) or y.all() or not y.any():
-        return {name: 0.5 for name in [*numeric, *categorical]}
+        return dict.fromkeys([*numeric, *categorical], 0.5)
     found = {name: _numeric(training_set[name], y) for name in numeric}
     return found | {name: _categorical(training_set[name], y) for name in categorical}
 

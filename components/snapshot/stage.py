@@ -1,6 +1,6 @@
 """The snapshot stage: raw tables become immutable datasets, and one snapshot that names them all."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import Field
@@ -103,12 +103,16 @@ def _publish_table(
     if window and spec.event_time:
         table = within(table, spec.event_time, *window)
         if table.num_rows == 0:
-            raise SourceError(f"Table {name}: no row has its {spec.event_time} within {request.window}. Widen the window.")
+            raise SourceError(
+                f"Table {name}: no row has its {spec.event_time} within {request.window}. Widen the window."
+            )
     watermark = ""
     if spec.event_time:
         newest = pc.max(table[spec.event_time]).as_py()
         if newest is None:
-            raise SourceError(f"Table {name}: column {spec.event_time} is null in every row, so it states no event time.")
+            raise SourceError(
+                f"Table {name}: column {spec.event_time} is null in every row, so it states no event time."
+            )
         watermark = (newest + spec.availability_lag).isoformat()
     directory = workspace / f"parquet-{name}"
     directory.mkdir()
@@ -145,4 +149,4 @@ def window_of(text: str) -> tuple[datetime, datetime] | None:
 
 
 def _utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,8 +1,14 @@
 """Reads a raw table as its spec declares it, and writes it as deterministic Parquet."""
 
+import codecs
+import csv
+import io
+import itertools
 import math
 import re
 import zipfile
+import zlib
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -23,6 +29,10 @@ _TYPES = {
     ColumnType.bool: pa.bool_(),
     ColumnType.timestamp: pa.timestamp("us", tz="UTC"),
 }
+_EXPECTED = {
+    "string": "text in UTF-8",
+    "timestamp[us, tz=UTC]": "a time with its zone, e.g. 2013-01-01T10:00:00Z,",
+}
 
 
 def read_table(name: str, path: Path, spec: TableSpec, nulls: tuple[str, ...]) -> pa.Table:
@@ -34,17 +44,18 @@ def read_table(name: str, path: Path, spec: TableSpec, nulls: tuple[str, ...]) -
         SourceError: naming table, column, line and value of what does not fit.
     """
     schema = pa.schema([(column, _TYPES[kind]) for column, kind in spec.columns.items()])
-    if path.suffix == ".parquet":
-        table = _read_parquet(name, path, schema)
-    else:
-        table = _read_csv(name, path, schema, nulls)
+    parquet = path.suffix == ".parquet"
+    table = _read_parquet(name, path, schema) if parquet else _read_csv(name, path, schema, nulls)
     if table.num_rows == 0:
         raise SourceError(f"Table {name}: {path.name} has no rows. Check the source.")
     return table.combine_chunks()
 
 
 def _read_parquet(name: str, path: Path, schema: pa.Schema) -> pa.Table:
-    table = pq.read_table(path)
+    try:
+        table = pq.ParquetFile(path).read()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SourceError(f"Table {name}: {path.name} is not intact Parquet: {error}. Fetch it again.") from error
     _check_columns(name, table.column_names, schema)
     try:
         return table.select(schema.names).cast(schema)
@@ -54,8 +65,7 @@ def _read_parquet(name: str, path: Path, schema: pa.Schema) -> pa.Table:
 
 def _read_csv(name: str, path: Path, schema: pa.Schema, nulls: tuple[str, ...]) -> pa.Table:
     data = _bytes(name, path)
-    header = data[: data.find(b"\n") if b"\n" in data else len(data)].decode("utf-8", "replace").strip()
-    _check_columns(name, [column.strip().strip('"') for column in header.split(",")], schema)
+    _check_columns(name, next(_rows_of(data), (1, []))[1], schema)
     convert = pa.csv.ConvertOptions(
         column_types=schema, include_columns=schema.names, null_values=list(nulls), strings_can_be_null=True
     )
@@ -66,15 +76,33 @@ def _read_csv(name: str, path: Path, schema: pa.Schema, nulls: tuple[str, ...]) 
 
 
 def _bytes(name: str, path: Path) -> bytes:
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            members = archive.namelist()
-            if len(members) != 1:
-                raise SourceError(f"Table {name}: {path.name} holds {len(members)} files, expected one CSV: {members[:5]}.")
-            return archive.read(members[0])
+    """The CSV in a file, unpacked, without a byte order mark."""
+    try:
+        data = _unzipped(name, path) if path.suffix == ".zip" else _unpacked(path)
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError) as error:
+        raise SourceError(f"Table {name}: {path.name} cannot be unpacked: {error}. Fetch it again.") from error
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def _unzipped(name: str, path: Path) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        members = archive.namelist()
+        if len(members) != 1:
+            raise SourceError(f"Table {name}: {path.name} holds {len(members)} files, expected one CSV: {members[:5]}.")
+        return archive.read(members[0])
+
+
+def _unpacked(path: Path) -> bytes:
     with pa.input_stream(str(path), compression="detect") as stream:
         data: bytes = stream.read()
     return data
+
+
+def _rows_of(data: bytes) -> Iterator[tuple[int, list[str]]]:
+    """Rows of a CSV with the line that each ends on, from 1; each byte is one character, so that nothing is lost."""
+    reader = csv.reader(io.StringIO(data.decode("latin-1"), newline=""))
+    for row in reader:
+        yield reader.line_num, [cell.encode("latin-1").decode("utf-8", "backslashreplace") for cell in row]
 
 
 def _check_columns(name: str, found: list[str], schema: pa.Schema) -> None:
@@ -87,19 +115,36 @@ def _check_columns(name: str, found: list[str], schema: pa.Schema) -> None:
         if columns
     ]
     if problems:
-        raise SourceError(f"Table {name}: the columns are not those declared ({'; '.join(problems)}). Correct source.tables.")
+        raise SourceError(
+            f"Table {name}: the columns are not those declared ({'; '.join(problems)}). Correct source.tables."
+        )
 
 
 def _explain(name: str, path: Path, message: str, data: bytes, schema: pa.Schema) -> str:
-    """Arrow's message with the column's name and the line added, where it tells the column and the value."""
-    match = re.search(r"In CSV column #(\d+): (.*?)(?:: )?invalid value '(.*)'", message, re.DOTALL)
+    """Arrow's message, with the column's name, the line and the value where it tells the column."""
+    match = re.match(r"In CSV column #(\d+): (.*)", message, re.DOTALL)
     if match is None:
         return f"Table {name}: {path.name} cannot be read: {message}."
-    lines = data.decode("utf-8", "replace").splitlines()
-    column, value = lines[0].split(",")[int(match[1])].strip('"'), match[3]
-    line = next((n for n, text in enumerate(lines, 1) if n > 1 and value in text.split(",")), 0)
-    expected = schema.field(column).type
-    return f"Table {name}: {path.name}, line {line}, column {column}: expected {expected} or a null, found {value!r}."
+    rows = _rows_of(data)
+    position = int(match[1])
+    column = next(rows)[1][position]
+    broken = _breaks(match[2])
+    for line, row in rows:
+        if position < len(row) and broken(row[position]):
+            expected = _EXPECTED.get(str(schema.field(column).type), str(schema.field(column).type))
+            found = row[position]
+            place = f"Table {name}: {path.name}, line {line}, column {column}"
+            return f"{place}: expected {expected} or a null, found {found!r}."
+    return f"Table {name}: {path.name}, column {column}: {match[2]}."
+
+
+def _breaks(message: str) -> Callable[[str], bool]:
+    """Whether a cell is the one that Arrow's message is about."""
+    if "UTF8" in message:
+        return lambda cell: "\\x" in cell
+    quoted = re.search(r"(?:invalid value|zone offset in) '(.*?)'(?:\.|$)", message, re.DOTALL)
+    value = quoted[1] if quoted else None
+    return lambda cell: cell == value
 
 
 def within(table: pa.Table, event_time: str, start: datetime, end: datetime) -> pa.Table:
@@ -115,7 +160,7 @@ def write_shards(table: pa.Table, directory: Path) -> dict[str, tuple[Path, int]
     files = max(1, math.ceil(table.num_rows / ROWS_PER_FILE))
     bounds = [round(index * table.num_rows / files) for index in range(files + 1)]
     written = {}
-    for index, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for index, (start, stop) in enumerate(itertools.pairwise(bounds)):
         name = f"part-{index:05d}.parquet"
         path = directory / name
         pq.write_table(

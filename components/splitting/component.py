@@ -8,9 +8,7 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def split(
-    store: str, training_set: str, spec: str, code: str, force: str
-) -> NamedTuple("Outputs", [("split", str)]):
+def split(store: str, training_set: str, spec: str, code: str, force: str) -> NamedTuple("Outputs", [("split", str)]):
     """Divide a training set by decision time into train, validation and test.
 
     Args:

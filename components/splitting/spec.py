@@ -1,6 +1,7 @@
 """How a training set is divided by time."""
 
-from datetime import datetime, timedelta, timezone
+import itertools
+from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -14,7 +15,9 @@ class SplitSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    train_from: datetime | None = Field(None, description="First decision time of the train part; null for the earliest.")
+    train_from: datetime | None = Field(
+        None, description="First decision time of the train part; null for the earliest."
+    )
     train_until: datetime = Field(description="Where train ends and validation begins.")
     validation_until: datetime = Field(description="Where validation ends and test begins.")
     test_until: datetime | None = Field(None, description="Where test ends; null for the latest.")
@@ -25,12 +28,12 @@ class SplitSpec(BaseModel):
     def _in_utc(cls, moment: datetime | None) -> datetime | None:
         if moment is None:
             return None
-        return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
     @model_validator(mode="after")
     def _in_order(self) -> "SplitSpec":
         bounds = [self.train_from, self.train_until, self.validation_until, self.test_until]
         given = [bound for bound in bounds if bound is not None]
-        if any(earlier >= later for earlier, later in zip(given, given[1:], strict=False)):
+        if any(earlier >= later for earlier, later in itertools.pairwise(given)):
             raise ValueError("expected train_from < train_until < validation_until < test_until")
         return self

@@ -46,7 +46,9 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     table = pq.ParquetDataset(store.paths(reference)).read(columns=columns)
     repeated = table.num_rows - table.group_by([*keys, "decision_time"]).aggregate([]).num_rows
     if repeated:
-        raise LeakageError(f"{reference}: {repeated} rows repeat the entity keys {keys} and decision time of another row.")
+        raise LeakageError(
+            f"{reference}: {repeated} rows repeat the entity keys {keys} and decision time of another row."
+        )
     moments = {name: table[name].to_numpy().astype("datetime64[us]") for name in ("decision_time", "label_time")}
     labels = table[label].to_numpy()
     parts = divide(moments["decision_time"], moments["label_time"], request.spec)

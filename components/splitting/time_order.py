@@ -1,6 +1,8 @@
 """Divides rows by time, and checks the structure that no score can show: the order of time between the parts."""
 
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,12 @@ def divide(decision: Times, label: Times, spec: SplitSpec) -> dict[str, Rows]:
         spec: The boundaries.
     """
     gap = np.timedelta64(int(spec.gap.total_seconds() * 1e6), "us")
-    bounds = [_moment(spec.train_from), _moment(spec.train_until), _moment(spec.validation_until), _moment(spec.test_until)]
+    bounds = [
+        _moment(spec.train_from),
+        _moment(spec.train_until),
+        _moment(spec.validation_until),
+        _moment(spec.test_until),
+    ]
     parts: dict[str, Rows] = {}
     for index, name in enumerate(PARTS):
         start, end = bounds[index], bounds[index + 1]
@@ -47,8 +54,9 @@ def check_time_order(
 ) -> None:
     """Check that nobody could have trained on what a later part decides.
 
-    Every part must have rows and both classes, no row may be in two parts, and the last label of a part must have been
-    known before the first decision of the next. A random split fails this whatever its scores are.
+    Every part must have rows and both classes, no row may be in two parts, every row must know its times and its label,
+    and both the last decision of a part and its last label must come before the first decision of each later part. A
+    random split fails this whatever its scores are.
 
     Args:
         decision: Decision times, datetime64[us], shape (rows,).
@@ -59,21 +67,55 @@ def check_time_order(
     Raises:
         LeakageError: listing everything that is wrong, with counts and times.
     """
-    problems = [f"{name}: has no rows" for name in PARTS if len(parts[name]) == 0]
-    for name in PARTS:
-        classes = np.unique(labels[parts[name]])
-        if len(parts[name]) and len(classes) < 2:
-            problems.append(f"{name}: every one of its {len(parts[name])} labels is {classes[0]}")
-    together = np.concatenate([parts[name] for name in PARTS])
-    shared = len(together) - len(np.unique(together))
-    if shared:
-        problems.append(f"{shared} rows are in two parts")
-    for earlier, later in zip(PARTS, PARTS[1:], strict=False):
-        if len(parts[earlier]) and len(parts[later]):
-            first = decision[parts[later]].min()
-            late = int((label[parts[earlier]] > first).sum())
-            if late:
-                problems.append(f"{late} labels of {earlier} were known only after the first decision of {later} ({first})")
+    problems = _misplaced(len(decision), parts)
+    if not problems:
+        problems += [problem for name in PARTS for problem in _incomplete(name, decision, label, labels, parts[name])]
+        for earlier, later in combinations(PARTS, 2):
+            problems += _out_of_order(earlier, later, decision, label, parts)
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise LeakageError(f"The split is not in order of time:{listed}\nCorrect the boundaries or the gap in `split`.")
+
+
+def _misplaced(rows: int, parts: dict[str, Rows]) -> list[str]:
+    """Parts without rows, rows that do not exist, rows that are there twice."""
+    problems = [f"{name}: has no rows" for name in PARTS if len(parts[name]) == 0]
+    for name in PARTS:
+        outside = int(((parts[name] < 0) | (parts[name] >= rows)).sum())
+        if outside:
+            problems.append(f"{name}: {outside} row numbers are not among the {rows} rows of the training set")
+    together = np.concatenate([parts[name] for name in PARTS])
+    shared = len(together) - len(np.unique(together))
+    if shared:
+        problems.append(f"{shared} rows are in two parts, or twice in one")
+    return problems
+
+
+def _incomplete(
+    name: str, decision: Times, label: Times, labels: npt.NDArray[np.integer[Any]], rows: Rows
+) -> Iterator[str]:
+    """Times that are missing or the wrong way round, and labels that are not both 0 and 1, of one part."""
+    decided, known = decision[rows], label[rows]
+    for what, times in (("decision time", decided), ("label time", known)):
+        missing = int(np.isnat(times).sum())
+        if missing:
+            yield f"{name}: {missing} rows have no {what}"
+    early = int((known < decided).sum())
+    if early:
+        yield f"{name}: {early} labels are said to be known before the decision that they judge"
+    other = int((~np.isin(labels[rows], (0, 1))).sum())
+    if other:
+        yield f"{name}: {other} labels are neither 0 nor 1"
+    classes = np.unique(labels[rows])
+    if len(classes) == 1:
+        yield f"{name}: every one of its {len(rows)} labels is {classes[0]}"
+
+
+def _out_of_order(earlier: str, later: str, decision: Times, label: Times, parts: dict[str, Rows]) -> Iterator[str]:
+    decided, first = decision[parts[earlier]], decision[parts[later]].min()
+    behind = int((decided >= first).sum())
+    if behind:
+        yield f"{behind} decisions of {earlier} (last: {decided.max()}) are not before the first of {later} ({first})"
+    late = int((label[parts[earlier]] > first).sum())
+    if late:
+        yield f"{late} labels of {earlier} were known only after the first decision of {later} ({first})"

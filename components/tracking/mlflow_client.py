@@ -68,8 +68,8 @@ class Tracking:
         return self.store.objects.size(self._marker(what)) is not None
 
     def mark(self, what: str) -> None:
-        """Remember that MLflow was told `what`."""
-        self.store.record(self._marker(what), {"uri": "embedded" if self.embedded else self.uri})
+        """Remember that MLflow was told `what`; the URI itself, which may hold a password, is not kept."""
+        self.store.record(self._marker(what), {"server": self.name})
 
     def _marker(self, what: str) -> str:
         return f"tracking/{self.name}/{what}.json"

@@ -52,9 +52,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {f"optimizer.{index}.{name}": tensor for index, slots in state.items() for name, tensor in slots.items()}
 
 
-def restore(
-    tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, Tensor]:
+def restore(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Put a checkpoint's tensors back into model and optimizer; returns the best weights so far."""
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
     for name, tensor in tensors.items():

@@ -194,9 +194,7 @@ def rank_batches(
     return batches
 
 
-def _train_epoch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, rows: Rows, spec: TrainSpec, epoch: int
-) -> float:
+def _train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Rows, spec: TrainSpec, epoch: int) -> float:
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(spec.seed * 1_000_003 + epoch * 1_009 + rank)
     batches = rank_batches(len(rows), spec.batch_size, spec.seed, epoch, rank, world)

@@ -62,9 +62,7 @@ def run_experiment(
         suggested = study.ask()
         chosen = {parameter.name: _suggest(suggested, parameter) for parameter in space.parameters}
         spec = TrainSpec.model_validate(base.model_dump() | chosen | budget | {"seed": seed})
-        request = TrainRequest(
-            training_set=training_set, split=split, spec=spec, model_name=f"{model_name}-trial"
-        )
+        request = TrainRequest(training_set=training_set, split=split, spec=spec, model_name=f"{model_name}-trial")
         try:
             result = train(request, store)
         except LauncherError as error:

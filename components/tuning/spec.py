@@ -58,7 +58,9 @@ class SearchSpace(BaseModel):
     algorithm: Literal["tpe", "random"] = "tpe"
     trials: int = Field(4, ge=1, le=10_000)
     parameters: tuple[Parameter, ...] = Field(min_length=1)
-    epochs: int = Field(2, ge=1, description="Epochs of a trial; the best configuration then trains on the full budget.")
+    epochs: int = Field(
+        2, ge=1, description="Epochs of a trial; the best configuration then trains on the full budget."
+    )
     train_fraction: float = Field(1.0, gt=0.0, le=1.0, description="Share of the train rows that a trial uses.")
     processes: int = Field(1, ge=1, description="Workers of a trial.")
 

@@ -14,7 +14,7 @@ from gatehouse.components.validation.rules import RowRule, row_rules
 from gatehouse.components.validation.statistics import Statistics, aggregates, first_pass, histograms
 from gatehouse.components.validation.tables import Table, examples, name, scan
 
-_EMPTY = TableContract.model_construct(owner="", columns={}, extra_columns="allow")
+_EMPTY = TableContract.model_construct(columns={}, extra_columns="allow", min_rows=0)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Judge:
         """Judge every table; returns the statistics by table and column."""
         for missing in sorted(set(self.contract.tables) - set(self.tables)):
             owner = self.contract.tables[missing].owner
-            self.findings.add(Anomaly(missing, "table", "", "fail", owner, "a table of this name", "none in the snapshot"))
+            self.findings.add(
+                Anomaly(missing, "table", "", "fail", owner, "a table of this name", "none in the snapshot")
+            )
         statistics = {}
         for table_name, table in sorted(self.tables.items()):
             if table_name not in self.contract.tables:
@@ -58,7 +60,9 @@ class _TableJudge:
         self.connection, self.findings = judge.connection, judge.findings
         self.types = table.types()
         self.sensitive = frozenset(column for column, promised in contract.columns.items() if promised.sensitive)
-        self.usable = [column for column, promised in contract.columns.items() if self.types.get(column) == promised.type]
+        self.usable = [
+            column for column, promised in contract.columns.items() if self.types.get(column) == promised.type
+        ]
 
     def run(self) -> dict[str, Statistics]:
         """Judge every rule; returns the statistics by column."""
@@ -103,7 +107,9 @@ class _TableJudge:
             else:
                 self.findings.add(None)
                 continue
-            self.findings.not_judged.append(f"{self.table.name}.{column}: its values, as it is not a {promised.type} column")
+            self.findings.not_judged.append(
+                f"{self.table.name}.{column}: its values, as it is not a {promised.type} column"
+            )
         extra = [column for column in self.types if column not in self.contract.columns]
         if self.contract.extra_columns == "allow" or not extra:
             return
@@ -112,11 +118,11 @@ class _TableJudge:
             self._add("extra_columns", (column,), severity, self.contract.owner, "no such column", self.types[column])
 
     def _row_count(self) -> None:
-        bounds, rows = self.contract.rows, self.table.rows
-        if bounds.min <= rows and (bounds.max is None or rows <= bounds.max):
+        low, high, rows = self.contract.min_rows, self.contract.max_rows, self.table.rows
+        if low <= rows and (high is None or rows <= high):
             self.findings.add(None)
             return
-        expected = f"at least {bounds.min:,} rows" + (f" and at most {bounds.max:,}" if bounds.max is not None else "")
+        expected = f"at least {low:,} rows" + (f" and at most {high:,}" if high is not None else "")
         self._add("rows", (), "fail", self.contract.owner, expected, f"{rows:,} rows")
 
     # Rules on rows
@@ -158,7 +164,9 @@ class _TableJudge:
         allowed = f" in all but {rule.tolerance:.2%} of the rows" if rule.sql and rule.tolerance else ""
         shown = self._examples(f"WHERE {rule.broken}", rule.columns)
         observed = f"{rows:,} of {total:,} rows that break it"
-        return self._anomaly(rule.rule, rule.columns, rule.severity, rule.owner, rule.expected + allowed, observed, rows, shown)
+        return self._anomaly(
+            rule.rule, rule.columns, rule.severity, rule.owner, rule.expected + allowed, observed, rows, shown
+        )
 
     # Rules on sets of rows
 
@@ -169,7 +177,9 @@ class _TableJudge:
             for prefix, rules in promised.graded():
                 if rules.unique and column in self.usable:
                     found.append((f"{prefix}unique", "warn" if prefix else "fail", (column,), True))
-        return found + [("keys", "fail", key, False) for key in self.contract.keys if self._is_judged(key, "keys")]
+        return found + [
+            ("unique", "fail", key, False) for key in self.contract.unique if self._is_judged(key, "unique")
+        ]
 
     def _repeated(self, rule: str, severity: str, columns: tuple[str, ...], keep: bool) -> Anomaly | None:
         """Count exactly what the hashes of the scan suggest; None where only two hashes met."""
@@ -203,7 +213,9 @@ class _TableJudge:
     def _foreign_key(self, key: Any) -> None:
         target, to = self.judge.tables.get(key.table), key.to or key.columns
         severity, owner = key.severity, key.owner or self.contract.owner
-        expected = f"values of {key.table}({', '.join(to)})" + (f" in all but {key.tolerance:.2%} of the rows" if key.tolerance else "")
+        expected = f"values of {key.table}({', '.join(to)})" + (
+            f" in all but {key.tolerance:.2%} of the rows" if key.tolerance else ""
+        )
         if not self._is_judged(key.columns, "foreign_keys"):
             return
         if target is None or any(column not in target.types() for column in to):
@@ -248,11 +260,15 @@ class _TableJudge:
         """Whether the columns of a rule are there in the right type; a rule that cannot run never passes silently."""
         wrong = [column for column in columns if column not in self.usable]
         if wrong:
-            self.findings.not_judged.append(f"{self.table.name}: {rule}, as {', '.join(wrong)} is missing or of another type")
+            self.findings.not_judged.append(
+                f"{self.table.name}: {rule}, as {', '.join(wrong)} is missing or of another type"
+            )
         return not wrong
 
     def _cannot_run(self, rule: RowRule, why: str) -> bool:
-        self._add(rule.rule, rule.columns, rule.severity, rule.owner, rule.expected, f"that it cannot be evaluated: {why}")
+        self._add(
+            rule.rule, rule.columns, rule.severity, rule.owner, rule.expected, f"that it cannot be evaluated: {why}"
+        )
         return False
 
     def _message(self, error: duckdb.Error) -> str:
@@ -264,14 +280,21 @@ class _TableJudge:
         return promised.owner if promised and promised.owner else self.contract.owner
 
     def _examples(self, condition: str, columns: Sequence[str]) -> tuple[dict[str, Any], ...]:
-        key = [column for column in (self.contract.keys[0] if self.contract.keys else ()) if column in self.types]
+        key = [column for column in next(iter(self.contract.unique), ()) if column in self.types]
         limit = self.judge.contract.examples
         return examples(self.connection, self.table, condition, [*key, *columns], self.sensitive, limit)
 
     def _anomaly(
-        self, rule: str, columns: Sequence[str], severity: str, owner: str, expected: str, observed: str,
-        rows: int | None = None, shown: tuple[dict[str, Any], ...] = (),
-    ) -> Anomaly:  # fmt: skip
+        self,
+        rule: str,
+        columns: Sequence[str],
+        severity: str,
+        owner: str,
+        expected: str,
+        observed: str,
+        rows: int | None = None,
+        shown: tuple[dict[str, Any], ...] = (),
+    ) -> Anomaly:
         return Anomaly(self.table.name, rule, ", ".join(columns), severity, owner, expected, observed, rows, shown)
 
     def _add(self, *parts: Any) -> None:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -30,7 +30,9 @@ class ColumnRules(_Part):
     completeness: float | None = Field(None, ge=0, le=1, description="Least share of rows that are not null.")
     min: Bound | None = Field(None, description="Least value, inclusive: a number, or a time for a timestamp.")
     max: Bound | None = Field(None, description="Greatest value, inclusive.")
-    allowed: tuple[str | int | bool, ...] | None = Field(None, min_length=1, description="The only values there may be.")
+    allowed: tuple[str | int | bool, ...] | None = Field(
+        None, min_length=1, description="The only values there may be."
+    )
     pattern: str | None = Field(None, description="Regular expression (RE2) that the whole text must match.")
     unique: bool = Field(False, description="No value twice; nulls do not count.")
     psi: float | None = Field(
@@ -41,7 +43,7 @@ class ColumnRules(_Part):
     @classmethod
     def _finite_and_in_utc(cls, bound: Bound | None) -> Bound | None:
         if isinstance(bound, datetime):
-            return bound.replace(tzinfo=timezone.utc) if bound.tzinfo is None else bound.astimezone(timezone.utc)
+            return bound.replace(tzinfo=UTC) if bound.tzinfo is None else bound.astimezone(UTC)
         if isinstance(bound, float) and not math.isfinite(bound):
             raise ValueError("expected a finite number")
         return bound
@@ -110,19 +112,6 @@ def _is_of(value: str | int | bool, kind: str) -> bool:
     return kind in wanted and type(value) is wanted[kind]
 
 
-class Count(_Part):
-    """How many rows a table has."""
-
-    min: int = Field(1, ge=0)
-    max: int | None = Field(None, ge=0)
-
-    @model_validator(mode="after")
-    def _min_below_max(self) -> "Count":
-        if self.max is not None and self.min > self.max:
-            raise ValueError(f"expected min <= max, found {self.min} > {self.max}")
-        return self
-
-
 class Graded(_Part):
     """A rule with its own severity and owner."""
 
@@ -172,17 +161,18 @@ class TableContract(_Part):
     """What one table promises."""
 
     owner: str = Field("", description="Who is asked when one of its rules breaks.")
-    rows: Count = Count()
+    min_rows: int = Field(1, ge=0)
+    max_rows: int | None = Field(None, ge=0)
     columns: dict[str, ColumnContract] = Field(min_length=1)
     extra_columns: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that are not listed.")
-    keys: tuple[tuple[str, ...], ...] = Field((), description="Sets of columns whose values are together unique.")
+    unique: tuple[tuple[str, ...], ...] = Field((), description="Sets of columns whose values no two rows share.")
     freshness: Freshness | None = None
     expressions: tuple[Expression, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
 
     @model_validator(mode="after")
     def _names_are_known(self) -> "TableContract":
-        named = [("keys", column) for key in self.keys for column in key]
+        named = [("unique", column) for key in self.unique for column in key]
         named += [("foreign_keys", column) for key in self.foreign_keys for column in key.columns]
         if self.freshness:
             named.append(("freshness", self.freshness.column))
@@ -192,15 +182,19 @@ class TableContract(_Part):
         if unknown:
             raise ValueError(f"columns that the contract does not list: {', '.join(unknown)}")
         names = [expression.name for expression in self.expressions]
-        if len(set(names)) < len(names) or any(not key for key in self.keys):
-            raise ValueError("expected every expression to have its own name, and every key at least one column")
+        if len(set(names)) < len(names):
+            raise ValueError(f"expressions: expected different names, found {', '.join(names)}")
+        if any(not key for key in self.unique):
+            raise ValueError("unique: expected at least one column in every set")
+        if self.max_rows is not None and self.min_rows > self.max_rows:
+            raise ValueError(f"expected min_rows <= max_rows, found {self.min_rows} > {self.max_rows}")
         return self
 
 
 class Contract(_Part):
     """A versioned contract over the tables of a snapshot."""
 
-    version: Literal[1] = Field(description="Version of this format.")
+    version: int = Field(ge=1, description="Raised by the team whenever a rule changes.")
     description: str = ""
     examples: int = Field(5, ge=0, le=20, description="Most offending rows that an anomaly shows.")
     tables: dict[str, TableContract] = Field(min_length=1)

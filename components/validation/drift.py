@@ -29,7 +29,8 @@ def psi(baseline: Mapping[str, Any], current: Mapping[str, Any]) -> float:
 
 
 def _bins(statistics: Mapping[str, Any]) -> dict[str, int]:
-    bins = {"null": statistics["nulls"], "zero": statistics.get("zeros", 0), "not finite": statistics.get("not_finite", 0)}
+    bins = {"null": statistics["nulls"]}
+    bins |= {key: statistics.get(key, 0) for key in ("zeros", "not_finite")}
     bins |= {f"bin {index:03d}": count for index, count in enumerate(statistics.get("counts", ()))}
     bins |= {f"value {value}": count for value, count in statistics.get("values", ())}
     return bins | {"other": statistics.get("other", 0)}

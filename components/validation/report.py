@@ -11,9 +11,13 @@ _MARK = {"fail": "bad", "warn": "warn"}
 
 
 def validation_page(
-    snapshot: str, as_of: str, findings: Findings, statistics: Mapping[str, Mapping[str, Statistics]],
-    rows: Mapping[str, int], baseline: str,
-) -> str:  # fmt: skip
+    snapshot: str,
+    as_of: str,
+    findings: Findings,
+    statistics: Mapping[str, Mapping[str, Statistics]],
+    rows: Mapping[str, int],
+    baseline: str,
+) -> str:
     """The page.
 
     Args:

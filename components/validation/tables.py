@@ -31,7 +31,7 @@ class Table:
 
     def types(self) -> dict[str, str]:
         """Type of every column, in the contract's words."""
-        return {column.name: "timestamp" if column.type.startswith("timestamp") else column.type for column in self.columns}
+        return {column.name: column.type.split("[")[0] for column in self.columns}
 
 
 @contextmanager
@@ -76,7 +76,8 @@ def examples(
         return ()
     parts, start = [], 0
     for path, rows in table.files:
-        parts.append(f"SELECT *, file_row_number + {start} AS gatehouse_row FROM read_parquet({text(path)}, file_row_number = true)")
+        rows_of_file = f"read_parquet({text(path)}, file_row_number = true)"
+        parts.append(f"SELECT *, file_row_number + {start} AS gatehouse_row FROM {rows_of_file}")
         start += rows
     shown = [column for column in dict.fromkeys(columns) if column not in sensitive]
     selected = ", ".join(["gatehouse_row", *map(name, shown)])

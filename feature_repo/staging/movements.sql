@@ -1,8 +1,8 @@
 -- What becomes known about a flight and when: its schedule, its departure, its landing, and that it is overdue.
 --
--- Schedules are public a day ahead. A flight is overdue from 15 minutes after its scheduled departure until it leaves, or for four hours, after which it
--- counts as cancelled. Delays are clipped, so that one stranded flight does not speak for an airport. All measures
--- are integers: their sums are exact in any order.
+-- Schedules are public a day ahead. A flight is overdue from 15 minutes after its scheduled departure until it leaves,
+-- or for four hours, after which it counts as cancelled. Delays are clipped, so that one stranded flight does not speak
+-- for an airport. All measures are integers: their sums are exact in any order.
 WITH overdue AS (
     SELECT
         *,

@@ -1,11 +1,14 @@
 -- What the carrier's flights from this origin tell, every 30 minutes, from what was known by then.
 --
 -- Running totals on a dense grid: the total of a window is the difference of two of them, exact at every point.
+-- Rows exist only where a flight was on the public schedule of the last 30 days: before a key first appears, nobody
+-- could know of it.
 WITH known AS (
     SELECT
         carrier,
         origin,
         grid_point(INTERVAL 30 MINUTE, known_at) AS event_timestamp,
+        sum(scheduled) AS scheduled,
         sum(landed) AS landed,
         sum(late) AS late,
         sum(departed) AS departed,
@@ -26,6 +29,7 @@ totals AS (
         carrier,
         origin,
         event_timestamp,
+        coalesce(sum(scheduled) OVER so_far, 0)::BIGINT AS scheduled,
         coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
         coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
         coalesce(sum(departed) OVER so_far, 0)::BIGINT AS departed,
@@ -41,6 +45,7 @@ recent AS (
         carrier,
         origin,
         event_timestamp,
+        scheduled - lag(scheduled, 1440, 0) OVER steps AS scheduled_30d,
         overdue,
         departed - lag(departed, 6, 0) OVER steps AS departed_3h,
         left_late - lag(left_late, 6, 0) OVER steps AS left_late_3h,
@@ -62,3 +67,4 @@ SELECT
     shrunk(late_24h, landed_24h, 0.22, 2) AS carrier_origin_late_rate_24h,
     shrunk(departure_delay_24h, departed_24h, 12, 2) AS carrier_origin_mean_departure_delay_24h
 FROM recent
+WHERE scheduled_30d > 0

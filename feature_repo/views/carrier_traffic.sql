@@ -1,10 +1,13 @@
 -- What the carrier's flights of the last hours tell, every 30 minutes, from what was known by then.
 --
 -- Running totals on a dense grid: the total of a window is the difference of two of them, exact at every point.
+-- Rows exist only where a flight was on the public schedule of the last 30 days: before a key first appears, nobody
+-- could know of it.
 WITH known AS (
     SELECT
         carrier,
         grid_point(INTERVAL 30 MINUTE, known_at) AS event_timestamp,
+        sum(scheduled) AS scheduled,
         sum(landed) AS landed,
         sum(late) AS late,
         sum(delay) AS delay,
@@ -24,6 +27,7 @@ totals AS (
     SELECT
         carrier,
         event_timestamp,
+        coalesce(sum(scheduled) OVER so_far, 0)::BIGINT AS scheduled,
         coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
         coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
         coalesce(sum(delay) OVER so_far, 0)::BIGINT AS delay,
@@ -38,6 +42,7 @@ recent AS (
     SELECT
         carrier,
         event_timestamp,
+        scheduled - lag(scheduled, 1440, 0) OVER steps AS scheduled_30d,
         overdue,
         landed - lag(landed, 6, 0) OVER steps AS landed_3h,
         late - lag(late, 6, 0) OVER steps AS late_3h,
@@ -58,3 +63,4 @@ SELECT
     shrunk(late_24h, landed_24h, 0.22, 2) AS carrier_late_rate_24h,
     shrunk(delay_24h, landed_24h, 7, 2) AS carrier_mean_delay_24h
 FROM recent
+WHERE scheduled_30d > 0

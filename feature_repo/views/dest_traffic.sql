@@ -1,10 +1,13 @@
 -- What flights to the destination tell, every hour, from what was known by then.
 --
 -- Running totals on a dense grid: the total of a window is the difference of two of them, exact at every point.
+-- Rows exist only where a flight was on the public schedule of the last 30 days: before a key first appears, nobody
+-- could know of it.
 WITH known AS (
     SELECT
         dest,
         grid_point(INTERVAL 60 MINUTE, known_at) AS event_timestamp,
+        sum(scheduled) AS scheduled,
         sum(landed) AS landed,
         sum(late) AS late,
         sum(delay) AS delay,
@@ -22,6 +25,7 @@ totals AS (
     SELECT
         dest,
         event_timestamp,
+        coalesce(sum(scheduled) OVER so_far, 0)::BIGINT AS scheduled,
         coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
         coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
         coalesce(sum(delay) OVER so_far, 0)::BIGINT AS delay,
@@ -34,6 +38,7 @@ recent AS (
     SELECT
         dest,
         event_timestamp,
+        scheduled - lag(scheduled, 720, 0) OVER steps AS scheduled_30d,
         overdue,
         landed - lag(landed, 3, 0) OVER steps AS landed_3h,
         late - lag(late, 3, 0) OVER steps AS late_3h,
@@ -54,3 +59,4 @@ SELECT
     shrunk(delay_6h, landed_6h, 7, 2) AS dest_mean_delay_6h,
     shrunk(late_24h, landed_24h, 0.22, 2) AS dest_late_rate_24h
 FROM recent
+WHERE scheduled_30d > 0

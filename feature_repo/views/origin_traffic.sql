@@ -1,10 +1,13 @@
 -- What the origin's flights of the last hours tell, every 15 minutes, from what was known by then.
 --
 -- Running totals on a dense grid: the total of a window is the difference of two of them, exact at every point.
+-- Rows exist only where a flight was on the public schedule of the last 30 days: before a key first appears, nobody
+-- could know of it.
 WITH known AS (
     SELECT
         origin,
         grid_point(INTERVAL 15 MINUTE, known_at) AS event_timestamp,
+        sum(scheduled) AS scheduled,
         sum(landed) AS landed,
         sum(late) AS late,
         sum(delay) AS delay,
@@ -24,6 +27,7 @@ totals AS (
     SELECT
         origin,
         event_timestamp,
+        coalesce(sum(scheduled) OVER so_far, 0)::BIGINT AS scheduled,
         coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
         coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
         coalesce(sum(delay) OVER so_far, 0)::BIGINT AS delay,
@@ -39,6 +43,7 @@ recent AS (
     SELECT
         origin,
         event_timestamp,
+        scheduled - lag(scheduled, 2880, 0) OVER steps AS scheduled_30d,
         overdue,
         departed - lag(departed, 4, 0) OVER steps AS departed_1h,
         left_late - lag(left_late, 4, 0) OVER steps AS left_late_1h,
@@ -64,3 +69,4 @@ SELECT
     shrunk(departure_delay_3h, departed_3h, 12, 2) AS origin_mean_departure_delay_3h,
     shrunk(late_24h, landed_24h, 0.22, 2) AS origin_late_rate_24h
 FROM recent
+WHERE scheduled_30d > 0

@@ -25,10 +25,14 @@ def create_project(name: str, parent: Path) -> Path:
         ConfigurationError: if the name is not a project's name or the folder exists.
     """
     if not _NAME.match(name):
-        raise ConfigurationError(f"{name!r} is no project name: expected lower-case letters, digits and '-', e.g. returns.")
+        raise ConfigurationError(
+            f"{name!r} is no project name: expected lower-case letters, digits and '-', e.g. returns."
+        )
     target = parent / name
     if target.exists():
-        raise ConfigurationError(f"{target} exists already: expected a name that is free. Choose another, or remove it.")
+        raise ConfigurationError(
+            f"{target} exists already: expected a name that is free. Choose another, or remove it."
+        )
     for source in sorted(path for path in TEMPLATE.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         written = target / source.relative_to(TEMPLATE)
         written.parent.mkdir(parents=True, exist_ok=True)

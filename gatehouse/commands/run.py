@@ -15,7 +15,9 @@ DEFAULT_STORE = Path(".gatehouse/store")
 
 
 def run(
-    project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: here, else the example.")] = None,
+    project: Annotated[
+        Path | None, typer.Argument(help="Folder of the project; default: here, else the example.")
+    ] = None,
     pipeline: Annotated[str, typer.Option(help="training, promotion, monitoring or materialization.")] = "training",
     store: Annotated[str, typer.Option(help="Where everything is written.")] = str(DEFAULT_STORE),
     source: Annotated[str, typer.Option(help="Read the raw tables here instead of the project's source.")] = "",

@@ -4,16 +4,17 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
-import gatehouse
 import pytest
+
+import gatehouse
 from gatehouse.components.features.compute import connect, open_tables, set_time
 from gatehouse.components.features.repository import Repository, read_repository
 
-AS_OF = datetime(2013, 1, 22, tzinfo=timezone.utc)
+AS_OF = datetime(2013, 1, 22, tzinfo=UTC)
 REPOSITORY = Path(gatehouse.__file__).parent / "feature_repo"
 
 

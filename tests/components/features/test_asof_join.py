@@ -1,16 +1,17 @@
 """The point-in-time join against a brute-force reference, and its boundaries one by one."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from gatehouse.components.features.asof_join import Joined, asof_join
-from gatehouse.components.features.compute import connect
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-NOON = datetime(2013, 6, 1, 12, tzinfo=timezone.utc)
+from gatehouse.components.features.asof_join import Joined, asof_join
+from gatehouse.components.features.compute import connect
+
+NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
 
 

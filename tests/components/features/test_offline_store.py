@@ -1,7 +1,7 @@
 """The offline store behind Feast's own API."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from feast import Entity, FeatureStore, FeatureView, Field, FileSource, RepoConfig, ValueType
 from feast.types import Int64
+
 from gatehouse.errors import ConfigurationError
 
-NOON = datetime(2013, 6, 1, 12, tzinfo=timezone.utc)
+NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
 
 

@@ -32,7 +32,9 @@ class Gate:
         files = {"model.json": canonical_json({"seed": seed}), "history.json": canonical_json(history)}
         inputs = {"training_set": self.training_set, "split": self.split}
         return str(
-            self.store.publish("models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}})
+            self.store.publish(
+                "models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}}
+            )
         )
 
     def resolve(self, model: str, policy: GatePolicy = POLICY) -> str:

@@ -21,7 +21,6 @@ from gatehouse.components.registry.promote import (
 from gatehouse.components.registry.registration import StaleVerdictError, next_registration
 from gatehouse.components.registry.resolve import expected_champion
 from gatehouse.components.registry.state import LedgerError, Record, State, Subject, Verdict, fold
-
 from tests.components.registry.gate import NAME, Gate
 
 Decide = Callable[[State], Record | None]
@@ -107,7 +106,8 @@ def _assert_sound(state: State) -> None:
 def test_any_interleaving_leaves_one_version_a_model_and_at_most_one_champion(
     decisions: list[Decide], schedule: list[int]
 ) -> None:
-    writers, ledger = [Writer(decide) for decide in decisions], []
+    writers = [Writer(decide) for decide in decisions]
+    ledger: list[Record] = []
     for turn in schedule:
         writers[turn % len(writers)].step(ledger)
         _assert_sound(fold(ledger))
@@ -115,8 +115,11 @@ def test_any_interleaving_leaves_one_version_a_model_and_at_most_one_champion(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(acts, min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=60), st.data())
-def test_a_record_written_twice_changes_nothing(decisions: list[Decide], schedule: list[int], data: st.DataObject) -> None:
-    writers, ledger = [Writer(decide) for decide in decisions], []
+def test_a_record_written_twice_changes_nothing(
+    decisions: list[Decide], schedule: list[int], data: st.DataObject
+) -> None:
+    writers = [Writer(decide) for decide in decisions]
+    ledger: list[Record] = []
     for turn in schedule:
         writers[turn % len(writers)].step(ledger)
     cut = data.draw(st.integers(0, len(ledger)))
@@ -129,18 +132,20 @@ def test_a_record_written_twice_changes_nothing(decisions: list[Decide], schedul
 @settings(max_examples=100, deadline=None)
 @given(st.lists(acts, min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=60), st.integers(0, 60))
 def test_folding_in_two_parts_is_folding_at_once(decisions: list[Decide], schedule: list[int], cut: int) -> None:
-    writers, ledger = [Writer(decide) for decide in decisions], []
+    writers = [Writer(decide) for decide in decisions]
+    ledger: list[Record] = []
     for turn in schedule:
         writers[turn % len(writers)].step(ledger)
     assert fold(ledger[cut:], fold(ledger[:cut])) == fold(ledger)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(registrations, min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=60))
 def test_whoever_is_judged_again_after_the_dust_settled_comes_to_rest(
     decisions: list[Decide], schedule: list[int]
 ) -> None:
-    writers, ledger = [Writer(decide) for decide in decisions], []
+    writers = [Writer(decide) for decide in decisions]
+    ledger: list[Record] = []
     for turn in schedule:
         writers[turn % len(writers)].step(ledger)
     for model, policy in [(model, policy) for model in (1, 2, 3) for policy in (0, 1)]:
@@ -221,7 +226,16 @@ def test_processes_that_register_at_once_make_one_version_a_model_and_one_champi
     (tmp_path / "ready").mkdir()
     racers = [
         subprocess.Popen(
-            [sys.executable, "-c", _RACER, store.address, str(seed), str(tmp_path / "ready"), str(index), str(len(seeds))],
+            [
+                sys.executable,
+                "-c",
+                _RACER,
+                store.address,
+                str(seed),
+                str(tmp_path / "ready"),
+                str(index),
+                str(len(seeds)),
+            ],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[3],

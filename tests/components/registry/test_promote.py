@@ -7,7 +7,6 @@ from gatehouse.components.registry.promote import PromotionError, archive, promo
 from gatehouse.components.registry.registration import StaleVerdictError
 from gatehouse.components.registry.stage import PromoteRequest
 from gatehouse.components.registry.stage import promote as promote_stage
-
 from tests.components.registry.gate import MANUAL, NAME, Gate
 
 

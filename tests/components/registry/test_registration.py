@@ -15,7 +15,6 @@ from gatehouse.components.registry.stage import (
     champion,
 )
 from gatehouse.errors import CorruptArtifactError
-
 from tests.components.registry.gate import MANUAL, NAME, Gate
 
 

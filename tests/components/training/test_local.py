@@ -44,9 +44,7 @@ def _log(job: TrainingJob) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_an_error_in_a_worker_fails_the_job_and_says_which(
-    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_a_worker_fails_the_job_and_says_which(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FAULT, "raise:0")
     with pytest.raises(TrainingFailedError) as caught:
         local.LocalLauncher().run(job)
@@ -56,9 +54,7 @@ def test_an_error_in_a_worker_fails_the_job_and_says_which(
     assert _log(job).count("epoch 1/3") == 1, "an error that a restart only repeats was repeated"
 
 
-def test_a_hang_ends_in_a_timeout_and_leaves_no_process(
-    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hang_ends_in_a_timeout_and_leaves_no_process(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FAULT, "hang:0")
     before = set(descendants(os.getpid()))
     with pytest.raises(TrainingTimeoutError, match=r"timeout_minutes=0\.25 and was stopped"):
@@ -68,9 +64,7 @@ def test_a_hang_ends_in_a_timeout_and_leaves_no_process(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_the_owner_of_the_job(job: TrainingJob, number: signal.Signals) -> None:
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(job.directory)], env=os.environ | {FAULT: "hang:1"}
-    )
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(job.directory)], env=os.environ | {FAULT: "hang:1"})
     deadline = time.monotonic() + 60
     while "epoch 2/3" not in _log(job):
         assert time.monotonic() < deadline, _log(job)

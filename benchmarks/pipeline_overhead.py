@@ -1,0 +1,79 @@
+"""What an unchanged run costs beyond KFP's own local runner: all stages from the memo, against as many empty tasks.
+
+Prints the medians of several rounds and their ratio; fails above the limit.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LIMIT = 1.5
+
+_EMPTY = """
+import sys, tempfile, warnings
+warnings.simplefilter("ignore")
+from kfp import dsl, local
+
+@dsl.component(base_image="python:3.11", packages_to_install=[], install_kfp_package=False)
+def empty(text: str) -> str:
+    return text
+
+@dsl.pipeline(name="empty")
+def pipeline(text: str = ""):
+    task = None
+    for _ in range(int(sys.argv[1])):
+        task = empty(text=text if task is None else task.output)
+
+with tempfile.TemporaryDirectory() as root:
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=root)
+    pipeline()
+"""
+
+
+def main() -> int:
+    """Measure both in turn; 0 where the ratio keeps the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--store", type=Path, default=Path(".gatehouse/store"), help="where the example ran before")
+    options = parser.parse_args()
+    gatehouse = [sys.executable, "-m", "gatehouse.cli", "run", "--store", str(options.store)]
+    first = _seconds(gatehouse)
+    print(f"first run (what is not in the memo runs now): {first:.1f} s")
+    tasks = _tasks()
+    ours, empty = [], []
+    for _ in range(options.rounds):
+        empty.append(_seconds([sys.executable, "-c", _EMPTY, str(tasks)]))
+        ours.append(_seconds(gatehouse))
+    ratio = statistics.median(a / b for a, b in zip(ours, empty, strict=True))
+    print(f"{tasks} empty tasks through kfp.local: median {statistics.median(empty):.2f} s")
+    print(f"unchanged training pipeline, all memo: median {statistics.median(ours):.2f} s")
+    print(f"ratio {ratio:.2f}, limit {LIMIT}")
+    return 0 if ratio <= LIMIT else 1
+
+
+def _tasks() -> int:
+    from gatehouse.commands.run import EXAMPLE
+    from gatehouse.pipelines.catalog import build
+    from gatehouse.project import load_project
+
+    return len(build("training", load_project(EXAMPLE)).plan)
+
+
+def _seconds(command: list[str]) -> float:
+    with tempfile.TemporaryFile() as output:
+        began = time.perf_counter()
+        ended = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ, check=False)
+        took = time.perf_counter() - began
+        if ended.returncode:
+            output.seek(0)
+            sys.exit(f"{' '.join(command[:4])} failed:\n{output.read().decode()[-2000:]}")
+    return took
+
+
+if __name__ == "__main__":
+    sys.exit(main())

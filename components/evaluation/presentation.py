@@ -1,0 +1,40 @@
+"""What a person sees of an evaluation in the KFP UI: metrics, ROC curve, report and summary."""
+
+from typing import Any
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.stage import CANDIDATE, EvaluateResult
+
+
+def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any, report: Any, summary: Any) -> None:
+    """Fill KFP's typed outputs from an evaluation.
+
+    Args:
+        result: The evaluation.
+        store: Where it is.
+        metrics: A `dsl.Metrics`.
+        roc: A `dsl.ClassificationMetrics`.
+        report: A `dsl.HTML`.
+        summary: A `dsl.Markdown`.
+    """
+    for name, value in result.metrics.items():
+        metrics.log_metric(name, value)
+    points = store.read_json(result.evaluation, "curves.json")[CANDIDATE]["roc"]
+    roc.log_roc_curve([point[0] for point in points], [point[1] for point in points], [point[2] for point in points])
+    store.copy(result.evaluation, "report.html", report.path)
+    for artifact in (metrics, roc, report, summary):
+        artifact.metadata["reference"] = store.address_of(result.evaluation)
+    with open(summary.path, "w", encoding="utf-8") as stream:
+        stream.write(markdown(result))
+
+
+def markdown(result: EvaluateResult) -> str:
+    """Verdict, reasons and metrics as Markdown."""
+    columns = {"candidate": result.metrics, "champion": result.champion_metrics, "baseline": result.baseline_metrics}
+    shown = {name: values for name, values in columns.items() if values}
+    lines = [f"# Candidate: {result.verdict}", ""]
+    lines += [f"- {reason}" for reason in result.reasons] or ["Every rule of the policy holds."]
+    lines += ["", f"| metric | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
+    for metric in result.metrics:
+        lines.append(f"| {metric} | {' | '.join(f'{values[metric]:.4f}' for values in shown.values())} |")
+    return "\n".join([*lines, "", f"`{result.evaluation}`", ""])

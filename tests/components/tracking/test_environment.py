@@ -1,0 +1,42 @@
+"""What is captured of code and machine."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gatehouse.components.tracking.environment import COMMIT, capture_environment, code_commit
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    code_commit.cache_clear()
+
+
+def test_an_image_carries_its_commit_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COMMIT, "abc123+dirty")
+    captured = capture_environment()
+    assert (captured.commit, captured.dirty) == ("abc123", True)
+    assert captured.tags()["gatehouse.commit"] == "abc123+dirty"
+
+
+def test_without_git_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COMMIT, raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert capture_environment().tags()["gatehouse.commit"] == "unknown"
+
+
+def test_versions_hardware_and_threads_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    captured = capture_environment(("pydantic", "no-such-distribution"))
+    assert list(captured.distributions) == ["pydantic"]
+    assert "cores" in captured.hardware and "GiB" in captured.hardware
+    assert captured.threads["OMP_NUM_THREADS"] == "3"
+
+
+def test_capturing_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from gatehouse.components.tracking.environment import capture_environment as c; c();"
+        "print(sorted({'torch', 'mlflow', 'numpy', 'feast'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,124 @@
+"""Training runs and experiments in MLflow, on a real SQLite tracking store."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.lineage import lineage_of
+from gatehouse.components.tracking.mlflow_client import tracking_of
+from gatehouse.components.tracking.training import track_experiment, track_training
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
+    """One store for all tests: making MLflow's tables takes two seconds."""
+    return ArtifactStore.open(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv(RUN_ID, request.node.name)
+
+
+def _model(store: ArtifactStore, name: str, epochs: int = 3, **configuration: Any) -> str:
+    training_set = store.publish("training-sets", "delay", {"rows.csv": "x\n1\n"})
+    history = [{"epoch": epoch, "log_loss": 0.6 - epoch / 10_000, "roc_auc": 0.7} for epoch in range(epochs)]
+    files = {"history.json": canonical_json(history), "model.json": "{}"}
+    inputs = {"training_set": training_set}
+    return str(store.publish("models", name, files, derived_from=inputs, configuration=configuration))
+
+
+def _runs(store: ArtifactStore, experiment: str) -> list[Any]:
+    tracking = tracking_of(store)
+    assert tracking is not None
+    with tracking.client() as client:
+        found = client.get_experiment_by_name(experiment)
+        return list(client.search_runs([found.experiment_id], order_by=["attribute.run_name ASC"])) if found else []
+
+
+def test_a_run_has_parameters_history_lineage_and_environment(shared: ArtifactStore) -> None:
+    model = _model(shared, "one", learning_rate=0.002, hidden=[256, 128])
+    track_training(shared, model)
+    above, run = _runs(shared, "one")
+    assert run.data.params == {"learning_rate": "0.002", "hidden": "[256, 128]"}
+    assert run.data.metrics == {"log_loss": pytest.approx(0.5998), "roc_auc": 0.7}
+    assert run.data.tags["gatehouse.lineage.training-sets.delay"] == lineage_of(shared, model)[0]
+    assert run.data.tags["gatehouse.hardware"] and run.data.tags["gatehouse.version.pydantic"]
+    assert run.data.tags["mlflow.parentRunId"] == above.info.run_id
+    assert above.info.run_name == "test_a_run_has_parameters_history_lineage_and_environment"
+    assert {run.info.status, above.info.status} == {"FINISHED"}
+
+
+def test_the_history_of_more_epochs_than_one_call_takes_is_complete(shared: ArtifactStore) -> None:
+    track_training(shared, _model(shared, "long", epochs=1200))
+    run = _runs(shared, "long")[1]
+    tracking = tracking_of(shared)
+    assert tracking is not None
+    with tracking.client() as client:
+        points = client.get_metric_history(run.info.run_id, "log_loss")
+    assert sorted(point.step for point in points) == list(range(1200))
+
+
+def test_tracking_again_adds_nothing(shared: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _model(shared, "twice")
+    track_training(shared, model)
+    before = len(_runs(shared, "twice"))
+    monkeypatch.setenv(RUN_ID, "another run")
+    track_training(shared, model)
+    assert len(_runs(shared, "twice")) == before == 2
+
+
+def test_tracking_again_does_not_import_mlflow(shared: ArtifactStore) -> None:
+    model = _model(shared, "light")
+    track_training(shared, model)
+    code = (
+        "import sys; from gatehouse.components.artifacts.store import ArtifactStore\n"
+        "from gatehouse.components.tracking.training import track_training\n"
+        "track_training(ArtifactStore.open(sys.argv[1]), sys.argv[2]); print('mlflow' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, shared.address, model]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: ArtifactStore) -> None:
+    trials = [
+        {
+            "number": 0,
+            "parameters": {"dropout": 0.1},
+            "value": 0.5,
+            "model": _model(shared, "search-trial", dropout=0.1),
+        },
+        {"number": 1, "parameters": {"dropout": 9}, "value": None, "model": "", "error": "dropout: too large"},
+    ]
+    files = {"trials.json": canonical_json(trials)}
+    experiment = str(shared.publish("experiments", "search", files, details={"best_trial": 0, "value": 0.5}))
+    track_experiment(shared, experiment)
+    track_experiment(shared, experiment)
+    _, good, bad, tune = _runs(shared, "search")
+    assert [run.info.run_name for run in (good, bad, tune)] == ["trial 0", "trial 1", "tune"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {tune.info.run_id}
+    assert (bad.info.status, bad.data.tags["gatehouse.error"]) == ("FAILED", "dropout: too large")
+    assert (good.info.status, good.data.params) == ("FINISHED", {"dropout": "0.1"})
+    assert tune.data.metrics == {"best_value": 0.5}
+
+
+def test_a_failure_of_mlflow_is_a_warning_in_the_run_record_and_no_more(
+    shared: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    model = _model(shared, "unreachable")
+    track_training(shared, model)
+    run = "test_a_failure_of_mlflow_is_a_warning_in_the_run_record_and_no_more"
+    warned = [event for _, event in events(shared, run) if event.event == "warned"]
+    assert [event.stage for event in warned] == ["train:tracking"]
+    assert "the next run tries again" in warned[0].body["message"]
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    track_training(shared, model)
+    assert len(_runs(shared, "unreachable")) == 2
