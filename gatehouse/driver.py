@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 import warnings
 from pathlib import Path
 
@@ -33,13 +34,13 @@ def main() -> int:
     store = ArtifactStore.open(options.store)
     try:
         _run(options.project, options.pipeline, store, json.loads(options.arguments))
-    except GatehouseError as error:
-        _record_failure(store, type(error).__name__, str(error), error.exit_code)
-        return error.exit_code
-    except RuntimeError as error:
-        # KFP's runner names only the task here; the cause stands in that task's own record.
-        print(error, file=sys.stderr)
-        return 1
+    except Exception as error:
+        traceback.print_exc()
+        # Where a task failed, its own record tells the cause, and this one only names the task.
+        code = error.exit_code if isinstance(error, GatehouseError) else 1
+        failure = {"error": type(error).__name__, "message": str(error), "exit_code": code}
+        store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure)
+        return code
     return 0
 
 
@@ -67,10 +68,6 @@ def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments
             pipeline_root=str(directory / "kfp"),
         )
         pipeline.function(**(arguments | {"store": store.address}))
-
-
-def _record_failure(store: ArtifactStore, error: str, message: str, exit_code: int) -> None:
-    store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", {"error": error, "message": message, "exit_code": exit_code})
 
 
 if __name__ == "__main__":

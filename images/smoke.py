@@ -55,6 +55,10 @@ def main() -> int:
         except Exception as error:  # every kind of failure is reported with the module that fails
             failed += 1
             print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    interfaces = [name for name in sys.modules if name.startswith("gatehouse.") and name.endswith(".component")]
+    for name in interfaces:
+        failed += 1
+        print(f"{name} was imported: only the compiler may, it defines components of KFP", file=sys.stderr)
     stages = [name for name in names if name.endswith(".stage")]
     print(f"{len(names)} modules, {len(stages)} stages, {failed} failed")
     return 1 if failed or not stages else 0

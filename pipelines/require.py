@@ -6,7 +6,7 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def require_contract(store: str, verdict: str, reasons: list, report: str):
+def require_contract(store: str, verdict: str, reasons: list, report: str) -> None:
     """End the run with the reasons where the snapshot breaks its contract."""
     from gatehouse.components.artifacts.require import Requirement
     from gatehouse.components.artifacts.require import require_contract as require
@@ -16,7 +16,7 @@ def require_contract(store: str, verdict: str, reasons: list, report: str):
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def require_no_leakage(store: str, verdict: str, reasons: list, report: str):
+def require_no_leakage(store: str, verdict: str, reasons: list, report: str) -> None:
     """End the run with the reasons where the training set holds what was not known at decision time."""
     from gatehouse.components.artifacts.require import Requirement
     from gatehouse.components.artifacts.require import require_no_leakage as require

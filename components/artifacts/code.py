@@ -87,6 +87,7 @@ def _file_digest(path: Path) -> str:
 @cache
 def _version(distribution: str) -> str:
     try:
-        return metadata.version(distribution)
+        # The local label of a build (`+cpu`) is dropped: it tells where a wheel came from, not which code it is.
+        return metadata.version(distribution).split("+")[0]
     except metadata.PackageNotFoundError:
         return "absent"

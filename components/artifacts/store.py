@@ -135,8 +135,8 @@ class ArtifactStore:
         return reference
 
     def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
-        put = self.objects.put_bytes if isinstance(content, bytes) else self.objects.put_file
-        if put(entry.blob, content):  # type: ignore[operator]  # put and content are chosen together
+        objects, key = self.objects, entry.blob
+        if objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content):
             return
         held = _sha256_file(self.objects.local_path(entry.blob))
         if held != entry.sha256:

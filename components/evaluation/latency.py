@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-_CALLS, _WARM_UP, _BATCH = 100, 5, 1024
+_CALLS, _WARM_UP, _BATCH = 50, 5, 1024
 
 
 def measure_latency(predict: Callable[[pa.Table], Any], table: pa.Table) -> dict[str, Any]:

@@ -120,8 +120,8 @@ def _add_gate(page: Report, found: Evaluation, request: "EvaluateRequest") -> No
             f"difference in {TITLES[one.metric]}",
             (("equal", 0.0), ("limit", sign * rule.tolerance)) if rule.tolerance else (("equal", 0.0),),
         ),
-        f"The difference in {TITLES[one.metric]}, where {'lower' if sign > 0 else 'higher'} is better, with its "
-        f"one-sided {rule.confidence:.0%} bounds from {request.spec.bootstrap_samples:,} paired resamples of the test rows.",
+        f"The difference in {TITLES[one.metric]} ({'lower' if sign > 0 else 'higher'} is better) with its "
+        f"one-sided {rule.confidence:.0%} bounds, from {request.spec.bootstrap_samples:,} paired resamples of all rows.",
     )
 
 
@@ -178,7 +178,9 @@ def _add_slices(page: Report, found: Evaluation, request: "EvaluateRequest") -> 
     ]
     champion = "champion" if "champion" in found.metrics else ""
     page.figure(
-        dot_chart(dots, "ROC AUC", (("floor", floor), ("all rows", overall)), other=champion),
+        dot_chart(
+            dots, "ROC AUC", (("floor", floor), ("all rows", overall)), ("candidate", champion) if champion else ()
+        ),
         "ROC AUC by slice with its 95 % interval; grey slices are not judged.",
     )
     headers = ["slice", "rows", "label rate", "log loss", "ROC AUC", *([champion] if champion else []), "judged"]

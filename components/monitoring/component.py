@@ -9,7 +9,15 @@ from gatehouse.images import image
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
 def monitor(
-    store: str, reference: str, split: str, current: str, since: str, spec: str, code: str, report: dsl.Output[dsl.HTML]
+    store: str,
+    reference: str,
+    split: str,
+    current: str,
+    since: str,
+    spec: str,
+    code: str,
+    report: dsl.Output[dsl.HTML],
+    model: str = "",
 ) -> NamedTuple("Outputs", [("drift", str), ("decision", str), ("reasons", list)]):
     """Compare the newest rows with what the champion was trained on.
 
@@ -22,6 +30,7 @@ def monitor(
         spec: Thresholds, as canonical JSON of a MonitoringSpec.
         code: Digest of the stage's code.
         report: The report for the UI.
+        model: Reference of the champion, whose scores are watched too; empty for none.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.monitoring.spec import MonitoringSpec
@@ -29,7 +38,9 @@ def monitor(
     from gatehouse.components.monitoring.stage import monitor as compare
 
     opened, thresholds = ArtifactStore.open(store), MonitoringSpec.model_validate_json(spec)
-    request = MonitorRequest(reference=reference, split=split, current=current, since=since, spec=thresholds)
+    request = MonitorRequest(
+        reference=reference, split=split, current=current, since=since, model=model, spec=thresholds
+    )
     result = compare(request, opened, code=code)
     opened.copy(result.drift, "report.html", report.path)
     report.metadata["reference"] = opened.address_of(result.drift)

@@ -1,5 +1,7 @@
-"""The population stability index of a feature between a reference and current rows."""
+"""How far rows have moved: histograms that add up, and distances between them."""
 
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -7,48 +9,175 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Counts = npt.NDArray[np.int64]
+
 _FLOOR = 1e-4
+_MISSING = "\0missing"
+_DIGITS = 9
 
 
-def population_stability(expected: npt.NDArray[Any], found: npt.NDArray[Any]) -> float:
+def population_stability(expected: Counts, found: Counts) -> float:
     """PSI of two histograms over the same bins: sum of (q - p) ln(q / p), shares floored at 1e-4 (Siddiqi 2006).
 
     Args:
         expected: Counts of the reference, shape (bins,).
         found: Counts of the current rows, shape (bins,).
+
+    Returns:
+        A number from 0 (equal shares) up; NaN where one side has no rows.
     """
-    p = np.maximum(expected / max(expected.sum(), 1), _FLOOR)
-    q = np.maximum(found / max(found.sum(), 1), _FLOOR)
+    if not expected.sum() or not found.sum():
+        return float("nan")
+    p, q = (np.maximum(counts / counts.sum(), _FLOOR) for counts in (expected, found))
     return float(np.sum((q - p) * np.log(q / p)))
 
 
-def numeric_histograms(
-    reference: pa.ChunkedArray, current: pa.ChunkedArray, bins: int
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Counts over the reference's quantile bins, with bins of their own for missing values and for zero.
+def jensen_shannon(expected: Counts, found: Counts) -> float:
+    """Jensen-Shannon divergence of two histograms over the same bins, in bits (Lin 1991).
 
-    Without the zero bin, quantiles of a mostly-zero feature collapse and the index is blind.
+    Returns:
+        A number from 0 (equal shares) to 1 (no bin in common); NaN where one side has no rows.
     """
-    values = [pc.cast(column, pa.float64()).to_numpy() for column in (reference, current)]
-    known = values[0][np.isfinite(values[0]) & (values[0] != 0)]
-    edges = np.unique(np.quantile(known, np.linspace(0, 1, bins + 1)[1:-1])) if len(known) else np.empty(0)
-    expected, found = (_numeric_counts(each, edges) for each in values)
-    return expected, found
+    if not expected.sum() or not found.sum():
+        return float("nan")
+    p, q = expected / expected.sum(), found / found.sum()
+    return _divergence(p, (p + q) / 2) / 2 + _divergence(q, (p + q) / 2) / 2
 
 
-def _numeric_counts(values: npt.NDArray[Any], edges: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    missing, zero = ~np.isfinite(values), values == 0
-    rest = values[~missing & ~zero]
-    inner = np.bincount(np.searchsorted(edges, rest, side="right"), minlength=len(edges) + 1)
-    return np.concatenate([[missing.sum(), zero.sum()], inner])
+def _divergence(share: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+    """Kullback-Leibler divergence in bits; empty bins of `share` add nothing."""
+    held = share > 0
+    return float(np.sum(share[held] * np.log2(share[held] / other[held])))
 
 
-def categorical_histograms(
-    reference: pa.ChunkedArray, current: pa.ChunkedArray
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Counts over every value that either side has; missing is a value."""
-    texts = [pc.fill_null(pc.cast(column, pa.string()), "\0missing") for column in (reference, current)]
-    names = pc.unique(pa.chunked_array([chunk for text in texts for chunk in text.chunks], pa.string()))
-    codes = [pc.index_in(text, value_set=names).to_numpy() for text in texts]
-    expected, found = (np.bincount(code, minlength=len(names)) for code in codes)
-    return expected, found
+@dataclass(frozen=True)
+class NumericBins:
+    """Bins of a number: one for missing (or not finite), one for zero, and between quantiles of the rest.
+
+    Without the zero bin, the quantiles of a feature that is mostly zero (precipitation) collapse into one, and the
+    index is blind.
+    """
+
+    edges: npt.NDArray[np.float64]
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, bins: int) -> "NumericBins":
+        """Quantile edges of the finite values other than zero."""
+        numbers = _numbers(values)
+        known = numbers[np.isfinite(numbers) & (numbers != 0)]
+        inner = np.linspace(0, 1, bins + 1)[1:-1]
+        return cls(np.unique(np.quantile(known, inner)) if len(known) else np.empty(0))
+
+    @property
+    def names(self) -> list[str]:
+        """Name of each bin."""
+        edges = ["-∞", *(f"{edge:.6g}" for edge in self.edges), "∞"]
+        return ["missing", "zero", *(f"{low} to {high}" for low, high in pairwise(edges))]
+
+    def place(self, values: pa.ChunkedArray) -> Counts:
+        """Number of the bin of every row, shape (rows,)."""
+        numbers = _numbers(values)
+        inner = np.searchsorted(self.edges, numbers, side="right") + 2
+        return np.where(~np.isfinite(numbers), 0, np.where(numbers == 0, 1, inner)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class CategoryBins:
+    """Bins of a category: one for missing, one for all rare or new values, and one for each frequent value."""
+
+    values: tuple[str, ...]
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, categories: int) -> "CategoryBins":
+        """The most frequent values, of equals the first by name."""
+        counted = pc.value_counts(_texts(values)).to_pylist()
+        ranked = sorted((-item["counts"], item["values"]) for item in counted if item["values"] != _MISSING)
+        return cls(tuple(sorted(name for _, name in ranked[:categories])))
+
+    @property
+    def names(self) -> list[str]:
+        """Name of each bin."""
+        return ["missing", "other", *self.values]
+
+    def place(self, values: pa.ChunkedArray) -> Counts:
+        """Number of the bin of every row, shape (rows,)."""
+        texts = _texts(values)
+        codes = pc.fill_null(pc.index_in(texts, value_set=pa.array(self.values, pa.string())), -1).to_numpy()
+        missing = pc.equal(texts, _MISSING).to_numpy(zero_copy_only=False)
+        return np.where(missing, 0, codes + 2).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far one column moved.
+
+    Attributes:
+        psi: Population stability index of the current rows against all train rows.
+        divergence: Jensen-Shannon divergence of the same, in bits.
+        seasonal: The largest PSI of any block of the train rows against the rest of them; 0 where there are no blocks.
+    """
+
+    psi: float
+    divergence: float
+    seasonal: float
+
+
+def drift_of(
+    bins: NumericBins | CategoryBins, trained: pa.ChunkedArray, blocks: Counts, current: pa.ChunkedArray
+) -> Drift:
+    """Measure one column.
+
+    Args:
+        bins: Fitted on the train rows.
+        trained: The column in the train rows.
+        blocks: Number of the block of every train row, from 0, shape (train rows,); -1 for rows in no block.
+        current: The column in the current rows.
+    """
+    size = len(bins.names)
+    placed = bins.place(trained)
+    everything = np.bincount(placed, minlength=size)
+    found = np.bincount(bins.place(current), minlength=size)
+    count = int(blocks.max(initial=-1)) + 1
+    inside = blocks >= 0
+    table = np.bincount(blocks[inside] * size + placed[inside], minlength=count * size).reshape(count, size)
+    seasonal = max((population_stability(everything - block, block) for block in table), default=0.0)
+    return Drift(
+        round(population_stability(everything, found), _DIGITS),
+        round(jensen_shannon(everything, found), _DIGITS),
+        round(seasonal, _DIGITS),
+    )
+
+
+def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_rows: int) -> Counts:
+    """Cut rows into consecutive blocks of time as long as `span`.
+
+    Args:
+        moments: When each row was decided, shape (rows,).
+        span: Length of a block.
+        min_rows: Rows of smaller blocks are in none.
+
+    Returns:
+        Number of each row's block, from 0 without holes; -1 for none. All -1 where there are fewer than two blocks, for
+        one block has nothing to differ from.
+    """
+    none = np.full(len(moments), -1, dtype=np.int64)
+    if len(moments) == 0 or span <= np.timedelta64(0, "us"):
+        return none
+    raw = ((moments - moments.min()) // span).astype(np.int64)
+    kept = np.flatnonzero(np.bincount(raw) >= min_rows)
+    if len(kept) < 2:
+        return none
+    numbers = np.full(int(raw.max()) + 1, -1, dtype=np.int64)
+    numbers[kept] = np.arange(len(kept))
+    found: Counts = numbers[raw]
+    return found
+
+
+def _numbers(values: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    plain = pc.cast(values, pa.int8()) if pa.types.is_boolean(values.type) else values
+    numbers: npt.NDArray[Any] = pc.cast(plain, pa.float64(), safe=False).to_numpy()
+    return numbers
+
+
+def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.fill_null(pc.cast(values, pa.string()), _MISSING)

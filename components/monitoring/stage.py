@@ -1,18 +1,36 @@
 """The monitor stage: has the world moved away from what the champion was trained on?"""
 
+from datetime import datetime
+from typing import TYPE_CHECKING
+
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.errors import ConfigurationError, GatehouseError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from gatehouse.components.artifacts.manifest import Manifest
+    from gatehouse.components.monitoring.decision import LabelRate, Moved
+    from gatehouse.components.monitoring.drift import Counts
 
 
 class MonitorRequest(StageModel):
-    """What a model was trained on (a training set and its split), and the newest rows (another training set)."""
+    """What a model was trained on (a training set and its split), and the newest rows (another training set).
+
+    `since` (ISO 8601 with zone) is the time after which current rows count; empty for the last train row. With `model`,
+    its scores are watched too.
+    """
 
     reference: str
     split: str
     current: str
     since: str = ""
+    model: str = ""
     spec: MonitoringSpec
 
 
@@ -24,60 +42,161 @@ class MonitorResult(StageModel):
     reasons: tuple[str, ...]
 
 
-@stage("monitor", distributions=("numpy", "pyarrow"))
+class MissingColumnError(GatehouseError):
+    """The current rows lack a column that the model was trained on."""
+
+
+@stage("monitor", distributions=("numpy", "pyarrow", "torch", "safetensors"))
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
-    """Compare feature by feature; the artifact holds `drift.json` and `report.html`.
+    """Compare column by column; the artifact holds `drift.json` and `report.html`.
 
-    Current rows are those of `current` decided after `since`; without it, those after the last train row.
+    Fewer current rows than `min_rows` are not judged: the decision is `keep`, and its reason says so.
+
+    Raises:
+        MissingColumnError: if a feature that the model was trained on is not among the current columns.
+        ConfigurationError: if `since` is not a time with a zone.
     """
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
+    from dataclasses import asdict
 
-    from gatehouse.components.monitoring.drift import categorical_histograms, numeric_histograms, population_stability
+    from gatehouse.components.monitoring.decision import reasons_to_retrain
     from gatehouse.components.monitoring.report import drift_report
 
-    spec = request.spec
-    manifest = store.manifest(request.reference)
-    trained = pq.ParquetDataset(store.paths(request.reference)).read()
-    trained = trained.take(pq.read_table(store.path(request.split, "train.parquet"))["row"])
-    current = pq.ParquetDataset(store.paths(request.current)).read()
-    since = pc.strptime(request.since, "%Y-%m-%dT%H:%M:%S%z", "us") if request.since else pc.max(trained["decision_time"])
-    current = current.filter(pc.greater(current["decision_time"], since))
-    features: dict[str, float] = {}
-    if current.num_rows >= spec.min_rows:
-        for name in manifest.details["numeric"]:
-            features[name] = population_stability(*numeric_histograms(trained[name], current[name], spec.bins))
-        for name in manifest.details["categorical"]:
-            features[name] = population_stability(*categorical_histograms(trained[name], current[name]))
-    label = manifest.details["label"]
-    rates = (float(pc.mean(trained[label]).as_py()), float(pc.mean(current[label]).as_py() or 0.0))
-    reasons = _reasons(spec, features, rates, current.num_rows)
-    decision = "retrain" if reasons else "keep"
+    spec, manifest = request.spec, store.manifest(request.reference)
+    trained, current = _rows(request, store, manifest)
+    facts: dict[str, str | int] = {"train rows": trained.num_rows, "current rows": current.num_rows}
+    moved: list[Moved] = []
+    scores: Moved | None = None
+    label: LabelRate | None = None
+    if current.num_rows < spec.min_rows:
+        reasons = [f"rows: expected at least {spec.min_rows:,} current rows to judge, found {current.num_rows:,}"]
+        decision = "keep"
+    else:
+        blocks = _blocks(trained, current, spec)
+        facts["blocks of the train rows"] = int(blocks.max(initial=-1)) + 1
+        moved = _features(spec, manifest, trained, current, blocks)
+        scores = _scores(request, store, trained, current, blocks)
+        label = _label(spec, manifest.details["label"], trained, current, blocks)
+        reasons = reasons_to_retrain(spec, moved, scores, label)
+        decision = "retrain" if reasons else "keep"
+    columns = [*moved, *([scores] if scores else [])]
+    body = {
+        "columns": [asdict(each) for each in columns],
+        "label_rate": asdict(label) if label else None,
+        "facts": facts,
+        "decision": decision,
+        "reasons": reasons,
+    }
     drift = store.publish(
         "drift-reports",
         manifest.name,
         {
-            "drift.json": canonical_json({"psi": features, "label_rate": list(rates), "rows": current.num_rows}),
-            "report.html": drift_report(request, features, rates, current.num_rows, decision, reasons),
+            "drift.json": canonical_json(body),
+            "report.html": drift_report(request, columns, label, facts, decision, tuple(reasons)),
         },
-        derived_from={"reference": request.reference, "split": request.split, "current": request.current},
-        configuration=spec.model_dump(mode="json"),
+        derived_from={"reference": request.reference, "split": request.split, "current": request.current}
+        | ({"model": request.model} if request.model else {}),
+        configuration=spec.model_dump(mode="json") | {"since": request.since},
         details={"decision": decision},
     )
-    return MonitorResult(drift=str(drift), decision=decision, reasons=reasons)
+    return MonitorResult(drift=str(drift), decision=decision, reasons=tuple(reasons))
 
 
-def _reasons(
-    spec: MonitoringSpec, features: dict[str, float], rates: tuple[float, float], rows: int
-) -> tuple[str, ...]:
-    if rows < spec.min_rows:
-        return ()
-    watched = {name: value for name, value in features.items() if name not in spec.ignore}
-    drifted = [name for name, value in watched.items() if value > spec.psi_alarm]
-    reasons = []
-    if len(drifted) > spec.max_drifted * len(watched):
-        named = ", ".join(sorted(drifted, key=lambda name: -watched[name])[:5])
-        reasons.append(f"{len(drifted)} of {len(watched)} features have a PSI above {spec.psi_alarm:g}: {named}")
-    if abs(rates[1] - rates[0]) > spec.label_alarm:
-        reasons.append(f"the label rate went from {rates[0]:.3f} to {rates[1]:.3f}")
-    return tuple(reasons)
+def _rows(request: MonitorRequest, store: ArtifactStore, manifest: "Manifest") -> "tuple[pa.Table, pa.Table]":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    wanted = [
+        *manifest.details["numeric"],
+        *manifest.details["categorical"],
+        manifest.details["label"],
+        "decision_time",
+    ]
+    present = {column.name for column in store.manifest(request.current).columns}
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        raise MissingColumnError(
+            f"{request.current} has no column {', '.join(missing)}, which the model was trained on in "
+            f"{request.reference}. Retrieve the current rows through the feature service of the model."
+        )
+    trained = pq.ParquetDataset(store.paths(request.reference)).read(columns=wanted)
+    trained = trained.take(pq.read_table(store.path(request.split, "train.parquet"))["row"])
+    current = pq.ParquetDataset(store.paths(request.current)).read(columns=wanted)
+    if request.since:
+        after = pa.scalar(_moment(request.since), current["decision_time"].type)
+    else:
+        after = pc.max(trained["decision_time"]).cast(current["decision_time"].type)
+    return trained, current.filter(pc.greater(current["decision_time"], after))
+
+
+def _moment(since: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(since)
+    except ValueError:
+        moment = datetime.min
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"since: expected a time with its zone, e.g. 2013-11-01T00:00:00Z, found {since!r}.")
+    return moment
+
+
+def _blocks(trained: "pa.Table", current: "pa.Table", spec: MonitoringSpec) -> "Counts":
+    from gatehouse.components.monitoring.drift import blocks_of
+
+    now = _moments(current)
+    return blocks_of(_moments(trained), now.max() - now.min(), spec.min_rows)
+
+
+def _moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
+    moments: npt.NDArray[np.datetime64] = table["decision_time"].to_numpy().astype("datetime64[us]")
+    return moments
+
+
+def _features(
+    spec: MonitoringSpec, manifest: "Manifest", trained: "pa.Table", current: "pa.Table", blocks: "Counts"
+) -> "list[Moved]":
+    from gatehouse.components.monitoring.decision import CATEGORICAL, NUMERIC, Moved, alarm_of
+    from gatehouse.components.monitoring.drift import CategoryBins, NumericBins, drift_of
+
+    moved = []
+    kinds = [(name, NUMERIC) for name in manifest.details["numeric"]]
+    for name, kind in [*kinds, *((name, CATEGORICAL) for name in manifest.details["categorical"])]:
+        numeric = kind == NUMERIC
+        bins = (
+            NumericBins.fit(trained[name], spec.bins) if numeric else CategoryBins.fit(trained[name], spec.categories)
+        )
+        drift = drift_of(bins, trained[name], blocks, current[name])
+        alarm = alarm_of(spec, spec.numeric_alarm if numeric else spec.categorical_alarm, drift.seasonal)
+        moved.append(Moved(name, kind, drift.psi, drift.divergence, drift.seasonal, alarm, name in spec.ignore))
+    return moved
+
+
+def _scores(
+    request: MonitorRequest, store: ArtifactStore, trained: "pa.Table", current: "pa.Table", blocks: "Counts"
+) -> "Moved | None":
+    if not request.model:
+        return None
+    import pyarrow as pa
+
+    from gatehouse.components.monitoring.decision import SCORE, Moved, alarm_of
+    from gatehouse.components.monitoring.drift import NumericBins, drift_of
+    from gatehouse.components.training.predictor import Predictor
+
+    predictor = Predictor.load(store, request.model)
+    then, now = (pa.chunked_array([predictor.predict(table)]) for table in (trained, current))
+    drift = drift_of(NumericBins.fit(then, request.spec.bins), then, blocks, now)
+    alarm = alarm_of(request.spec, request.spec.score_alarm, drift.seasonal)
+    return Moved("score of the model", SCORE, drift.psi, drift.divergence, drift.seasonal, alarm)
+
+
+def _label(spec: MonitoringSpec, name: str, trained: "pa.Table", current: "pa.Table", blocks: "Counts") -> "LabelRate":
+    import numpy as np
+
+    from gatehouse.components.monitoring.decision import LabelRate, alarm_of
+
+    labels = trained[name].to_numpy().astype(np.int64)
+    inside = blocks >= 0
+    rows, ones = np.bincount(blocks[inside]), np.bincount(blocks[inside], weights=labels[inside])
+    rate = float(labels.mean())
+    seasonal = round(float(np.abs(ones / rows - rate).max(initial=0.0)), 9)
+    now = float(current[name].to_numpy().astype(np.int64).mean())
+    return LabelRate(round(rate, 9), round(now, 9), seasonal, alarm_of(spec, spec.label_alarm, seasonal))

@@ -176,22 +176,23 @@ def dot_chart(
     dots: Sequence[Dot],
     x: str,
     markers: Sequence[tuple[str, float]] = (),
-    other: str = "",
+    names: Sequence[str] = (),
     size: tuple[int, int] = (912, 0),
 ) -> str:
     """One row a dot: where bars from zero would hide differences that matter.
 
     Args:
         dots: The rows, from the top; `mark` is empty, `bad`, or `soft` for rows that count less.
-        x: Label of the axis; its range is that of all values.
+        x: Label of the axis. It spans all values, and the intervals of the rows that count; others are cut off.
         markers: Name and value of dashed vertical lines.
-        other: What the hollow dots are; empty where no row has one.
+        names: What the full and the hollow dots are; empty for no legend.
         size: Width in pixels; the height follows from the number of rows.
     """
     marks = [(name, value) for name, value in markers if math.isfinite(value)]
-    numbers = [value for dot in dots for value in (dot.value, dot.low, dot.high, dot.other) if math.isfinite(value)]
-    low, high = _limits([*numbers, *(value for _, value in marks)], None)
-    legend, top = _legend([("", "s0"), (other, "s1")][1:] if other else [], size[0], dots=True)
+    spanned = [value for dot in dots for value in (dot.value, dot.other)]
+    spanned += [value for dot in dots if dot.mark != "soft" for value in (dot.low, dot.high)]
+    low, high = _limits([value for value in [*spanned, *(value for _, value in marks)] if math.isfinite(value)], None)
+    legend, top = _legend(list(zip(names, ("f0", "hollow s1"), strict=False)), size[0], dots=True)
     frame = _rows(size[0], size[0] - 70, top + (16 if marks else 0), [dot.name for dot in dots], low, high)
     step = _step(low, high)
     grid = [
@@ -211,7 +212,8 @@ def _dot_row(frame: _Frame, y: float, dot: Dot) -> str:
     style = {"bad": "f-bad", "soft": "f-soft"}.get(dot.mark, "f0")
     stroke = {"bad": "l-bad", "soft": "ref"}.get(dot.mark, "s0")
     if math.isfinite(dot.low) and math.isfinite(dot.high):
-        ends = f'x1="{frame.x(dot.low):.1f}" y1="{y:.1f}" x2="{frame.x(dot.high):.1f}" y2="{y:.1f}"'
+        start, end = max(frame.x(dot.low), frame.left), min(frame.x(dot.high), frame.right)
+        ends = f'x1="{start:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}"'
         parts.append(f'<line class="range {stroke}" {ends}/>')
     if math.isfinite(dot.other):
         parts.append(f'<circle class="hollow s1" cx="{frame.x(dot.other):.1f}" cy="{y:.1f}" r="3.5"/>')
@@ -281,7 +283,7 @@ def _legend(entries: Sequence[tuple[str, str]], width: int, dots: bool = False) 
         if x > 54 and x + wide > width:
             x, y = 54.0, y + 18
         if dots:
-            parts.append(f'<circle class="hollow {style}" cx="{x + 14:.1f}" cy="{y}" r="3.5"/>')
+            parts.append(f'<circle class="{style}" cx="{x + 16:.1f}" cy="{y}" r="4"/>')
         else:
             parts.append(f'<line class="series {style}" x1="{x:.1f}" y1="{y}" x2="{x + 20:.1f}" y2="{y}"/>')
         parts.append(f'<text class="label" x="{x + 26:.1f}" y="{y + 4}">{escape(name)}</text>')

@@ -49,8 +49,6 @@ class Predictor:
         Raises:
             FeatureError: if a feature column is missing or holds an infinity.
         """
-        # The number of threads changes the order of sums, and so the last bits of a score.
-        torch.set_num_threads(1)
         numbers, ids = self._transformation.apply(table)
         with _one_thread():
             parts = [

@@ -9,9 +9,10 @@ from gatehouse.components.tuning.spec import SearchSpace
 def experiment_report(name: str, space: SearchSpace, trials: list[Trial], best: Trial) -> str:
     """The page: best trial first, then all trials with their parameters and values."""
     value = f"{best.value:.5f}" if best.value is not None else ""
+    budget = f"{space.epochs} epochs on {space.train_fraction:.0%} of the train rows"
     page = Report(
         f"Experiment for {name}",
-        f"{len(trials)} trials, {space.algorithm}, {space.epochs} epochs on {space.train_fraction:.0%} of the train rows",
+        f"{len(trials)} trials, {space.algorithm}, {budget}",
         Verdict("pass", f"Trial {best.number} is best: validation {space.objective} {value}."),
     )
     page.section("Best parameters").facts({key: str(item) for key, item in best.parameters.items()})

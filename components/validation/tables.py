@@ -38,11 +38,14 @@ class Table:
 def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection with a view for every table; nothing else can be read or written from it.
 
-    One thread, because sums of doubles and approximate quantiles depend on how rows meet threads.
+    One thread, because sums of doubles and approximate quantiles depend on how rows meet threads. No conclusions from
+    the files' statistics, because Parquet keeps NaN out of them and DuckDB would then skip or fold what NaN breaks
+    (duckdb/duckdb#25521).
     """
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         files = [str(path) for table in tables for path, _ in table.files]
         connection.execute("SET threads = 1; SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        connection.execute("SET disabled_optimizers = 'statistics_propagation,filter_pushdown'")
         connection.execute(f"SET temp_directory = {text(temporary)}")
         connection.execute(f"SET allowed_paths = [{', '.join(map(text, files))}]")
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")

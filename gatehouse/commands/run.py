@@ -1,5 +1,6 @@
 """`gatehouse run`: a pipeline of a project on this machine, shown step by step."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
 from gatehouse.local_run import run_pipeline
 from gatehouse.terminal import Screen
 
@@ -24,18 +26,29 @@ def run(
     window: Annotated[str, typer.Option(help="Only events of START/END, e.g. 2013-01-01/2013-03-01.")] = "",
     seed: Annotated[int | None, typer.Option(help="Seed of splits, trials and weights.")] = None,
     force: Annotated[str, typer.Option(help="Stages to run whatever the memo holds, e.g. train,evaluate.")] = "",
-    model: Annotated[str, typer.Option(help="For promotion: the version to act on.")] = "",
+    param: Annotated[list[str] | None, typer.Option(help="Any other parameter of the pipeline, as NAME=VALUE.")] = None,
     strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate is refused.")] = False,
 ) -> None:
     """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
     folder = project or (Path.cwd() if (Path.cwd() / "project.yaml").is_file() else EXAMPLE)
-    given: dict[str, Any] = {"source": source, "window": window, "force": force, "version": model}
+    given: dict[str, Any] = {"source": source, "window": window, "force": force}
     arguments = {name: value for name, value in given.items() if value}
     if seed is not None:
         arguments["seed"] = seed
+    arguments |= dict(_parameter(text) for text in param or ())
     opened = ArtifactStore.open(store)
     with Screen(opened) as screen:
         outcome = run_pipeline(folder, pipeline, opened, arguments, screen.update)
     screen.summarise(outcome)
     refused = outcome.result("register").get("decision") == "refused"
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ConfigurationError(f"--param: expected NAME=VALUE, found {text!r}.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

@@ -27,7 +27,9 @@ def test_the_digest_names_the_distributions_versions() -> None:
     assert code_digest(module, ("no-such-distribution",)) != code_digest(module)
 
 
-def test_imports_inside_functions_count_and_edits_change_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_inside_functions_count_and_edits_change_the_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, text in {
         "__init__": "",
         "a": "def f():\n    from gatehouse.b import g\n    return g()\n",

@@ -153,5 +153,5 @@ def test_provenance_says_which_run_made_an_artifact(store: ArtifactStore) -> Non
 def test_force_names_stages_and_an_optional_nonce() -> None:
     assert forced("") == {}
     assert forced("train, evaluate@2") == {"train": "2", "evaluate": "2"}
-    with pytest.raises(ConfigurationError, match="'trian'.*train"):
+    with pytest.raises(ConfigurationError, match=r"'trian'.*train"):
         forced("trian")

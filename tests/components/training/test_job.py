@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.job import job_directory, prepare_job, read_part
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation import FeatureError
-
 from tests.components.training import synthetic
 
 SPEC = TrainSpec(hidden=(8,))
@@ -96,10 +96,15 @@ def test_one_process_at_a_time_has_the_job(store: ArtifactStore) -> None:
     assert not directory.exists()
 
 
+def _fail(checkpoint: Path) -> None:
+    checkpoint.touch()
+    raise RuntimeError
+
+
 def test_a_job_that_ends_in_an_error_keeps_its_checkpoints(store: ArtifactStore) -> None:
-    with pytest.raises(RuntimeError), job_directory(store, "job") as directory:
-        (directory / "checkpoint").touch()
-        raise RuntimeError
+    directory = store.scratch("job")
+    with pytest.raises(RuntimeError), job_directory(store, "job"):
+        _fail(directory / "checkpoint")
     assert (directory / "checkpoint").exists()
     descriptor = os.open(directory, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

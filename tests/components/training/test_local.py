@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training import local
 from gatehouse.components.training.job import prepare_job
@@ -16,7 +17,6 @@ from gatehouse.components.training.launcher import TrainingFailedError, Training
 from gatehouse.components.training.program import FAULT
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.process import descendants, start_time
-
 from tests.components.training.synthetic import lay_out
 
 SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, learning_rate=0.01, processes=2)
@@ -47,7 +47,7 @@ def _log(job: TrainingJob) -> str:
 def test_an_error_in_a_worker_fails_the_job_and_says_which(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FAULT, "raise:0")
     with pytest.raises(TrainingFailedError) as caught:
-        local.LocalLauncher().run(job)
+        local.LocalLauncher().run(TrainingJob(job.directory, 1, 5))
     lines = str(caught.value).splitlines()
     assert lines[0] == "Training failed: ValueError: injected fault after epoch 0"
     assert any("Worker " in line for line in lines), "the last lines of the log are missing"
@@ -58,7 +58,7 @@ def test_a_hang_ends_in_a_timeout_and_leaves_no_process(job: TrainingJob, monkey
     monkeypatch.setenv(FAULT, "hang:0")
     before = set(descendants(os.getpid()))
     with pytest.raises(TrainingTimeoutError, match=r"timeout_minutes=0\.25 and was stopped"):
-        local.LocalLauncher().run(TrainingJob(job.directory, job.processes, 0.25))
+        local.LocalLauncher().run(TrainingJob(job.directory, 1, 0.25))
     assert set(descendants(os.getpid())) <= before
 
 

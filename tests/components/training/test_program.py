@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training import program
-from gatehouse.components.training.job import prepare_job
-from gatehouse.components.training.spec import TrainSpec
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training import program
+from gatehouse.components.training.job import prepare_job
+from gatehouse.components.training.spec import TrainSpec
 from tests.components.training.synthetic import lay_out
 
 SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, processes=1, learning_rate=0.01, patience=10)

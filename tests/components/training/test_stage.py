@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training import program
 from gatehouse.components.training.job import prepare_job, read_part
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
-from safetensors.torch import load_file
-
 from tests.components.training import synthetic
 
 SPEC = TrainSpec(hidden=(16, 8), dropout=0.2, epochs=4, batch_size=128, learning_rate=0.01, patience=10)

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from gatehouse.components.training.transformation import MISSING, RARE, UNKNOWN, FeatureError, Transformation
 
+from gatehouse.components.training.transformation import MISSING, RARE, UNKNOWN, FeatureError, Transformation
 from tests.components.training import synthetic
 
 

@@ -1,0 +1,172 @@
+"""Draws docs/images/pipeline.svg: the tasks of the training pipeline, what flows between them, and the world's doors.
+
+Everything in the picture is read from the code: tasks from the pipeline's plan, what flows from its specification,
+doors from the table of `world.py`.
+"""
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from _pages import EXAMPLE, main
+from google.protobuf import json_format
+
+from gatehouse.components.artifacts.world import WORLD
+from gatehouse.pipelines.catalog import build
+from gatehouse.project import load_project
+
+TOP, ROW, BOX_X, BOX_WIDTH, BOX_HEIGHT = 64, 54, 160, 252, 42
+LANE_X, LANE = BOX_X + BOX_WIDTH + 26, 30
+OUT_STEP = 13
+_HEADING = "references (solid) and small values (dashed); a task takes those with a dot on its line"
+_STYLE = """
+.page{fill:#fff}.box{fill:#eef2f7;stroke:#8a99ad}.always{fill:#fff;stroke:#8a99ad;stroke-dasharray:4 3}
+.title{fill:#1b2430;font-size:13px;font-weight:600}.stage{fill:#5a6878;font-size:11px}
+.name{fill:#1b2430;font-size:12px}.note{fill:#5a6878;font-size:11.5px}
+.lane,.wire{stroke:#2f6fb0;fill:none;stroke-width:1.6}.dot{fill:#2f6fb0}.head{fill:#2f6fb0}
+.value .lane,.value .wire{stroke-dasharray:3 3}
+.door{stroke:#b3541e;fill:none;stroke-width:1.8}.doorhead{fill:#b3541e}.world{fill:#9a4512;font-size:12px}
+@media (prefers-color-scheme:dark){
+.page{fill:#11161d}.box{fill:#202a36;stroke:#6d7f94}.always{fill:#11161d;stroke:#6d7f94}
+.title,.name{fill:#e6ecf3}.stage,.note{fill:#9fb0c3}
+.lane,.wire{stroke:#6fb1f0}.dot,.head{fill:#6fb1f0}.door{stroke:#f0a36b}.doorhead{fill:#f0a36b}.world{fill:#f3b283}}
+"""
+
+
+@dataclass
+class Flow:
+    """A reference (or a small value) that one task gives and others take, each by its row."""
+
+    name: str
+    source: int
+    reference: bool
+    takers: list[int] = field(default_factory=list)
+
+
+def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
+    """Everything that flows between tasks, in order of the task that gives it; nonces of `prepare` are left out."""
+    found: dict[tuple[str, str], Flow] = {}
+    tasks = spec["root"]["dag"]["tasks"]
+    for task in sorted(tasks, key=lambda name: row_of[name]):
+        inputs = spec["components"][tasks[task]["componentRef"]["name"]]["inputDefinitions"]["parameters"]
+        for name, given in tasks[task]["inputs"].get("parameters", {}).items():
+            described = inputs[name].get("description", "")
+            key, reference = _origin(given, name, described)
+            if not key[1]:
+                continue
+            flow = found.setdefault(key, Flow(key[1], row_of[key[0]], reference))
+            flow.reference |= reference
+            flow.takers.append(row_of[task])
+    return sorted(found.values(), key=lambda flow: (flow.source, not flow.reference, min(flow.takers)))
+
+
+def _origin(given: dict[str, Any], name: str, described: str) -> tuple[tuple[str, str], bool]:
+    """Task and output that an input comes from; ("", "") for what the picture leaves out."""
+    produced = given.get("taskOutputParameter")
+    if produced:
+        output = produced["outputParameterKey"]
+        drawn = produced["producerTask"] != "prepare" and output not in ("reasons", "rows")
+        reference = described.startswith("Reference of") or output in ("validation", "leakage")
+        return ((produced["producerTask"], output) if drawn else ("", "")), reference
+    constant = given.get("runtimeValue", {}).get("constant")
+    if isinstance(constant, str) and constant.startswith("config/"):
+        return ("prepare", name), True
+    return ("", ""), False
+
+
+def picture() -> dict[str, str]:
+    """The picture, by its path."""
+    pipeline = build("training", load_project(EXAMPLE))
+    spec = json_format.MessageToDict(pipeline.function.pipeline_spec)
+    row_of = {task: row for row, (task, _, _) in enumerate(pipeline.plan)}
+    drawn = flows(spec, row_of)
+    parts = [_task(row, stage, title) for row, (_, stage, title) in enumerate(pipeline.plan)]
+    given: dict[int, int] = {}
+    for lane, flow in enumerate(drawn):
+        offset = given.get(flow.source, 0)
+        given[flow.source] = offset + 1
+        parts.append(_flow(lane, flow, offset))
+    for row in range(len(pipeline.plan)):
+        taken = [lane for lane, flow in enumerate(drawn) if row in flow.takers]
+        if taken:
+            parts.append(_intake(row, max(taken)))
+    width = LANE_X + LANE * len(drawn) + 96
+    height = TOP + ROW * len(pipeline.plan) + 62
+    parts.append(_legend(height - 40))
+    body = "\n".join(parts)
+    return {
+        "docs/images/pipeline.svg": (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            'role="img" font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif">\n'
+            "<title>The training pipeline: its tasks, the references that flow between them, and the world's doors"
+            f"</title>\n<style>{_STYLE}</style>\n"
+            f'<rect class="page" width="{width}" height="{height}" rx="8"/>\n'
+            f'<text class="world" x="20" y="36">the world</text>'
+            f'<text class="name" x="{BOX_X}" y="36">tasks, in order</text>'
+            f'<text class="name" x="{LANE_X - 10}" y="36">{_HEADING}</text>\n'
+            f"{body}\n</svg>\n"
+        )
+    }
+
+
+def _y(row: int) -> int:
+    return TOP + ROW * row
+
+
+def _task(row: int, stage: str, title: str) -> str:
+    door, y = WORLD[stage], _y(row)
+    kind = "box" if door.memo else "always"
+    parts = [
+        f'<rect class="{kind}" x="{BOX_X}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
+        f'<text class="title" x="{BOX_X + 10}" y="{y + 18}">{escape(title)}</text>',
+        f'<text class="stage" x="{BOX_X + 10}" y="{y + 33}">{escape(stage)}</text>',
+    ]
+    label_y = y + 13
+    for text, out in ((door.reads, False), (door.writes, True)):
+        if text:
+            parts.append(_door(text, label_y, out))
+            label_y += 18
+    return "\n".join(parts)
+
+
+def _door(text: str, y: int, out: bool) -> str:
+    start, end = (BOX_X, BOX_X - 24) if out else (BOX_X - 24, BOX_X)
+    tip = end + (5 if out else -5)
+    label = f'<text class="world" x="{BOX_X - 32}" y="{y + 4}" text-anchor="end">{escape(text)}</text>'
+    return (
+        f'{label}<path class="door" d="M{start} {y}H{tip}"/>'
+        f'<path class="doorhead" d="M{end} {y}L{tip} {y - 4}V{y + 4}Z"/>'
+    )
+
+
+def _flow(lane: int, flow: Flow, offset: int) -> str:
+    x, y = LANE_X + LANE * lane, _y(flow.source) + 22 + OUT_STEP * offset
+    start = BOX_X + BOX_WIDTH
+    bottom = _y(max(flow.takers)) + 9
+    dots = "".join(f'<circle class="dot" cx="{x}" cy="{_y(row) + 9}" r="3"/>' for row in sorted(set(flow.takers)))
+    kind = "reference" if flow.reference else "value"
+    return (
+        f'<g class="{kind}"><path class="wire" d="M{start} {y}H{x}"/>'
+        f'<path class="lane" d="M{x} {y}V{bottom}"/>{dots}'
+        f'<text class="name" x="{x + 7}" y="{y + 4}">{escape(flow.name.replace("_", " "))}</text></g>'
+    )
+
+
+def _intake(row: int, lane: int) -> str:
+    x, y, edge = LANE_X + LANE * lane, _y(row) + 9, BOX_X + BOX_WIDTH
+    return (
+        f'<path class="wire" d="M{x} {y}H{edge + 5}"/><path class="head" d="M{edge} {y}L{edge + 6} {y - 4}V{y + 4}Z"/>'
+    )
+
+
+def _legend(y: int) -> str:
+    return (
+        f'<rect class="box" x="20" y="{y}" width="26" height="16" rx="4"/>'
+        f'<text class="note" x="54" y="{y + 12}">a pure function: its result may come from the memo</text>'
+        f'<rect class="always" x="370" y="{y}" width="26" height="16" rx="4"/>'
+        f'<text class="note" x="404" y="{y + 12}">runs every time: it looks at the world, or ends the run</text>'
+    )
+
+
+if __name__ == "__main__":
+    main(picture, __doc__)

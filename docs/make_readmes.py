@@ -1,0 +1,226 @@
+"""Writes components/<stage>/README.md from the compiled specs, and the index components/README.md.
+
+What a component takes and gives, its image and its resources are read from the specs that `compile.py` writes; what it
+does to the world, and why it is cached or not, from the table of `world.py`.
+"""
+
+import ast
+import inspect
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from _pages import EXAMPLE, ROOT, main, table
+
+from gatehouse.compilation import compile_project
+from gatehouse.components.artifacts.world import WORLD
+from gatehouse.project import load_project
+
+_COMPONENTS = ROOT / "components"
+_TYPES = {
+    "STRING": "text",
+    "NUMBER_INTEGER": "integer",
+    "NUMBER_DOUBLE": "number",
+    "BOOLEAN": "yes or no",
+    "LIST": "list",
+    "STRUCT": "object",
+}
+_GENERATED = "<!-- Written by docs/make_readmes.py from the compiled specs; do not edit. -->\n"
+
+
+@dataclass
+class Component:
+    """One component as the compiled specs have it."""
+
+    name: str
+    inputs: list[list[str]]
+    outputs: list[list[str]]
+    doc: str
+    container: dict[str, Any]
+    deadline: str
+    cache: bool
+    retries: int
+    pipelines: list[str] = field(default_factory=list)
+
+
+def components() -> dict[str, Component]:
+    """Every component of every pipeline of the example project, by name."""
+    found: dict[str, Component] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        for path in compile_project(load_project(EXAMPLE), Path(directory)):
+            spec, platform = yaml.safe_load_all(path.read_text())
+            limits = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+            tasks = spec["root"]["dag"]["tasks"]
+            for task in tasks.values():
+                label = spec["components"][task["componentRef"]["name"]]["executorLabel"]
+                name = label.removeprefix("exec-").replace("-", "_")
+                if name not in found:
+                    found[name] = _component(name, spec, task, label, limits[label])
+                found[name].pipelines.append(path.stem.partition("-")[2])
+    return found
+
+
+def _component(name: str, spec: dict[str, Any], task: dict[str, Any], label: str, limits: dict[str, Any]) -> Component:
+    definition = spec["components"][task["componentRef"]["name"]]
+    container = spec["deploymentSpec"]["executors"][label]["container"]
+    doc = _docstring(container["command"][-1])
+    described = _arguments(doc)
+    inputs, outputs = definition.get("inputDefinitions", {}), definition.get("outputDefinitions", {})
+    return Component(
+        name=name,
+        inputs=[
+            [f"`{key}`", _TYPES[value["parameterType"]], value.get("description", "")]
+            for key, value in inputs.get("parameters", {}).items()
+        ],
+        outputs=[
+            *(
+                [f"`{key}`", _TYPES[value["parameterType"]], *_taken(spec, task, key)]
+                for key, value in outputs.get("parameters", {}).items()
+            ),
+            *(
+                [f"`{key}`", value["artifactType"]["schemaTitle"].removeprefix("system."), described.get(key, ""), "UI"]
+                for key, value in outputs.get("artifacts", {}).items()
+            ),
+        ],
+        doc=doc,
+        container=container,
+        deadline=limits["activeDeadlineSeconds"],
+        cache=bool(task.get("cachingOptions", {}).get("enableCache", False)),
+        retries=int(task.get("retryPolicy", {}).get("maxRetryCount", 0)),
+    )
+
+
+def _docstring(program: str) -> str:
+    functions = [node for node in ast.parse(program).body if isinstance(node, ast.FunctionDef)]
+    return inspect.cleandoc(ast.get_docstring(functions[-1]) or "")
+
+
+def _arguments(doc: str) -> dict[str, str]:
+    """Description by name under `Args:` of a Google-style docstring."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in doc.partition("Args:\n")[2].splitlines():
+        if line.startswith("    ") and not line.startswith("     ") and ":" in line:
+            name, _, found[name.strip()] = line.partition(":")
+            name = name.strip()
+        elif name:
+            found[name] += " " + line.strip()
+    return found
+
+
+def _taken(spec: dict[str, Any], task: dict[str, Any], output: str) -> list[str]:
+    """What those that take an output of a task call it, and who they are."""
+    tasks = spec["root"]["dag"]["tasks"]
+    mine = next(name for name, each in tasks.items() if each is task)
+    wanted = {"outputParameterKey": output, "producerTask": mine}
+    names: list[str] = []
+    described = ""
+    for name, each in tasks.items():
+        for key, value in each["inputs"]["parameters"].items():
+            if value.get("taskOutputParameter") == wanted:
+                inputs = spec["components"][each["componentRef"]["name"]]["inputDefinitions"]["parameters"]
+                described = described or inputs[key].get("description", "")
+                names.append(f"`{name.replace('-', '_')}`")
+    return [described, ", ".join(names)]
+
+
+def pages() -> dict[str, str]:
+    """The README of every stage and the index, by path."""
+    compiled = components()
+    written: dict[str, str] = {}
+    for folder in sorted(path.parent for path in _COMPONENTS.glob("*/component.py")):
+        names = _functions(folder / "component.py")
+        lost = [name for name in names if name not in compiled]
+        assert not lost, f"{folder.name}: no pipeline uses {lost}"
+        sections = [_section(compiled[name], _results(folder).get(name, "")) for name in names]
+        head = f"# {folder.name}\n\n{_GENERATED}\n{_about(folder)}"
+        written[f"components/{folder.name}/README.md"] = "\n".join([head, *sections])
+    written["components/README.md"] = _index(compiled)
+    return written
+
+
+def _functions(path: Path) -> list[str]:
+    return [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+
+
+def _results(folder: Path) -> dict[str, str]:
+    """What each stage of a folder returns: the docstring of its result class, by the stage's name."""
+    tree = ast.parse((folder / "stage.py").read_text())
+    docs = {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {
+        node.name: docs.get(ast.unparse(node.returns), "")
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.returns is not None
+    }
+
+
+def _first_line(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+
+
+def _about(folder: Path) -> str:
+    files = [
+        [f"[{path.name}]({path.name})", _first_line(path)]
+        for path in sorted(folder.glob("*.py"))
+        if path.name != "__init__.py"
+    ]
+    return f"{_first_line(folder / '__init__.py')}\n\n{table(['file', 'what it is'], files)}"
+
+
+def _section(component: Component, result: str) -> str:
+    door = WORLD[component.name]
+    resources = component.container["resources"]
+    facts = [
+        ["reads", door.reads or "nothing but its parameters"],
+        ["writes", door.writes or "nothing but its artifacts"],
+        ["cache", "KFP's cache and the stage memo" if component.cache else "never: it runs every time"],
+        ["retries", str(component.retries)],
+        ["why", door.why],
+        ["resources", f"CPU {resources['resourceCpuLimit']}, memory {resources['resourceMemoryLimit']}"],
+        ["ends after", f"{int(component.deadline) // 60} minutes"],
+        ["image", f"`{component.container['image'].partition(':')[0]}`"],
+        ["used by", ", ".join(component.pipelines)],
+    ]
+    parts = [f"## `{component.name}`\n", component.doc.splitlines()[0] + "\n"]
+    parts.append(table(["input", "type", "what it is"], component.inputs))
+    if component.outputs:
+        parts.append(f"Gives: {result}\n" if result else "")
+        parts.append(table(["output", "type", "what it is", "taken by"], component.outputs))
+    parts.append(table(["", ""], facts))
+    return "\n".join(parts)
+
+
+def _index(compiled: dict[str, Component]) -> str:
+    stages, libraries = [], []
+    for folder in sorted(path.parent for path in _COMPONENTS.glob("*/__init__.py")):
+        about = _first_line(folder / "__init__.py")
+        if (folder / "component.py").is_file():
+            names = ", ".join(f"`{name}`" for name in _functions(folder / "component.py"))
+            stages.append([f"[{folder.name}]({folder.name}/README.md)", about, names])
+        else:
+            libraries.append([f"[{folder.name}]({folder.name})", about])
+    doors = [
+        [f"`{name}`", door.reads, door.writes, "yes" if door.memo else "", door.why] for name, door in WORLD.items()
+    ]
+    return f"""# Components
+
+{_GENERATED}
+One folder a stage. A folder holds `component.py` (the interface that KFP sees, nothing else), `stage.py` (the stage
+itself, a function of a request and the store), and what they need.
+
+{table(["stage", "what it does", "components"], stages)}
+Three libraries are shared; a library never imports a stage.
+
+{table(["library", "what it is"], libraries)}
+## Where the world enters and leaves
+
+The table of [artifacts/world.py](artifacts/world.py). What has no memo runs every time; the rest is a pure function of
+its parameters.
+
+{table(["task", "reads", "writes", "memo", "why"], doors)}"""
+
+
+if __name__ == "__main__":
+    main(pages, __doc__)

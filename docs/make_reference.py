@@ -1,0 +1,169 @@
+"""Writes docs/project.md: every key of a project's files, read from the pydantic models that check them."""
+
+from typing import Any
+
+from _pages import main, table
+from pydantic import BaseModel
+
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.features.repository import RepositoryFile, ViewFile
+from gatehouse.components.features.spec import FeaturesSpec
+from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.components.snapshot.spec import SourceSpec
+from gatehouse.components.splitting.spec import SplitSpec
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.tuning.spec import SearchSpace
+from gatehouse.components.validation.contract import Contract
+from gatehouse.project import ProjectFile, Schedules
+
+_HEAD = """# A project
+
+<!-- Written by docs/make_reference.py from the models that check these files; do not edit. -->
+
+A project is one folder of configuration. `gatehouse init NAME` writes a commented one; the example is
+[pipelines/projects/flights](../pipelines/projects/flights/project.yaml). Everything is checked before anything runs:
+`gatehouse run` lists every mistake of `project.yaml`, `contract.yaml` and `policy.yaml` at once, each with file, line
+and key. A key that is not listed here is a mistake, not a comment.
+
+| file | what it says |
+| --- | --- |
+| [`project.yaml`](#projectyaml) | source, features, label's split, model, training, tuning, evaluation, schedules |
+| [`contract.yaml`](#contractyaml) | what the raw tables promise |
+| [`policy.yaml`](#policyyaml) | what a candidate must show to become champion |
+| [the feature repository](#the-feature-repository) | entity rows, feature views, the feature service |
+
+Durations are ISO 8601 (`P1D`, `PT6H`), except in views (`30m`, `12h`, `14d`). Times without a zone are UTC. **required**
+stands where there is no default.
+
+"""
+
+_REPOSITORY = """## The feature repository
+
+The folder that `features.repo` names. It is published to the store as it is, as one configuration reference: editing a
+query makes the feature stages and what follows run again.
+
+| file | what it is |
+| --- | --- |
+| `repository.yaml` | entities and history, below |
+| `entity_rows.sql` | one row for each decision; columns below |
+| `views/NAME.yaml`, `views/NAME.sql` | one feature view: its keys and features, and the query that computes them |
+| `staging/NAME.sql` | a table that views read as `staging.NAME`; staging queries may read each other |
+| `known/TABLE.sql` | a raw table as it stood at a moment; without one, the table counts as always known |
+| `macros.sql` | DuckDB macros that the queries share; may be missing |
+| `definitions.py` | the Feast objects: entities, views (from their YAML), the feature service |
+| `feature_store.yaml` | Feast's own settings: offline and online store |
+
+Queries are DuckDB SQL. They read `raw.TABLE` (the snapshot) and `staging.NAME`, and `getvariable('as_of')`, the newest
+moment that the snapshot knows. `known/TABLE.sql` reads `source.TABLE` and two variables: `as_of`, the moment to go back
+to, and `since`, from which on rows are needed.
+
+`entity_rows.sql` gives the entity keys of `repository.yaml`, and:
+
+| column | what it is |
+| --- | --- |
+| `decision_time` | when the prediction is made: features are joined as they were known then |
+| `label` | the outcome, true or false |
+| `label_time` | when the outcome became known |
+| `set_aside` | why a row is not used (its reason is counted in the run's results); null for a row that is used |
+
+A view's query gives exactly its entity keys, `event_timestamp` and its features. `event_timestamp` is the time from
+which on the values are **known**, not the time that they are about: the delay of a flight is stamped with its landing, the
+weather of an hour with the end of the hour. The check for leakage recomputes features at moments of the past and compares.
+
+"""
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models inside a type."""
+    if isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]
+
+
+def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A JSON schema in words."""
+    if "$ref" in schema:
+        target = definitions[schema["$ref"].rsplit("/", 1)[1]]
+        return _type(target, definitions) if "properties" not in target else "keys below"
+    if "allOf" in schema:
+        return _type(schema["allOf"][0], definitions)
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(part, definitions) for part in schema["anyOf"]))
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"list of {_type(schema['items'], definitions)}" if "items" in schema else "list"
+    if kind == "object":
+        inner = schema.get("additionalProperties")
+        return f"{_type(inner, definitions)}, by name" if isinstance(inner, dict) else "keys below"
+    plain = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true` or `false`"}
+    words = plain.get(str(kind), str(kind))
+    return {"duration": "duration", "date-time": "time"}.get(schema.get("format", ""), words) + _bounds(schema)
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    found = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+    found += [f"`{schema['pattern']}`"] if "pattern" in schema else []
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _default(schema: dict[str, Any], required: bool) -> str:
+    if required:
+        return "**required**"
+    value = schema.get("default")
+    if value is None or value in ("", [], {}) or isinstance(value, dict):
+        return ""
+    return f"`{value}`".replace("'", "").replace("True", "true").replace("False", "false")
+
+
+def section(title: str, model: type[BaseModel], level: int, prefix: str = "", skip: tuple[str, ...] = ()) -> str:
+    """The heading, docstring and keys of a model, followed by the models that it holds."""
+    schema = model.model_json_schema()
+    definitions, required = schema.get("$defs", {}), schema.get("required", [])
+    rows = [
+        [f"`{name}`", _type(field, definitions), _default(field, name in required), field.get("description", "")]
+        for name, field in schema["properties"].items()
+    ]
+    parts = [f"{'#' * level} {title}\n", _paragraphs(model), table(["key", "value", "default", "what it is"], rows)]
+    for name, field in model.model_fields.items():
+        for inner in dict.fromkeys(_models(field.annotation)):
+            if name not in skip:
+                many = f"{prefix}{name}" + ("" if field.annotation is inner else ".*")
+                parts.append(section(f"`{many}`", inner, min(level + 1, 4), f"{many}."))
+    return "\n".join(parts)
+
+
+def _paragraphs(model: type[BaseModel]) -> str:
+    lines = [line.strip() for line in (model.__doc__ or "").splitlines()]
+    return "\n".join(lines).strip() + "\n"
+
+
+def page() -> dict[str, str]:
+    """docs/project.md."""
+    parts = [_HEAD + section("project.yaml", ProjectFile, 2, skip=tuple(ProjectFile.model_fields))]
+    inner: dict[str, type[BaseModel]] = {
+        "source": SourceSpec,
+        "features": FeaturesSpec,
+        "split": SplitSpec,
+        "training": TrainSpec,
+        "tuning": SearchSpace,
+        "evaluation": EvaluationSpec,
+        "monitoring": MonitoringSpec,
+        "schedules": Schedules,
+    }
+    held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
+    assert held == set(inner), f"project.yaml holds {sorted(held ^ set(inner))} that this page does not know"
+    parts += [section(f"`{name}`", model, 3, f"{name}.") for name, model in inner.items()]
+    parts.append(section("contract.yaml", Contract, 2))
+    parts.append(section("policy.yaml", GatePolicy, 2))
+    parts.append(_REPOSITORY + section("repository.yaml", RepositoryFile, 3))
+    parts.append(section("views/NAME.yaml", ViewFile, 3))
+    return {"docs/project.md": "\n".join(parts)}
+
+
+if __name__ == "__main__":
+    main(page, __doc__)

@@ -1,0 +1,125 @@
+"""Distances and histograms: their algebra, the zero bin, missing and new values, blocks of time."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatehouse.components.monitoring.drift import (
+    CategoryBins,
+    Counts,
+    NumericBins,
+    blocks_of,
+    drift_of,
+    jensen_shannon,
+    population_stability,
+)
+
+histograms = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=12).map(
+    lambda pairs: (np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))
+)
+
+
+def _column(values: Sequence[float | None]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(values, pa.float64())])
+
+
+def _names(values: Sequence[str | None]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(values, pa.string())])
+
+
+@settings(deadline=None)
+@given(histograms)
+def test_distances_are_symmetric_bounded_and_zero_for_equal_shares(pair: tuple[Counts, Counts]) -> None:
+    left, right = pair
+    if not left.sum() or not right.sum():
+        assert math.isnan(population_stability(left, right)) and math.isnan(jensen_shannon(left, right))
+        return
+    assert population_stability(left, right) == pytest.approx(population_stability(right, left))
+    assert jensen_shannon(left, right) == pytest.approx(jensen_shannon(right, left), abs=1e-12)
+    assert population_stability(left, right) >= 0
+    assert -1e-12 <= jensen_shannon(left, right) <= 1 + 1e-12
+    assert population_stability(left, 3 * left) == pytest.approx(0.0, abs=1e-12)
+    assert jensen_shannon(left, 3 * left) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_population_stability_by_hand() -> None:
+    assert population_stability(np.array([50, 50]), np.array([25, 75])) == pytest.approx(
+        (0.25 - 0.5) * math.log(0.25 / 0.5) + (0.75 - 0.5) * math.log(0.75 / 0.5)
+    )
+
+
+def test_histograms_with_no_bin_in_common_are_one_bit_apart() -> None:
+    assert jensen_shannon(np.array([7, 0]), np.array([0, 3])) == pytest.approx(1.0)
+
+
+values = st.lists(st.one_of(st.none(), st.sampled_from([0.0, 1.0, -2.5, math.nan, math.inf]), st.floats(-9, 9)))
+
+
+@settings(deadline=None)
+@given(values, values, st.integers(2, 20))
+def test_histograms_of_parts_add_up_to_the_histogram_of_all(
+    first: list[float | None], second: list[float | None], count: int
+) -> None:
+    bins = NumericBins.fit(_column(first + second), count)
+    size = len(bins.names)
+    parts = [np.bincount(bins.place(_column(part)), minlength=size) for part in (first, second, first + second)]
+    assert (parts[0] + parts[1] == parts[2]).all()
+    assert parts[2].sum() == len(first) + len(second) and len(parts[2]) == size
+
+
+def test_a_feature_that_is_mostly_zero_is_seen_to_move() -> None:
+    dry = _column([0.0] * 97 + [0.1, 0.2, 0.3])
+    wet = _column([0.0] * 70 + [0.1, 0.2, 0.3] * 10)
+    none = np.full(100, -1)
+    assert drift_of(NumericBins.fit(dry, 10), dry, none, wet).psi > 0.25
+    quantiles_alone = np.unique(np.quantile(dry.to_numpy(), np.linspace(0, 1, 11)[1:-1]))
+    assert len(quantiles_alone) == 1
+
+
+def test_missing_values_and_infinities_have_a_bin_of_their_own() -> None:
+    bins = NumericBins.fit(_column([1.0, 2.0, 3.0]), 2)
+    assert bins.names == ["missing", "zero", "-∞ to 2", "2 to ∞"]
+    assert list(bins.place(_column([None, math.nan, math.inf, 0.0, 1.0, 2.0, 9.0]))) == [0, 0, 0, 1, 2, 3, 3]
+
+
+def test_a_column_without_any_value_still_has_bins() -> None:
+    empty = _column([None, None])
+    drift = drift_of(NumericBins.fit(empty, 10), empty, np.array([-1, -1]), _column([1.0, 2.0]))
+    assert drift.psi > 1 and drift.divergence == 1.0
+
+
+def test_new_rare_and_missing_categories_are_told_apart() -> None:
+    bins = CategoryBins.fit(_names(["AA", "AA", "UA", "UA", "B6", None]), 2)
+    assert bins.names == ["missing", "other", "AA", "UA"]
+    assert list(bins.place(_names(["UA", None, "B6", "ZZ", "AA"]))) == [3, 0, 1, 1, 2]
+
+
+def test_categories_of_any_type_are_compared_by_their_text() -> None:
+    hours = pa.chunked_array([pa.array([5, 6, 6], pa.int8())])
+    assert CategoryBins.fit(hours, 9).names == ["missing", "other", "5", "6"]
+
+
+def _hours(count: int) -> "np.ndarray[tuple[int], np.dtype[np.datetime64]]":
+    return np.datetime64("2013-01-01", "us") + np.arange(count) * np.timedelta64(1, "h")
+
+
+def test_blocks_are_as_long_as_asked_and_small_ones_do_not_count() -> None:
+    blocks = blocks_of(_hours(100), np.timedelta64(48, "h"), min_rows=10)
+    assert list(np.unique(blocks, return_counts=True)[1]) == [4, 48, 48]
+    assert list(blocks[:48]) == [0] * 48 and list(blocks[96:]) == [-1] * 4
+
+
+@pytest.mark.parametrize("span", [0, 1000])
+def test_one_block_has_nothing_to_differ_from(span: int) -> None:
+    assert (blocks_of(_hours(100), np.timedelta64(span, "h"), min_rows=1) == -1).all()
+
+
+def test_seasonal_is_the_most_unusual_block_against_the_rest() -> None:
+    trained = _column([1.0] * 50 + [1.0] * 50 + [5.0] * 50)
+    drift = drift_of(NumericBins.fit(trained, 4), trained, np.repeat([0, 1, 2], 50), _column([1.0] * 50))
+    assert drift.seasonal > drift.psi > 0

@@ -1,0 +1,147 @@
+"""The monitor stage on tables with seasons, shifts, new labels, too few rows."""
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.components.monitoring.stage import MissingColumnError, MonitorRequest, MonitorResult, monitor
+from gatehouse.errors import ConfigurationError
+
+START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+DETAILS = {"numeric": ["temperature", "rain"], "categorical": ["carrier"], "label": "label"}
+SPEC = MonitoringSpec(min_rows=200, max_drifted=0.0)
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def _table(first_day: int, days: int, change: Change = lambda columns: None) -> pa.Table:
+    """Twenty rows a day; the temperature follows a season of ninety days."""
+    random = np.random.default_rng(first_day)
+    count = days * 20
+    day = first_day + np.arange(count) / 20
+    columns: dict[str, Any] = {
+        "decision_time": pa.array([START + dt.timedelta(days=each) for each in day], pa.timestamp("us", "UTC")),
+        "temperature": 10 * np.sin(2 * np.pi * day / 90) + random.normal(size=count),
+        "rain": np.where(random.random(count) < 0.9, 0.0, random.random(count)),
+        "carrier": random.choice(["AA", "UA", "B6"], count),
+        "label": (random.random(count) < 0.25).astype(np.int8),
+    }
+    change(columns)
+    return pa.table(columns)
+
+
+def _publish(store: ArtifactStore, kind: str, table: pa.Table, details: dict[str, Any]) -> str:
+    with store.workspace() as workspace:
+        path = Path(workspace) / "data.parquet"
+        pq.write_table(table, path)
+        file = "train.parquet" if kind == "splits" else "part-00000.parquet"
+        columns = [Column(field.name, str(field.type)) for field in table.schema]
+        return str(store.publish(kind, "delay", {file: path}, columns=columns, rows=table.num_rows, details=details))
+
+
+def _monitor(
+    store: ArtifactStore,
+    current: pa.Table,
+    spec: MonitoringSpec = SPEC,
+    since: str = "",
+    trained: pa.Table | None = None,
+) -> MonitorResult:
+    before = _table(0, 270) if trained is None else trained
+    reference = _publish(store, "training-sets", before, DETAILS)
+    split = _publish(store, "splits", pa.table({"row": np.arange(before.num_rows)}), {})
+    newest = _publish(store, "training-sets", current, DETAILS)
+    return monitor(MonitorRequest(reference=reference, split=split, current=newest, since=since, spec=spec), store)
+
+
+def _psi(store: ArtifactStore, result: MonitorResult) -> dict[str, float]:
+    return {each["name"]: each["psi"] for each in store.read_json(result.drift, "drift.json")["columns"]}
+
+
+def test_a_season_that_the_train_rows_had_before_is_not_drift(store: ArtifactStore) -> None:
+    winter = _table(280, 30)
+    result = _monitor(store, winter)
+    assert _psi(store, result)["temperature"] > 1.0
+    assert (result.decision, result.reasons) == ("keep", ())
+    flat = _monitor(store, winter, MonitoringSpec(min_rows=200, max_drifted=0.0, seasonal_margin=0.0))
+    assert flat.decision == "retrain" and "temperature" in flat.reasons[0]
+
+
+def test_a_shift_beyond_every_season_asks_for_a_new_model(store: ArtifactStore) -> None:
+    def hotter(columns: dict[str, Any]) -> None:
+        columns["temperature"] = columns["temperature"] + 40
+
+    result = _monitor(store, _table(280, 30, hotter))
+    assert result.decision == "retrain"
+    assert result.reasons[0].startswith("features: expected at most 0% of 3 to drift, found 1: temperature")
+
+
+def test_rain_that_begins_to_fall_every_day_is_seen(store: ArtifactStore) -> None:
+    def wet(columns: dict[str, Any]) -> None:
+        columns["rain"] = np.random.default_rng(1).random(len(columns["rain"]))
+
+    result = _monitor(store, _table(280, 30, wet))
+    assert result.decision == "retrain" and "rain" in result.reasons[0]
+
+
+def test_a_new_carrier_is_seen_and_an_ignored_one_is_shown_only(store: ArtifactStore) -> None:
+    def new(columns: dict[str, Any]) -> None:
+        columns["carrier"] = np.full(len(columns["carrier"]), "ZZ")
+
+    table = _table(280, 30, new)
+    assert "carrier" in _monitor(store, table).reasons[0]
+    spared = _monitor(store, table, SPEC.model_copy(update={"ignore": ("carrier",)}))
+    assert spared.decision == "keep" and _psi(store, spared)["carrier"] > 1
+
+
+def test_a_label_rate_beyond_its_seasons_asks_for_a_new_model(store: ArtifactStore) -> None:
+    def late(columns: dict[str, Any]) -> None:
+        columns["label"] = (np.random.default_rng(1).random(len(columns["label"])) < 0.5).astype(np.int8)
+
+    result = _monitor(store, _table(280, 30, late))
+    assert result.decision == "retrain" and result.reasons[0].startswith("label rate: expected 0.2")
+
+
+def test_the_same_rows_are_no_drift_at_all(store: ArtifactStore) -> None:
+    table = _table(0, 270)
+    result = _monitor(store, table, since="2012-12-31T00:00:00Z", trained=table)
+    assert result.decision == "keep" and set(_psi(store, result).values()) == {0.0}
+
+
+def test_only_rows_after_the_last_train_row_count_by_default(store: ArtifactStore) -> None:
+    result = _monitor(store, _table(260, 40))
+    assert store.read_json(result.drift, "drift.json")["facts"]["current rows"] == 30 * 20
+
+
+@pytest.mark.parametrize("days", [0, 5])
+def test_too_few_rows_are_not_judged_and_the_report_says_so(store: ArtifactStore, days: int) -> None:
+    result = _monitor(store, _table(280, days))
+    assert result.decision == "keep"
+    assert result.reasons == (f"rows: expected at least 200 current rows to judge, found {days * 20}",)
+    assert "to judge" in store.read_text(result.drift, "report.html")
+
+
+def test_a_missing_feature_is_named(store: ArtifactStore) -> None:
+    with pytest.raises(MissingColumnError, match="no column rain"):
+        _monitor(store, _table(280, 30, lambda columns: columns.pop("rain")))
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2013-11-01T00:00:00"])
+def test_a_time_without_a_zone_is_a_configuration_error(store: ArtifactStore, since: str) -> None:
+    with pytest.raises(ConfigurationError, match="zone"):
+        _monitor(store, _table(280, 30), since=since)
+
+
+def test_the_same_request_gives_the_same_artifact(tmp_path: Path) -> None:
+    stores = [ArtifactStore.open(tmp_path / name) for name in ("one", "two")]
+    first, second = (_monitor(store, _table(280, 30)) for store in stores)
+    assert first == second
+    assert "http" not in stores[0].read_text(first.drift, "report.html").replace("http://www.w3.org/2000/svg", "")

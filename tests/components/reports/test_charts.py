@@ -1,0 +1,134 @@
+"""Charts draw what they are given, at the right place, and never break on odd numbers."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.components.reports.charts import Dot, Series, bar_chart, dot_chart, histogram, line_chart
+
+SVG = "{http://www.w3.org/2000/svg}"
+NUMBERS = st.floats(-1e12, 1e12) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1e-12])
+
+
+def drawn(svg: str, tag: str, mark: str) -> list[ET.Element]:
+    """Elements of a chart by tag and a word of their class."""
+    return [each for each in ET.fromstring(svg).iter(SVG + tag) if mark in (each.get("class") or "").split()]
+
+
+def texts(svg: str) -> list[str]:
+    return [each.text or "" for each in ET.fromstring(svg).iter(SVG + "text")]
+
+
+def points(svg: str) -> list[list[tuple[float, float]]]:
+    lines = [each for each in drawn(svg, "polyline", "series")]
+    return [
+        [tuple(map(float, pair.split(","))) for pair in (line.get("points") or "").split()]  # type: ignore[misc]
+        for line in lines
+    ]
+
+
+def finite(svg: str) -> bool:
+    """Whether the chart is well-formed and holds only finite numbers as coordinates."""
+    ET.fromstring(svg)
+    numbers = re.findall(r'(?:x|y|x1|x2|y1|y2|cx|cy|r|width|height|points|d)="([^"]*)"', svg)
+    return not any("nan" in number or "inf" in number for number in numbers)
+
+
+def test_a_line_runs_from_corner_to_corner() -> None:
+    svg = line_chart([Series("a", [(0, 0), (1, 1)])], "x", "y", (0, 1), (0, 1), (400, 300))
+    (line,) = points(svg)
+    assert line[0][0] < line[1][0]
+    assert line[0][1] > line[1][1]
+    assert drawn(svg, "line", "axis")[0].get("y1") == f"{line[0][1]:.1f}"
+
+
+def test_series_differ_and_the_first_is_on_top() -> None:
+    svg = line_chart([Series("a", [(0, 0), (1, 1)]), Series("b", [(0, 1), (1, 0)]), Series("r", [(0, 0)], True)], "x", "y")
+    order = [each.get("class") for each in ET.fromstring(svg).iter(SVG + "polyline")]
+    assert order == ["series ref dashed", "series s1", "series s0"]
+    assert {"a", "b", "r", "x", "y"} <= set(texts(svg))
+
+
+def test_points_that_are_not_finite_are_left_out() -> None:
+    svg = line_chart([Series("a", [(0, 0), (math.nan, 1), (1, math.inf), (1, 1)])], "x", "y")
+    assert len(points(svg)[0]) == 2
+
+
+def test_a_single_point_is_a_dot() -> None:
+    assert len(drawn(line_chart([Series("a", [(1, 1)])], "x", "y"), "circle", "f0")) == 1
+
+
+@pytest.mark.parametrize("series", [[], [Series("a", [])], [Series("a", [(math.nan, math.nan)])]])
+def test_a_chart_of_nothing_says_so(series: list[Series]) -> None:
+    assert "no data" in texts(line_chart(series, "x", "y"))
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=8))
+def test_lines_survive_odd_numbers(values: list[tuple[float, float]]) -> None:
+    assert finite(line_chart([Series("a", values, marked=True)], "x", "y"))
+
+
+@given(st.lists(NUMBERS, max_size=8), st.none() | NUMBERS)
+def test_bars_survive_odd_numbers(values: list[float], marker: float | None) -> None:
+    assert finite(bar_chart([("a", value) for value in values], marker))
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=6), NUMBERS)
+def test_dots_survive_odd_numbers(values: list[tuple[float, float, float, float]], marker: float) -> None:
+    assert finite(dot_chart([Dot("a", *value) for value in values], "x", [("m", marker), ("n", 0.0)]))
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    svg = bar_chart([("a", 1.0), ("b", 2.0), ("c", -1.0), ("d", math.nan)])
+    lengths = [float(each.get("width") or 0) for each in drawn(svg, "rect", "f0")]
+    assert lengths[1] == pytest.approx(2 * lengths[0], abs=0.2)
+    assert lengths[2] == pytest.approx(lengths[0], abs=0.2)
+    assert lengths[3] == 0
+    left = [float(each.get("x") or 0) for each in drawn(svg, "rect", "f0")]
+    assert left[2] < left[0] == left[1]
+
+
+def test_a_marker_stands_at_its_value() -> None:
+    svg = bar_chart([("a", 1.0)], marker=1.0, marker_name="limit")
+    (bar,) = drawn(svg, "rect", "f0")
+    (line,) = drawn(svg, "line", "dashed")
+    end = float(bar.get("x") or 0) + float(bar.get("width") or 0)
+    assert float(line.get("x1") or 0) == pytest.approx(end, abs=0.2)
+    assert "limit" in texts(svg)
+
+
+def test_a_histogram_is_as_high_as_its_bins() -> None:
+    svg = histogram([0, 1, 2], [("a", [1, 2])], "x", "y")
+    (outline,) = drawn(svg, "path", "series")
+    heights = [float(pair.split(",")[1]) for pair in re.split("[ML]", outline.get("d") or "")[1:]]
+    floor = heights[0]
+    assert heights[-1] == floor
+    assert floor - heights[3] == pytest.approx(2 * (floor - heights[1]), abs=0.2)
+
+
+def test_a_histogram_wants_one_height_a_bin() -> None:
+    with pytest.raises(ValueError, match="expected 2 heights, found another number in b"):
+        histogram([0, 1, 2], [("a", [1, 2]), ("b", [1])], "x", "y")
+
+
+def test_an_interval_of_a_row_that_counts_less_is_cut_off() -> None:
+    svg = dot_chart([Dot("a", 0.7, 0.69, 0.71), Dot("b", 0.7, -5.0, 5.0, mark="soft")], "x")
+    first, second = ([float(each.get(name) or 0) for name in ("x1", "x2")] for each in drawn(svg, "line", "range"))
+    assert second[0] <= first[0] < first[1] <= second[1]
+    assert first[1] - first[0] > 0.5 * (second[1] - second[0])
+
+
+def test_long_names_are_cut_and_kept_in_full_for_the_pointer() -> None:
+    svg = bar_chart([("x" * 80, 1.0)])
+    assert any(text.endswith("…") for text in (each.tail or "" for each in ET.fromstring(svg).iter(SVG + "title")))
+    assert "x" * 80 in svg
+
+
+def test_names_of_close_markers_give_way() -> None:
+    svg = dot_chart([Dot("a", 0.0), Dot("b", 100.0)], "x", [("floor", 50.0), ("all rows", 50.5)])
+    anchors = {each.text: each.get("text-anchor") for each in ET.fromstring(svg).iter(SVG + "text")}
+    assert (anchors["floor"], anchors["all rows"]) == ("end", "start")

@@ -1,0 +1,78 @@
+"""How numbers and text are written."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.components.reports.format import escape, is_number, number, percent, signed, ticks
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (336_776, "336,776"),
+        (-12, "−12"),
+        (0.735123, "0.7351"),
+        (-0.5, "−0.5000"),
+        (0.0, "0.0000"),
+        (0.00004, "4.0e-05"),
+        (1234.5, "1,234.5"),
+        (2000.0, "2,000"),
+        (1e300, "1.0e+300"),
+        (math.nan, "NaN"),
+        (-math.inf, "−∞"),
+        (True, "True"),
+        ("text", "text"),
+        (np.int64(1000), "1,000"),
+        (np.float32(0.5), "0.5000"),
+    ],
+)
+def test_number(value: object, text: str) -> None:
+    assert number(value) == text
+
+
+def test_signed_and_percent() -> None:
+    assert [signed(0.5), signed(-0.5), signed(0)] == ["+0.5000", "−0.5000", "0"]
+    assert [percent(0.2371), percent(None), percent(math.nan)] == ["23.7 %", "–", "NaN"]
+
+
+def test_truth_values_are_no_numbers() -> None:
+    assert not is_number(True)
+    assert not is_number("1")
+    assert is_number(np.float64(1))
+
+
+@given(st.floats() | st.integers())
+def test_every_number_can_be_written(value: float) -> None:
+    assert number(value)
+
+
+@given(st.text())
+def test_escaped_text_is_printable_and_has_no_markup(text: str) -> None:
+    safe = escape(text)
+    safe.encode("utf-8")
+    assert not set("<>\"'\x00\x08") & set(safe)
+
+
+def test_what_cannot_be_printed_is_replaced() -> None:
+    assert escape("a\ud800b\x00c<é") == "a\ufffdb\ufffdc&lt;é"
+
+
+@pytest.mark.parametrize(
+    ("values", "step", "labels"),
+    [
+        ([0.0, 0.2, 0.4], 0.2, ["0.0", "0.2", "0.4"]),
+        ([0.0, 0.25], 0.25, ["0.00", "0.25"]),
+        ([-0.002, 0.0], 0.002, ["−0.002", "0.000"]),
+        ([0.0, 20000.0], 20000.0, ["0", "20k"]),
+        ([0.0, 5e7], 5e7, ["0", "50M"]),
+        ([0.0, 2e-6], 2e-6, ["0", "2e-06"]),
+        ([0.0, 500.0, 1000.0], 500.0, ["0", "500", "1000"]),
+    ],
+)
+def test_ticks(values: list[float], step: float, labels: list[str]) -> None:
+    assert ticks(values, step) == labels

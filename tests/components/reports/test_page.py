@@ -1,0 +1,150 @@
+"""A report is one safe, self-contained page with the same bytes for the same content."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.components.reports.charts import Dot, Series, bar_chart, dot_chart, histogram, line_chart
+from gatehouse.components.reports.format import percent
+from gatehouse.components.reports.page import Marked, Report, Verdict
+
+VOID = {"meta", "rect", "line", "circle", "polyline", "path"}
+
+
+class Outline(HTMLParser):
+    """Collects tags, attributes and text, and fails where tags do not close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes.extend((name, value or "") for name, value in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def outline(html: str) -> Outline:
+    """The outline of a page; every tag closes."""
+    parsed = Outline()
+    parsed.feed(html)
+    assert parsed.open == []
+    return parsed
+
+
+def page(text: str = "plain") -> str:
+    """A page that uses everything, with `text` wherever text may stand."""
+    report = Report(text, text, Verdict("refused", f"{text}\nsecond"))
+    report.section(text, text).note(text).facts({text: text, "reference": "models/a/sha256-" + "0" * 64})
+    report.table([text, "n"], [[text, 1], [Marked(text, "bad"), None]], {1: "warn"}, {"n": percent})
+    report.figure(line_chart([Series(text, [(0, 0), (1, 1)])], text, text), text)
+    report.figures((bar_chart([(text, 1.0)], 0.5, marker_name=text), text))
+    report.figures((histogram([0, 1], [(text, [1])], text, text), text))
+    report.figures((dot_chart([Dot(text, 1.0)], text, [(text, 0.5)], [text]), text))
+    return report.html()
+
+
+def test_the_same_content_gives_the_same_bytes() -> None:
+    assert page() == page()
+
+
+@given(st.text())
+def test_no_text_becomes_markup(text: str) -> None:
+    plain, other = outline(page()), outline(page(text))
+    extra = {"title", "p", "li", "ul"}  # Empty text draws no paragraph, long names get a tooltip.
+    assert [tag for tag in other.tags if tag not in extra] == [tag for tag in plain.tags if tag not in extra]
+    page(text).encode("utf-8")
+
+
+def test_text_is_shown_as_it_is() -> None:
+    assert "<script>x</script>" in outline(page("<script>x</script>")).text
+    assert "script" not in outline(page("<script>x</script>")).tags
+
+
+def test_nothing_outside_the_page_is_needed() -> None:
+    html = page()
+    parsed = outline(html)
+    assert not {"script", "link", "img", "iframe", "object"} & set(parsed.tags)
+    assert not {"src", "href", "onload", "id"} & {name for name, _ in parsed.attributes}
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", html)
+
+
+def test_light_dark_and_paper() -> None:
+    html = page()
+    assert "prefers-color-scheme: dark" in html
+    assert "@media print" in html
+
+
+def test_the_verdict_comes_first() -> None:
+    text = "".join(outline(Report("T", verdict=Verdict("fail", "because")).section("S").html()).text)
+    assert text.index("fail") < text.index("because") < text.index("S", text.index("because"))
+
+
+def test_several_reasons_become_a_list() -> None:
+    assert outline(Report("T", verdict=Verdict("fail", "one\ntwo\n")).html()).tags.count("li") == 2
+    assert outline(Report("T", verdict=Verdict("fail", "one")).html()).tags.count("li") == 0
+
+
+def test_an_unknown_verdict_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected one of pass, fail, refused, warn, found 'maybe'"):
+        Verdict("maybe")
+
+
+def test_columns_of_numbers_are_aligned_and_formatted() -> None:
+    html = Report("T").table(["name", "rate"], [["a", 0.25], ["b", None]], formats={"rate": percent}).html()
+    assert '<td class="n">25.0 %</td>' in html
+    assert '<td class="n">–</td>' in html
+    assert "<td>a</td>" in html
+
+
+def test_a_column_that_is_not_all_numbers_is_text() -> None:
+    assert '<td class="n">' not in Report("T").table(["a"], [[1], ["x"]]).html()
+
+
+def test_rows_and_cells_can_stand_out() -> None:
+    html = Report("T").table(["a", "b"], [["x", Marked(1, "best")]], {0: "bad"}).html()
+    assert '<tr class="bad">' in html
+    assert '<td class="n best">1</td>' in html
+
+
+def test_a_row_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected 2 cells a row, found 1 in row 1"):
+        Report("T").table(["a", "b"], [[1, 2], [1]])
+
+
+def test_an_empty_table_has_its_headers() -> None:
+    assert "a" in outline(Report("T").table(["a"], []).html()).text
+
+
+def test_references_are_set_in_a_fixed_width() -> None:
+    assert 'class="mono"' in Report("T").facts({"model": "models/a/sha256-" + "0" * 64}).html()
+    assert 'class="mono"' not in Report("T").facts({"model": "a"}).html()
+
+
+def test_reports_need_only_the_standard_library() -> None:
+    program = (
+        "import sys; before = set(sys.modules); import gatehouse.components.reports.page, "
+        "gatehouse.components.reports.charts; "
+        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} "
+        "- set(sys.stdlib_module_names) - {'gatehouse'}))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"

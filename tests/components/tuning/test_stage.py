@@ -1,0 +1,154 @@
+"""The tune stage: experiments that repeat, go on after an interruption, and survive trials that fail."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.launcher import TrainingFailedError
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.stage import TrainRequest, TrainResult
+from gatehouse.components.training.transformation import FeatureError
+from gatehouse.components.tuning import experiment
+from gatehouse.components.tuning.experiment import ExperimentFailedError
+from gatehouse.components.tuning.spec import SearchSpace
+from gatehouse.components.tuning.stage import TuneRequest, tune
+from tests.components.training.synthetic import lay_out, publish_split, publish_training_set, table
+
+SPACE = SearchSpace.model_validate(
+    {
+        "trials": 3,
+        "epochs": 1,
+        "train_fraction": 0.5,
+        "parameters": [
+            {"name": "learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True},
+            {"name": "hidden", "type": "categorical", "choices": [[16, 8], [8]]},
+            {"name": "embedding_size", "type": "int", "min": 2, "max": 4},
+        ],
+    }
+)
+BASE = TrainSpec(epochs=5, processes=2, batch_size=128)
+
+
+def _request(store: ArtifactStore, space: SearchSpace = SPACE) -> TuneRequest:
+    training_set, split = lay_out(store)
+    return TuneRequest(training_set=training_set, split=split, base=BASE, space=space, model_name="flights", seed=11)
+
+
+def _simulated(
+    requests: list[TrainRequest], fails: Callable[[int], bool] = lambda _: False
+) -> Callable[[TrainRequest, ArtifactStore], TrainResult]:
+    """A stand-in for training whose log loss is best at a learning rate of 0.01; `fails` says by call which fail."""
+
+    def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
+        requests.append(request)
+        if fails(len(requests) - 1):
+            raise TrainingFailedError("Training failed: the gradient is not finite.\nlog of process 4711 in /tmp/x1y2")
+        model = store.publish("models", request.model_name, {"spec.json": request.spec.model_dump_json()})
+        distance = abs(request.spec.learning_rate - 0.01)
+        return TrainResult(
+            model=str(model), best_epoch=0, metrics={"log_loss": 0.5 + distance, "roc_auc": 0.7 - distance}
+        )
+
+    return train
+
+
+def _trials(store: ArtifactStore, reference: str) -> list[dict[str, Any]]:
+    trials: list[dict[str, Any]] = store.read_json(reference, "trials.json")
+    return trials
+
+
+def test_trials_are_real_training_runs_and_come_from_the_memo_when_an_experiment_goes_on(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = SPACE.model_copy(update={"trials": 2})
+    request = _request(store, two)
+    first = tune.function(request, store)
+    trials = _trials(store, first.experiment)
+    assert len(trials) == 2
+    for trial in trials:
+        manifest = store.manifest(trial["model"])
+        assert manifest.configuration["learning_rate"] == trial["parameters"]["learning_rate"]
+        assert manifest.configuration["epochs"] == 1
+        assert trial["value"] == trial["metrics"]["log_loss"]
+    monkeypatch.setattr("gatehouse.components.training.local._WRAPPER", "this")
+    assert tune.function(request, store) == first, "a trial was trained a second time"
+
+
+def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[TrainRequest] = []
+    monkeypatch.setattr(experiment, "train", _simulated(requests))
+    result = tune.function(_request(store), store)
+    trials = _trials(store, result.experiment)
+    winner = min(trials, key=lambda trial: trial["value"])
+    best = TrainSpec.model_validate_json(result.best)
+    assert best == BASE.model_copy(
+        update=winner["parameters"] | {"hidden": tuple(winner["parameters"]["hidden"]), "seed": 11}
+    )
+    assert store.read_json(result.experiment, "best.json") == json.loads(result.best)
+    assert {(one.spec.epochs, one.spec.train_fraction, one.spec.processes, one.spec.seed) for one in requests} == {
+        (1, 0.5, 1, 11)
+    }
+    assert f"Trial {winner['number']} is best" in store.read_text(result.experiment, "report.html")
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "random"])
+def test_the_same_request_gives_the_same_experiment_in_another_store(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    space = SPACE.model_copy(update={"trials": 25, "algorithm": algorithm})
+    results = []
+    for name in ("one", "two"):
+        store = ArtifactStore.open(tmp_path / name)
+        monkeypatch.setattr(experiment, "train", _simulated([], fails=lambda call: call % 7 == 3))
+        results.append(tune.function(_request(store, space), store))
+    assert results[0] == results[1]
+
+
+def test_another_seed_tries_other_parameters(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[TrainRequest] = []
+    monkeypatch.setattr(experiment, "train", _simulated(requests))
+    for seed in (1, 2):
+        tune.function(_request(store).model_copy(update={"seed": seed}), store)
+    assert len({one.spec.learning_rate for one in requests}) == 6
+
+
+def test_roc_auc_is_maximised(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "train", _simulated([]))
+    space = SPACE.model_copy(update={"objective": "roc_auc", "trials": 5})
+    result = tune.function(_request(store, space), store)
+    values = [trial["value"] for trial in _trials(store, result.experiment)]
+    assert store.manifest(result.experiment).details["value"] == max(values) > min(values)
+
+
+def test_a_failed_trial_is_recorded_and_the_experiment_goes_on(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "train", _simulated([], fails=lambda call: call == 1))
+    result = tune.function(_request(store), store)
+    trials = _trials(store, result.experiment)
+    assert [trial["value"] is None for trial in trials] == [False, True, False]
+    assert trials[1]["error"] == "Training failed: the gradient is not finite.", "the log is not part of an artifact"
+    assert trials[1]["model"] == ""
+    assert "gradient is not finite" in store.read_text(result.experiment, "report.html")
+
+
+def test_an_experiment_without_a_successful_trial_fails_with_all_reasons(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "train", _simulated([], fails=lambda _: True))
+    with pytest.raises(ExperimentFailedError, match=r"None of 3 trials succeeded") as caught:
+        tune.function(_request(store), store)
+    assert [f"trial {number}: Training failed" in str(caught.value) for number in range(3)] == [True] * 3
+
+
+def test_data_that_no_trial_can_train_on_ends_the_experiment_at_once(store: ArtifactStore) -> None:
+    training_set = publish_training_set(store, table().drop_columns(["wind"]))
+    split = publish_split(store, training_set)
+    request = _request(store).model_copy(update={"training_set": training_set, "split": split})
+    with pytest.raises(FeatureError, match="wind"):
+        tune.function(request, store)

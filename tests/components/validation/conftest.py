@@ -1,0 +1,47 @@
+"""A small snapshot that tests of validation build from rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
+
+AS_OF = "2024-01-10T00:00:00+00:00"
+Validate = Callable[..., ValidateResult]
+
+
+def publish(store: ArtifactStore, tables: dict[str, pa.Table], rows_per_file: int = 1000) -> str:
+    """Publish a snapshot of Arrow tables, each cut into files of `rows_per_file` rows."""
+    datasets = {}
+    with store.workspace() as workspace:
+        for name, table in tables.items():
+            files, counts = {}, {}
+            for index, start in enumerate(range(0, max(table.num_rows, 1), rows_per_file)):
+                part = f"part-{index:05d}.parquet"
+                files[part] = workspace / f"{name}-{part}"
+                counts[part] = len(table.slice(start, rows_per_file))
+                pq.write_table(table.slice(start, rows_per_file), files[part])
+            columns = [Column(field.name, str(field.type)) for field in table.schema]
+            datasets[name] = store.publish("datasets", name, files, columns=columns, rows_per_file=counts)
+    return str(store.publish("snapshots", "small", {}, derived_from=datasets, details={"as_of": AS_OF}))
+
+
+@pytest.fixture
+def judge(store: ArtifactStore) -> Validate:
+    """Judges Arrow tables against the `tables` of a contract."""
+
+    def run(
+        tables: dict[str, pa.Table], contract: dict[str, Any], baseline: str = "", rows_per_file: int = 1000
+    ) -> ValidateResult:
+        text = yaml.safe_dump({"version": 1, "tables": contract})
+        reference = store.publish("config", "contract", {"contract.yaml": text})
+        snapshot = publish(store, tables, rows_per_file)
+        return validate(ValidateRequest(snapshot=snapshot, contract=str(reference), baseline=baseline), store)
+
+    return run

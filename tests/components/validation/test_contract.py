@@ -1,0 +1,67 @@
+"""The contract's form: what it refuses, all at once and by path, and that ours keeps what it promises."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gatehouse.components.validation.contract import parse_contract
+from gatehouse.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[3]
+
+
+def _contract(**table: Any) -> str:
+    wanted = {"columns": {"a": {"type": "int64"}, "at": {"type": "timestamp"}}} | table
+    return yaml.safe_dump({"version": 1, "tables": {"t": wanted}})
+
+
+@pytest.mark.parametrize(
+    "path", ["pipelines/projects/flights/contract.yaml", "gatehouse/templates/project/contract.yaml"]
+)
+def test_the_contracts_of_the_repository_are_valid(path: str) -> None:
+    assert parse_contract((ROOT / path).read_text()).tables
+
+
+def test_every_problem_is_named_at_once_with_its_path() -> None:
+    text = _contract(columns={"a": {"type": "int", "completeness": 2}, "b": {"type": "string", "low": 1}}, min_rows=-1)
+    with pytest.raises(ConfigurationError) as raised:
+        parse_contract(text)
+    message = str(raised.value)
+    for path in ("t.columns.a.type", "t.columns.a.completeness", "t.columns.b.low", "t.min_rows"):
+        assert f"contract.yaml: tables.{path}: " in message
+    assert message.startswith("4 problems")
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"columns": {"a": {"type": "string", "min": 1}}}, "cannot bound a column of type string"),
+        ({"columns": {"a": {"type": "int64", "pattern": "x"}}}, "expected a column of type string"),
+        ({"columns": {"a": {"type": "string", "pattern": "["}}}, "is not a regular expression"),
+        ({"columns": {"a": {"type": "string", "allowed": [True]}}}, "cannot be values of a column of type string"),
+        ({"columns": {"a": {"type": "int64", "min": 3, "max": 2}}}, "expected min <= max"),
+        ({"columns": {"a": {"type": "int64", "warn": {"min": 3, "max": 2}}}}, "expected min <= max"),
+        ({"columns": {"a": {"type": "double", "sensitive": True, "psi": 0.1}}}, "none is kept of a sensitive column"),
+        ({"columns": {"a": {"type": "int64", "nullable": False, "completeness": 1}}}, "keep one of the two"),
+        ({"unique": [["a", "b"]]}, "unique: 'b'"),
+        ({"unique": [[]]}, "at least one column"),
+        ({"freshness": {"column": "a", "within": "P1D"}}, "expected a timestamp column"),
+        ({"min_rows": 3, "max_rows": 2}, "expected min_rows <= max_rows"),
+        ({"foreign_keys": [{"columns": ["a"], "table": "u"}]}, "the contract has no table 'u'"),
+        ({"foreign_keys": [{"columns": ["a"], "table": "t", "to": ["z"]}]}, "lists no column z"),
+        ({"expressions": [{"name": "x", "sql": "a < 1"}, {"name": "x", "sql": "a < 2"}]}, "different names"),
+        ({"expressions": [{"name": "x", "sql": "at < now()"}]}, "differs from run to run"),
+        ({"expressions": [{"name": "x", "sql": "at < CURRENT_DATE"}]}, "differs from run to run"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        parse_contract(_contract(**table))
+
+
+@pytest.mark.parametrize("text", ["tables: [", "", "- a", "version: 1"])
+def test_what_is_no_contract_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"contract\.yaml"):
+        parse_contract(text)

@@ -1,0 +1,272 @@
+"""Judging a snapshot: every rule finds what breaks it, names rows in order, and never takes silence for a pass."""
+
+import itertools
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gatehouse.components.artifacts.require import Requirement, require_contract
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.spec import SourceSpec
+from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.components.validation.drift import psi
+from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
+from gatehouse.errors import ConfigurationError, ContractBreachError
+from tests.components.validation.conftest import Validate, publish
+
+PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights"
+NAN = float("nan")
+
+
+def _anomalies(store: ArtifactStore, result: ValidateResult) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.read_json(result.validation, "anomalies.json")
+    return found
+
+
+def _column(rules: dict[str, Any], **table: Any) -> dict[str, Any]:
+    return {"t": {"columns": {"a": rules}} | table}
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "rule", "rows"),
+    [
+        (pa.array([1, None, 3]), {"type": "int64", "nullable": False}, "nullable", [1]),
+        (pa.array([1, 5, None, 9]), {"type": "int64", "max": 4}, "max", [1, 3]),
+        (pa.array([1, 5, None, 9]), {"type": "int64", "min": 4}, "min", [0]),
+        (pa.array([1.0, NAN, None]), {"type": "double", "min": 0}, "min", [1]),
+        (pa.array([1.0, NAN, None]), {"type": "double", "max": 2}, "max", [1]),
+        (pa.array(["x", "y", None]), {"type": "string", "allowed": ["x"]}, "allowed", [1]),
+        (pa.array(["x'", "y"]), {"type": "string", "allowed": ["x'"]}, "allowed", [1]),
+        (pa.array([True, False]), {"type": "bool", "allowed": [True]}, "allowed", [1]),
+        (pa.array(["N1", "xN1", "N1x", None]), {"type": "string", "pattern": "N[0-9]"}, "pattern", [1, 2]),
+        (pa.array([1, 2, 1, None, None]), {"type": "int64", "unique": True}, "unique", [0, 2]),
+        (pa.array([1, None, None, 4]), {"type": "int64", "completeness": 0.6}, "completeness", [1, 2]),
+    ],
+)
+def test_a_broken_rule_names_column_and_rows(
+    judge: Validate, store: ArtifactStore, values: pa.Array, rules: dict[str, Any], rule: str, rows: list[int]
+) -> None:
+    result = judge({"t": pa.table({"a": values})}, _column(rules), rows_per_file=2)
+    assert result.verdict == "fail"
+    (anomaly,) = _anomalies(store, result)
+    assert (anomaly["table"], anomaly["column"], anomaly["rule"], anomaly["rows"]) == ("t", "a", rule, len(rows))
+    assert [example["row"] for example in anomaly["examples"]] == rows
+    assert result.reasons[0].startswith(f"t.a: {rule}: expected ")
+
+
+def test_bounds_themselves_are_inside(judge: Validate) -> None:
+    rules = {"type": "int64", "min": 1, "max": 3, "completeness": 0.5}
+    assert judge({"t": pa.table({"a": [1, 3, None, None]})}, _column(rules)).verdict == "pass"
+
+
+def test_rules_under_warn_do_not_break_the_contract(judge: Validate, store: ArtifactStore) -> None:
+    result = judge({"t": pa.table({"a": [1, 1048]})}, _column({"type": "int64", "warn": {"max": 150}}))
+    assert (result.verdict, result.reasons) == ("pass", ())
+    (anomaly,) = _anomalies(store, result)
+    assert (anomaly["severity"], anomaly["rule"]) == ("warn", "warn.max")
+    assert anomaly["examples"] == [{"row": 1, "a": 1048}]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(st.none() | st.integers(0, 4), st.none() | st.integers(0, 4)), min_size=1, max_size=30))
+def test_counts_agree_with_a_row_by_row_reference(
+    judge: Validate, store: ArtifactStore, rows: list[tuple[int | None, int | None]]
+) -> None:
+    table = pa.table({"a": pa.array([a for a, _ in rows], pa.int64()), "b": pa.array([b for _, b in rows], pa.int64())})
+    contract = {
+        "t": {
+            "unique": [["a", "b"]],
+            "expressions": [{"name": "ordered", "sql": "a <= b -- a comment"}],
+            "columns": {"a": {"type": "int64", "max": 3}, "b": {"type": "int64", "nullable": False}},
+        }
+    }
+    expected = {
+        "max": sum(a is not None and a > 3 for a, _ in rows),
+        "nullable": sum(b is None for _, b in rows),
+        "expression ordered": sum(a is not None and b is not None and a > b for a, b in rows),
+        "unique": sum(rows.count(row) > 1 for row in rows),
+    }
+    found = {one["rule"]: one["rows"] for one in _anomalies(store, judge({"t": table}, contract, rows_per_file=7))}
+    assert found == {rule: count for rule, count in expected.items() if count}
+
+
+@pytest.mark.parametrize("sql", ["a <= 1", "a = 1", "NOT (a > 1)", "isfinite(a)", "a < 2"])
+def test_a_nan_that_the_statistics_of_parquet_hide_is_seen(judge: Validate, store: ArtifactStore, sql: str) -> None:
+    expressions = [{"name": "kept", "sql": sql}]
+    result = judge({"t": pa.table({"a": [1.0, NAN]})}, _column({"type": "double"}, expressions=expressions))
+    (anomaly,) = _anomalies(store, result)
+    assert (anomaly["rows"], anomaly["examples"]) == (1, [{"row": 1, "a": "NaN"}])
+
+
+@pytest.mark.parametrize(("tolerance", "verdict"), [(0.0, "fail"), (0.24, "fail"), (0.25, "pass")])
+def test_a_tolerance_is_a_share_of_the_rows(judge: Validate, tolerance: float, verdict: str) -> None:
+    expressions = [{"name": "small", "sql": "a < 4", "tolerance": tolerance}]
+    result = judge({"t": pa.table({"a": [1, 2, 3, 4]})}, _column({"type": "int64"}, expressions=expressions))
+    assert result.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("b < 1", 'Referenced column "b" not found'),
+        ("a + 1", "an expression of type BIGINT"),
+        ("sum(a) > 1", "cannot be evaluated"),
+        ("a <", "cannot be evaluated"),
+        ("(a::VARCHAR || 'x')::BIGINT > 0", "Could not convert string"),
+        ("(SELECT count(*) FROM read_csv('/etc/passwd')) > 0", "cannot be evaluated"),
+    ],
+)
+def test_an_expression_that_cannot_run_is_an_anomaly(
+    judge: Validate, store: ArtifactStore, sql: str, said: str
+) -> None:
+    expressions = [{"name": "wrong", "sql": sql}, {"name": "right", "sql": "a < 2"}]
+    result = judge({"t": pa.table({"a": [1, 2]})}, _column({"type": "int64"}, expressions=expressions))
+    found = {one["rule"]: one for one in _anomalies(store, result)}
+    assert said in found["expression wrong"]["observed"]
+    assert found["expression right"]["rows"] == 1
+
+
+def test_missing_tables_and_columns_and_other_types_are_anomalies(judge: Validate, store: ArtifactStore) -> None:
+    columns = {"a": {"type": "string", "pattern": "x"}, "b": {"type": "int64", "min": 1}}
+    contract = {"t": {"columns": columns, "unique": [["a", "b"]], "extra_columns": "fail"}, "u": {"columns": columns}}
+    result = judge({"t": pa.table({"a": [1], "c": [2]}), "v": pa.table({"a": [1]})}, contract)
+    found = {(one["table"], one["column"], one["rule"]) for one in _anomalies(store, result)}
+    assert found == {("u", "", "table"), ("t", "a", "type"), ("t", "b", "column"), ("t", "c", "extra_columns")}
+    unjudged = "\n".join(store.read_json(result.validation, "verdict.json")["not_judged"])
+    for part in ("t.a: its values", "t.b: its values", "t: unique, as a, b", "v: the contract has no rules"):
+        assert part in unjudged
+
+
+def test_row_counts_and_an_empty_table(judge: Validate) -> None:
+    few = judge({"t": pa.table({"a": [1]})}, _column({"type": "int64"}, min_rows=2))
+    assert few.reasons == ("t: rows: expected at least 2 rows, found 1 rows",)
+    empty = judge({"t": pa.table({"a": pa.array([], pa.int64())})}, _column({"type": "int64", "max": 1}))
+    assert empty.verdict == "fail"
+
+
+@pytest.mark.parametrize(("age", "verdict"), [(timedelta(days=2), "pass"), (timedelta(days=2, seconds=1), "fail")])
+def test_freshness_is_judged_against_as_of(judge: Validate, age: timedelta, verdict: str) -> None:
+    times = pa.array([datetime(2024, 1, 10, tzinfo=UTC) - age, None], pa.timestamp("us", tz="UTC"))
+    table = _column({"type": "timestamp"}, freshness={"column": "a", "within": "P2D"})
+    assert judge({"t": pa.table({"a": times})}, table).verdict == verdict
+
+
+def test_foreign_keys_skip_nulls_and_name_rows(judge: Validate, store: ArtifactStore) -> None:
+    contract = _column({"type": "string"}, foreign_keys=[{"columns": ["a"], "table": "u", "to": ["b"]}])
+    contract["u"] = {"columns": {"b": {"type": "string"}}}
+    tables = {"t": pa.table({"a": ["x", None, "z"]}), "u": pa.table({"b": ["x", "y", None]})}
+    (anomaly,) = _anomalies(store, judge(tables, contract))
+    assert anomaly["examples"] == [{"row": 2, "a": "z"}]
+
+
+def test_a_sensitive_value_appears_nowhere(judge: Validate, store: ArtifactStore) -> None:
+    table = pa.table({"a": ["secret-one", "secret-one"], "b": [41234, 51234]})
+    columns = {
+        "a": {"type": "string", "sensitive": True, "unique": True, "pattern": "x"},
+        "b": {"type": "int64", "sensitive": True, "max": 1},
+    }
+    expressions = [{"name": "convertible", "sql": "a::BIGINT > b"}]
+    result = judge({"t": table}, {"t": {"columns": columns, "unique": [["a"]], "expressions": expressions}})
+    assert len(_anomalies(store, result)) == 5
+    written = "".join(path.read_text() for path in store.paths(result.validation)) + json.dumps(result.reasons)
+    assert "(redacted)" in written
+    assert not [value for value in ("secret", "41234", "51234") if value in written]
+
+
+def test_statistics_are_those_of_numpy(judge: Validate, store: ArtifactStore) -> None:
+    values = np.random.default_rng(7).normal(5, 2, 3000).round(3)
+    values[:500] = 0
+    table = pa.table(
+        {"a": pa.array([*values.tolist(), None, NAN]), "s": pa.array(["x", "y", "y"] * 1000 + [None, "z"])}
+    )
+    result = judge({"t": table}, {"t": {"columns": {"a": {"type": "double"}, "s": {"type": "string"}}}})
+    found = store.read_json(result.validation, "statistics.json")["t"]
+    a = found["a"]
+    assert (a["nulls"], a["not_finite"], a["zeros"]) == (1, 1, int((values == 0).sum()))
+    assert (a["min"], a["max"]) == (values.min(), values.max())
+    assert a["mean"] == pytest.approx(values.mean(), rel=1e-12)
+    assert a["std"] == pytest.approx(values.std(ddof=1), rel=1e-9)
+    inside = values[values != 0]
+    edges = [-np.inf, *a["edges"], np.inf]
+    expected = [int(((inside > low) & (inside <= high)).sum()) for low, high in itertools.pairwise(edges)]
+    assert a["counts"] == expected
+    assert found["s"]["values"] == [["y", 2000], ["x", 1000], ["z", 1]]
+
+
+def test_drift_is_judged_against_a_baseline_and_not_without(judge: Validate, store: ArtifactStore) -> None:
+    generator = np.random.default_rng(7)
+    before, moved = generator.normal(0, 1, 4000), generator.normal(1, 1, 4000)
+    contract = _column({"type": "double", "psi": 0.2})
+    first = judge({"t": pa.table({"a": before})}, contract)
+    unjudged = store.read_json(first.validation, "verdict.json")["not_judged"]
+    assert unjudged == ["t.a: psi, as there is no baseline"]
+    assert judge({"t": pa.table({"a": before[::-1]})}, contract, first.validation).verdict == "pass"
+    drifted = judge({"t": pa.table({"a": moved})}, contract, first.validation)
+    assert drifted.verdict == "fail"
+    assert "t.a: psi: expected a population stability index of at most 0.2, found" in drifted.reasons[0]
+
+
+def test_drift_of_a_mostly_zero_column_is_seen(judge: Validate) -> None:
+    dry, wet = [0.0] * 990 + [1.0] * 10, [0.0] * 800 + [1.0] * 200
+    contract = _column({"type": "double", "psi": 0.2})
+    first = judge({"t": pa.table({"a": dry})}, contract)
+    assert judge({"t": pa.table({"a": wet})}, contract, first.validation).verdict == "fail"
+
+
+def test_psi_by_hand() -> None:
+    before, now = {"nulls": 50, "counts": [50]}, {"nulls": 25, "counts": [75]}
+    assert psi(before, now) == pytest.approx(0.25 * np.log(0.75 / 0.5) - 0.25 * np.log(0.25 / 0.5))
+    assert psi(before, before) == 0
+
+
+def test_two_stores_get_the_same_validation(store: ArtifactStore, judge: Validate, tmp_path: Path) -> None:
+    table = pa.table({"a": np.random.default_rng(7).normal(0, 1, 50_000)})
+    first = judge({"t": table}, _column({"type": "double", "max": 3}), rows_per_file=20_000)
+    other = ArtifactStore.open(tmp_path / "other")
+    text = yaml.safe_dump({"version": 1, "tables": _column({"type": "double", "max": 3})})
+    contract = other.publish("config", "contract", {"contract.yaml": text})
+    request = ValidateRequest(snapshot=publish(other, {"t": table}, 20_000), contract=str(contract))
+    assert validate(request, other) == first
+
+
+def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore) -> None:
+    contract = store.publish("config", "contract", {"contract.yaml": "version: 1\ntables: {t: {}}\n"})
+    taken = publish(store, {"t": pa.table({"a": [1]})})
+    with pytest.raises(ConfigurationError, match=r"contract\.yaml: tables\.t\.columns: Field required"):
+        validate(ValidateRequest(snapshot=taken, contract=str(contract)), store)
+
+
+def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Path, store: ArtifactStore) -> None:
+    source = SourceSpec.model_validate(yaml.safe_load((PROJECT / "project.yaml").read_text())["source"])
+    window = "2013-02-08/2013-02-15"
+    taken = snapshot(SnapshotRequest(source=source, window=window, location=str(flights_archive)), store)
+    contract = store.publish("config", "c", {"contract.yaml": (PROJECT / "contract.yaml").read_bytes()})
+    result = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(contract)), store)
+    assert (result.verdict, result.reasons) == ("pass", ())
+    wind = [one for one in _anomalies(store, result) if one["column"] == "wind_speed"]
+    assert [(one["severity"], one["rows"], one["examples"][0]["wind_speed"]) for one in wind] == [
+        ("warn", 1, 1048.36058)
+    ]
+
+    import pyarrow.parquet as pq
+
+    datasets = store.manifest(taken.snapshot).derived_from
+    tables = {name: pq.ParquetDataset(store.paths(dataset)).read() for name, dataset in datasets.items()}
+    flights = tables["flights"]
+    origins = flights["origin"].to_pylist()
+    origins[17] = "LAX"
+    tables["flights"] = flights.set_column(flights.column_names.index("origin"), "origin", pa.array(origins))
+    broken = validate(ValidateRequest(snapshot=publish(store, tables, 5000), contract=str(contract)), store)
+    assert broken.verdict == "fail"
+    report = store.read_text(broken.validation, "report.html")
+    assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in report
+    with pytest.raises(ContractBreachError, match=r"flights\.origin: allowed: .* found 1 of 6,125 rows .*\(rows 17\)"):
+        require_contract(Requirement(verdict=broken.verdict, reasons=broken.reasons, report=broken.validation), store)

@@ -1,0 +1,115 @@
+"""Compiled specs: current, within the policy, and a check that can fail."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import gatehouse
+from gatehouse.compilation import SpecError, breaches, check_project, compile_project
+from gatehouse.pipelines.catalog import names
+from gatehouse.project import Project, load_project
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+KNOBS = {"store", "source", "window", "seed", "force"}
+
+
+@pytest.fixture(scope="module")
+def project() -> Project:
+    return load_project(EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def compiled(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compiled")
+    compile_project(project, folder)
+    return folder
+
+
+def test_every_pipeline_compiles_and_keeps_the_policy(compiled: Path, project: Project) -> None:
+    for name in names():
+        assert list(breaches(compiled / f"flights-{name}.yaml")) == []
+    check_project(project, compiled)
+
+
+def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
+    spec = next(yaml.safe_load_all((compiled / "flights-training.yaml").read_text()))
+    inputs = spec["root"]["inputDefinitions"]["parameters"]
+    assert set(inputs) == KNOBS
+    for parameter in inputs.values():
+        assert parameter["description"] and "defaultValue" in parameter
+
+
+def test_a_stale_spec_and_a_missing_one_fail_the_check(compiled: Path, project: Project, tmp_path: Path) -> None:
+    for path in compiled.glob("*.yaml"):
+        (tmp_path / path.name).write_text(path.read_text())
+    stale = tmp_path / "flights-training.yaml"
+    stale.write_text(stale.read_text().replace("Split by time", "Split at random"))
+    (tmp_path / "flights-monitoring.yaml").unlink()
+    with pytest.raises(SpecError) as caught:
+        check_project(project, tmp_path)
+    assert "flights-training.yaml is not what the code compiles to" in str(caught.value)
+    assert "flights-monitoring.yaml is missing" in str(caught.value)
+
+
+def test_a_release_names_images_by_digest(compiled: Path) -> None:
+    found = list(breaches(compiled / "flights-training.yaml", release=True))
+    assert found and all("is not named by digest" in breach for breach in found)
+
+
+def _task(spec: dict[str, Any], name: str) -> dict[str, Any]:
+    task: dict[str, Any] = spec["root"]["dag"]["tasks"][name]
+    return task
+
+
+def _drop_resources(spec: dict[str, Any]) -> None:
+    del spec["deploymentSpec"]["executors"]["exec-split"]["container"]["resources"]["resourceMemoryLimit"]
+
+
+def _cache_a_door(spec: dict[str, Any]) -> None:
+    _task(spec, "register")["cachingOptions"] = {"enableCache": True}
+
+
+def _drop_retries(spec: dict[str, Any]) -> None:
+    del _task(spec, "split")["retryPolicy"]
+
+
+def _constant(text: str) -> Callable[[dict[str, Any]], None]:
+    def change(spec: dict[str, Any]) -> None:
+        _task(spec, "split")["inputs"]["parameters"]["spec"]["runtimeValue"]["constant"] = text
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "breach"),
+    [
+        (_drop_resources, "resourceMemoryLimit"),
+        (_cache_a_door, "cache: expected enableCache=False"),
+        (_drop_retries, "retries: expected some"),
+        (_constant("{{$.inputs}}"), "holds '{{\\$'"),
+        (_constant("python3 -m x"), "holds 'python3'"),
+        (_constant('{"password": "x"}'), "holds 'password'"),
+        (_constant("x" * 20_000), "expected at most 16384"),
+        (_constant("é"), "is not ASCII"),
+    ],
+    ids=["resources", "cache", "retries", "placeholder", "interpreter", "secret", "size", "ascii"],
+)
+def test_each_breach_of_the_policy_is_found(
+    compiled: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], breach: str
+) -> None:
+    documents = list(yaml.safe_load_all((compiled / "flights-training.yaml").read_text()))
+    change(documents[0])
+    broken = tmp_path / "spec.yaml"
+    broken.write_text(yaml.safe_dump_all(documents, allow_unicode=True))
+    assert any(breach.replace("\\", "") in found for found in breaches(broken))
+
+
+def test_a_task_without_timeout_is_found(compiled: Path, tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all((compiled / "flights-training.yaml").read_text()))
+    del documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-split"]["activeDeadlineSeconds"]
+    broken = tmp_path / "spec.yaml"
+    broken.write_text(yaml.safe_dump_all(documents))
+    assert "task split: has no timeout" in list(breaches(broken))

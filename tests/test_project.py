@@ -1,0 +1,88 @@
+"""Project configuration: every mistake is reported at once, with file, line and key."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+import gatehouse
+from gatehouse.commands.init import create_project
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+from gatehouse.project import load_project
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project as `gatehouse init` writes it."""
+    return create_project("returns", tmp_path)
+
+
+def test_the_example_and_the_template_are_valid(project: Path) -> None:
+    assert load_project(EXAMPLE).name == "flights"
+    assert load_project(project).name == "returns"
+
+
+def test_configuration_is_published_under_the_reference_that_specs_are_compiled_with(
+    project: Path, tmp_path: Path
+) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    for config in load_project(project).configs():
+        assert config.publish(store) == config.reference
+
+
+def test_all_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
+    text = (project / "project.yaml").read_text()
+    (project / "project.yaml").write_text(text.replace("epochs: 5", "epochs: 0").replace("trials: 4", "trails: 4"))
+    policy = (project / "policy.yaml").read_text()
+    (project / "policy.yaml").write_text(policy.replace("tolerance: 0.002", "tolerance: much"))
+    (project / "contract.yaml").unlink()
+    with pytest.raises(ConfigurationError) as caught:
+        load_project(project)
+    message = str(caught.value)
+    line = 1 + text.splitlines().index("  epochs: 5")
+    assert f"project.yaml:{line}: training.epochs" in message and "found 0" in message
+    assert "tuning.trails" in message and "policy.yaml:" in message and "champion.tolerance" in message
+    assert "contract.yaml: expected a file" in message
+    assert message.startswith("4 problems")
+
+
+def test_what_is_not_yaml_is_named(project: Path) -> None:
+    (project / "project.yaml").write_text("name: [unclosed")
+    with pytest.raises(ConfigurationError, match=r"project\.yaml: is not YAML"):
+        load_project(project)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "just text"])
+def test_a_file_that_is_no_mapping_is_refused(project: Path, content: str) -> None:
+    (project / "project.yaml").write_text(content)
+    with pytest.raises(ConfigurationError, match=r"project\.yaml"):
+        load_project(project)
+
+
+def test_a_folder_without_definitions_is_refused(project: Path) -> None:
+    shutil.rmtree(project / "features")
+    with pytest.raises(ConfigurationError, match=r"features\.repo"):
+        load_project(project)
+
+
+def test_split_boundaries_out_of_order_are_refused(project: Path) -> None:
+    body = yaml.safe_load((project / "project.yaml").read_text())
+    body["split"]["validation_until"] = "2020-01-01"
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(ConfigurationError, match="train_from < train_until < validation_until < test_until"):
+        load_project(project)
+
+
+def test_nothing_is_overwritten_by_init(project: Path) -> None:
+    with pytest.raises(ConfigurationError, match="exists already"):
+        create_project("returns", project.parent)
+
+
+@pytest.mark.parametrize("name", ["", "Returns", "a/b", "../x", "9lives", "ü"])
+def test_init_refuses_what_is_no_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no project name"):
+        create_project(name, tmp_path)
