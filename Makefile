@@ -3,7 +3,7 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3 python 2>/dev/null))
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -58,7 +58,7 @@ lock: $(DEV_STAMP) ## resolve the versions in locks/ anew (UPGRADE=1: to the new
 	@bash locks/lock.sh
 
 $(VENV)/bin/python:
-	@test -n "$(PYTHON)" || { echo "error: Gatehouse needs Python 3.11, and no python3.11 is on the PATH. Name one with PYTHON=..." >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "error: Gatehouse needs Python 3.11, and there is no $(or $(PYTHON),python3.11) here. Name one with make PYTHON=..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit(f"error: Gatehouse needs Python 3.11, found {sys.version.split()[0]} at {sys.executable}. Name another with make PYTHON=...")'
 	@echo "Making $(VENV) with $$("$(PYTHON)" --version)"
 	@"$(PYTHON)" -m venv $(VENV)

@@ -32,8 +32,8 @@ and key. A key that is not listed here is a mistake, not a comment.
 | [`policy.yaml`](#policyyaml) | what a candidate must show to become champion |
 | [the feature repository](#the-feature-repository) | entity rows, feature views, the feature service |
 
-Durations are ISO 8601 (`P1D`, `PT6H`), except in views (`30m`, `12h`, `14d`). Times without a zone are UTC. **required**
-stands where there is no default.
+Durations are ISO 8601 (`P1D`, `PT6H`), except in views (`30m`, `12h`, `14d`). Times without a zone are UTC. A key with
+neither a default nor **required** may be left out.
 
 """
 
@@ -66,11 +66,66 @@ to, and `since`, from which on rows are needed.
 | `label_time` | when the outcome became known |
 | `set_aside` | why a row is not used (its reason is counted in the run's results); null for a row that is used |
 
-A view's query gives exactly its entity keys, `event_timestamp` and its features. `event_timestamp` is the time from
-which on the values are **known**, not the time that they are about: the delay of a flight is stamped with its landing, the
-weather of an hour with the end of the hour. The check for leakage recomputes features at moments of the past and compares.
+A view's query gives exactly its entity keys, `event_timestamp` (and `created_timestamp`, where the view names one), and
+its features. `event_timestamp` is the time from which on the values are **known**, not the time that they are about:
+the delay of a flight is stamped with its landing, the weather of an hour with the end of the hour. The check for
+leakage recomputes features at moments of the past and compares.
 
 """
+
+
+# For keys whose name says it all in the code.
+_WORDS = {
+    ("ProjectFile", "description"): "What the model predicts; at most 400 characters.",
+    ("ProjectFile", "features"): "Where features are defined.",
+    ("ProjectFile", "split"): "Where time divides train, validation and test.",
+    ("ProjectFile", "training"): "The model and its full budget; tuning overwrites what it searches.",
+    ("ProjectFile", "tuning"): "What is searched, and with which budget.",
+    ("ProjectFile", "evaluation"): "What is measured.",
+    ("ProjectFile", "monitoring"): "What counts as drift.",
+    ("ProjectFile", "schedules"): "When the pipelines recur.",
+    ("SourceSpec", "kind"): "An archive of the package index, or a folder.",
+    ("SourceSpec", "tables"): "The raw tables, by name.",
+    ("SearchSpace", "algorithm"): "Optuna's sampler.",
+    ("SearchSpace", "trials"): "How many configurations are tried.",
+    ("SearchSpace", "parameters"): "The dimensions of the search.",
+    ("Parameter", "name"): "The key of `training` that is searched.",
+    ("Parameter", "type"): "What its values are.",
+    ("Parameter", "min"): "Least value; not for categorical.",
+    ("Parameter", "max"): "Greatest value; not for categorical.",
+    ("EvaluationSpec", "calibration_bins"): "Bins of the calibration curve and error.",
+    ("EvaluationSpec", "seed"): "Of the resamples.",
+    ("Schedules", "training"): "When to train.",
+    ("Schedules", "monitoring"): "When to look for drift.",
+    ("Schedules", "materialization"): "When to bring the online store up to date.",
+    ("Contract", "description"): "What the tables are.",
+    ("Contract", "tables"): "Promises by table.",
+    ("TableContract", "min_rows"): "Least number of rows.",
+    ("TableContract", "max_rows"): "Greatest number of rows.",
+    ("TableContract", "columns"): "Promises by column.",
+    ("TableContract", "freshness"): "How old the newest row may be.",
+    ("TableContract", "expressions"): "Rules over the columns of one row.",
+    ("TableContract", "foreign_keys"): "Values that must be found in another table.",
+    ("ColumnContract", "type"): "As declared in `source`.",
+    ("ColumnContract", "warn"): "Rules whose breach is reported and does not break the contract.",
+    ("Freshness", "column"): "A timestamp column of the table.",
+    ("Expression", "name"): "What the anomaly is called.",
+    ("Expression", "sql"): "True for a row that keeps it; must not differ from run to run.",
+    ("ForeignKey", "columns"): "Columns of this table.",
+    ("ForeignKey", "table"): "The other table.",
+    ("GatePolicy", "bars"): "Bounds by metric.",
+    ("GatePolicy", "champion"): "How the candidate must compare with the champion.",
+    ("Bar", "min"): "Least value.",
+    ("Bar", "max"): "Greatest value.",
+    ("ChampionRule", "metric"): "What is compared.",
+    ("ChampionRule", "tolerance"): "How much worse it may be.",
+    ("RepositoryFile", "project"): "Name of the Feast project.",
+    ("RepositoryFile", "entities"): "Type of every join key.",
+    ("ViewFile", "entities"): "Join keys of the view.",
+    ("ViewFile", "ttl"): "How long a row stays usable after its `event_timestamp`; without it, for ever.",
+    ("ViewFile", "features"): "Kind of every feature, in the query's columns.",
+}
+_SEVERITY = {"severity": "Whether a breach fails the contract or is only reported."}
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -78,6 +133,11 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type):
         return [annotation] if issubclass(annotation, BaseModel) else []
     return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]
+
+
+def _many(annotation: Any) -> bool:
+    """Whether a type holds many of its kind: a dictionary or a tuple."""
+    return getattr(annotation, "__origin__", None) in (dict, tuple)
 
 
 def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
@@ -106,9 +166,13 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+    found = [f"{sign} {_short(schema[key])}" for key, sign in signs.items() if key in schema]
     found += [f"`{schema['pattern']}`"] if "pattern" in schema else []
     return f" ({', '.join(found)})" if found else ""
+
+
+def _short(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else str(bound)
 
 
 def _default(schema: dict[str, Any], required: bool) -> str:
@@ -117,7 +181,14 @@ def _default(schema: dict[str, Any], required: bool) -> str:
     value = schema.get("default")
     if value is None or value in ("", [], {}) or isinstance(value, dict):
         return ""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(f"`{each}`" if each else "the empty text" for each in value)
     return f"`{value}`".replace("'", "").replace("True", "true").replace("False", "false")
+
+
+def _says(model: type[BaseModel], name: str, field: dict[str, Any]) -> str:
+    """What a key is: in the model's words, or in ours where it has none."""
+    return str(field.get("description") or _WORDS.get((model.__name__, name)) or _SEVERITY.get(name, ""))
 
 
 def section(title: str, model: type[BaseModel], level: int, prefix: str = "", skip: tuple[str, ...] = ()) -> str:
@@ -125,14 +196,14 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
     schema = model.model_json_schema()
     definitions, required = schema.get("$defs", {}), schema.get("required", [])
     rows = [
-        [f"`{name}`", _type(field, definitions), _default(field, name in required), field.get("description", "")]
+        [f"`{name}`", _type(field, definitions), _default(field, name in required), _says(model, name, field)]
         for name, field in schema["properties"].items()
     ]
     parts = [f"{'#' * level} {title}\n", _paragraphs(model), table(["key", "value", "default", "what it is"], rows)]
     for name, field in model.model_fields.items():
         for inner in dict.fromkeys(_models(field.annotation)):
             if name not in skip:
-                many = f"{prefix}{name}" + ("" if field.annotation is inner else ".*")
+                many = f"{prefix}{name}" + (".*" if _many(field.annotation) else "")
                 parts.append(section(f"`{many}`", inner, min(level + 1, 4), f"{many}."))
     return "\n".join(parts)
 
