@@ -7,6 +7,7 @@ from kfp.dsl import PipelineTask
 from pydantic import BaseModel
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.stage import Stage
 from gatehouse.components.features.component import compute_features, retrieve_training_set
 from gatehouse.components.features.stage import compute_features as compute_features_stage
 from gatehouse.components.features.stage import retrieve_training_set as retrieve_stage
@@ -21,89 +22,74 @@ from gatehouse.project import Project
 
 
 @dataclass(frozen=True)
-class Data:
-    """Outputs of the data tasks: the prepared run, and references as they will be at run time."""
+class Run:
+    """What every task of a run shares: the store, and the first task, which hands out the nonces of forced stages."""
 
+    store: Any
     ready: PipelineTask
+
+    def memoised(self, stage: Stage[Any, Any], name: str = "") -> dict[str, Any]:
+        """The arguments that every memoised component has: store, code digest, and its nonce where it is forced."""
+        return {"store": self.store, "code": stage.code(), "force": self.ready.outputs[name or stage.name]}
+
+
+@dataclass(frozen=True)
+class Data:
+    """Outputs of the data tasks, as they will be at run time."""
+
     snapshot: Any
     as_of: Any
     feature_tables: Any
     training_set: Any
 
 
-def add_data_tasks(tasks: Tasks, project: Project, store: Any, source: Any, window: Any, force: Any) -> Data:
-    """Add prepare, snapshot, validate, require, compute and retrieve to the pipeline that is being built."""
-    file = project.file
-    contract, definitions = str(project.contract.reference), str(project.definitions.reference)
-    ready = tasks.add(prepare(store=store, force=force, configs=[contract, definitions]), "prepare", "Prepare the run")
+def begin(tasks: Tasks, project: Project, store: Any, force: Any) -> Run:
+    """Add the first task: it checks that the configuration is published, and reads `force`."""
+    configs = [str(config.reference) for config in project.configs()]
+    return Run(store, tasks.add(prepare(store=store, force=force, configs=configs), "prepare", "Prepare the run"))
+
+
+def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window: Any) -> Data:
+    """Add snapshot, validation, features and the point-in-time join to the pipeline that is being built."""
+    source_json = configuration_slice(project.file.source)
     taken = tasks.add(
-        snapshot(
-            store=store,
-            source=configuration_slice(file.source),
-            location=source,
-            window=window,
-            code=ingest_stage.code(),
-            force=ready.outputs["snapshot"],
-        ),
+        snapshot(source=source_json, location=source, window=window, **run.memoised(ingest_stage, "snapshot")),
         "snapshot",
         "Snapshot the source",
     )
-    raw = taken.outputs["snapshot"]
+    raw, definitions = taken.outputs["snapshot"], str(project.definitions.reference)
     validated = tasks.add(
-        validate(
-            store=store,
-            snapshot=raw,
-            contract=contract,
-            baseline="",
-            code=validate_stage.code(),
-            force=ready.outputs["validate"],
-        ),
+        validate(snapshot=raw, contract=str(project.contract.reference), baseline="", **run.memoised(validate_stage)),
         "validate",
         "Validate against the contract",
     )
+    verdict, reasons, report = (validated.outputs[name] for name in ("verdict", "reasons", "validation"))
     kept = tasks.add(
-        require_contract(
-            store=store,
-            verdict=validated.outputs["verdict"],
-            reasons=validated.outputs["reasons"],
-            report=validated.outputs["validation"],
-        ),
+        require_contract(store=run.store, verdict=verdict, reasons=reasons, report=report),
         "require_contract",
         "Require the contract",
     )
     computed = tasks.add(
         compute_features(
-            store=store,
-            snapshot=raw,
-            definitions=definitions,
-            project=project.name,
-            code=compute_features_stage.code(),
-            force=ready.outputs["compute_features"],
+            snapshot=raw, definitions=definitions, project=project.name, **run.memoised(compute_features_stage)
         ).after(kept),
         "compute_features",
         "Compute feature tables",
     )
+    feature_tables, as_of = computed.outputs["feature_tables"], taken.outputs["as_of"]
     retrieved = tasks.add(
         retrieve_training_set(
-            store=store,
             snapshot=raw,
-            feature_tables=computed.outputs["feature_tables"],
+            feature_tables=feature_tables,
             definitions=definitions,
-            service=file.features.service,
-            as_of=taken.outputs["as_of"],
-            code=retrieve_stage.code(),
-            force=ready.outputs["retrieve_training_set"],
+            service=project.file.features.service,
+            as_of=as_of,
+            **run.memoised(retrieve_stage),
         ),
         "retrieve_training_set",
         "Join features point-in-time",
     )
-    return Data(
-        ready=ready,
-        snapshot=raw,
-        as_of=taken.outputs["as_of"],
-        feature_tables=computed.outputs["feature_tables"],
-        training_set=retrieved.outputs["training_set"],
-    )
+    return Data(raw, as_of, feature_tables, retrieved.outputs["training_set"])
 
 
 def configuration_slice(spec: BaseModel) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 from kfp import dsl
 
 from gatehouse.components.features.component import materialize
-from gatehouse.pipelines.data import add_data_tasks
+from gatehouse.pipelines.data import add_data_tasks, begin
 from gatehouse.pipelines.governance import Tasks
 from gatehouse.project import Project
 
@@ -24,7 +24,8 @@ def materialization(project: Project, tasks: Tasks) -> Any:
             window: Only events of START/END (end exclusive); empty for all.
             force: Stages to run whatever the memo holds; empty for none.
         """
-        data = add_data_tasks(tasks, project, store, source, window, force)
+        run = begin(tasks, project, store, force)
+        data = add_data_tasks(tasks, project, run, source, window)
         tasks.add(
             materialize(
                 store=store,

@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.monitoring.component import monitor
 from gatehouse.components.monitoring.stage import monitor as monitor_stage
 from gatehouse.components.registry.component import champion
-from gatehouse.pipelines.data import add_data_tasks, configuration_slice
+from gatehouse.pipelines.data import add_data_tasks, begin, configuration_slice
 from gatehouse.pipelines.governance import Tasks
 from gatehouse.project import Project
 
@@ -28,7 +28,8 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             force: Stages to run whatever the memo holds; empty for none.
         """
         found = tasks.add(champion(store=store, model_name=file.model), "champion", "Find the champion")
-        data = add_data_tasks(tasks, project, store, source, window, force)
+        run = begin(tasks, project, store, force)
+        data = add_data_tasks(tasks, project, run, source, window)
         tasks.add(
             monitor(
                 store=store,

@@ -15,7 +15,7 @@ from gatehouse.components.training.component import train
 from gatehouse.components.training.stage import train as train_stage
 from gatehouse.components.tuning.component import tune
 from gatehouse.components.tuning.stage import tune as tune_stage
-from gatehouse.pipelines.data import add_data_tasks, configuration_slice
+from gatehouse.pipelines.data import Data, Run, add_data_tasks, begin, configuration_slice
 from gatehouse.pipelines.governance import Tasks
 from gatehouse.pipelines.require import require_no_leakage
 from gatehouse.project import Project
@@ -24,8 +24,6 @@ from gatehouse.project import Project
 def training(project: Project, tasks: Tasks) -> Any:
     """Build the training pipeline of `project`; its tasks are collected in `tasks`."""
     file = project.file
-    definitions = str(project.definitions.reference)
-    policy = configuration_slice(project.policy)
 
     @dsl.pipeline(name=f"{project.name}-training", description=file.description or f"Train {file.model}.")
     def pipeline(
@@ -44,112 +42,101 @@ def training(project: Project, tasks: Tasks) -> Any:
             seed: Seed of trials and weights.
             force: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
         """
-        data = add_data_tasks(tasks, project, store, source, window, force)
-        ready, training_set = data.ready, data.training_set
-
-        def forced(stage: str) -> Any:
-            return ready.outputs[stage]
-
-        checked = tasks.add(
-            check_leakage(
-                store=store,
-                snapshot=data.snapshot,
-                feature_tables=data.feature_tables,
-                training_set=training_set,
-                definitions=definitions,
-                alarm=file.features.leakage_alarm,
-                code=check_leakage_stage.code(),
-                force=forced("check_leakage"),
-            ),
-            "check_leakage",
-            "Check for leakage",
-        )
-        clean = tasks.add(
-            require_no_leakage(
-                store=store,
-                verdict=checked.outputs["verdict"],
-                reasons=checked.outputs["reasons"],
-                report=checked.outputs["leakage"],
-            ),
-            "require_no_leakage",
-            "Require no leakage",
-        )
-        divided = tasks.add(
-            split(
-                store=store,
-                training_set=training_set,
-                spec=configuration_slice(file.split),
-                code=split_stage.code(),
-                force=forced("split"),
-            ).after(clean),
-            "split",
-            "Split by time",
-        )
-        tuned = tasks.add(
-            tune(
-                store=store,
-                training_set=training_set,
-                split=divided.outputs["split"],
-                base=configuration_slice(file.training),
-                space=configuration_slice(file.tuning),
-                model_name=file.model,
-                seed=seed,
-                code=tune_stage.code(),
-                force=forced("tune"),
-            ),
-            "tune",
-            "Tune hyperparameters",
-        )
-        trained = tasks.add(
-            train(
-                store=store,
-                training_set=training_set,
-                split=divided.outputs["split"],
-                spec=tuned.outputs["best"],
-                model_name=file.model,
-                code=train_stage.code(),
-                force=forced("train"),
-            ),
-            "train",
-            "Train the candidate",
-        )
-        resolved = tasks.add(
-            resolve(
-                store=store,
-                model_name=file.model,
-                candidate=trained.outputs["model"],
-                training_set=training_set,
-                split=divided.outputs["split"],
-                policy=policy,
-            ),
-            "resolve",
-            "Resolve the champion",
-        )
-        evaluated = tasks.add(
-            evaluate(
-                store=store,
-                model=trained.outputs["model"],
-                champion=resolved.outputs["champion"],
-                training_set=training_set,
-                split=divided.outputs["split"],
-                spec=configuration_slice(file.evaluation),
-                policy=policy,
-                code=evaluate_stage.code(),
-                force=forced("evaluate"),
-            ),
-            "evaluate",
-            "Evaluate against the champion",
-        )
-        tasks.add(
-            register(
-                store=store,
-                model_name=file.model,
-                model=trained.outputs["model"],
-                evaluation=evaluated.outputs["evaluation"],
-                policy=policy,
-            ),
-            "register",
-            "Register behind the gate",
-        )
+        run = begin(tasks, project, store, force)
+        data = add_data_tasks(tasks, project, run, source, window)
+        parts = _add_split_tasks(tasks, project, run, data)
+        candidate = _add_candidate_tasks(tasks, project, run, data, parts, seed)
+        _add_gate_tasks(tasks, project, run, data, parts, candidate)
 
     return pipeline
+
+
+def _add_split_tasks(tasks: Tasks, project: Project, run: Run, data: Data) -> Any:
+    """Leakage check, its requirement, and the split; returns the split."""
+    checked = tasks.add(
+        check_leakage(
+            snapshot=data.snapshot,
+            feature_tables=data.feature_tables,
+            training_set=data.training_set,
+            definitions=str(project.definitions.reference),
+            alarm=project.file.features.leakage_alarm,
+            **run.memoised(check_leakage_stage),
+        ),
+        "check_leakage",
+        "Check for leakage",
+    )
+    verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))
+    clean = tasks.add(
+        require_no_leakage(store=run.store, verdict=verdict, reasons=reasons, report=report),
+        "require_no_leakage",
+        "Require no leakage",
+    )
+    spec = configuration_slice(project.file.split)
+    divided = split(training_set=data.training_set, spec=spec, **run.memoised(split_stage)).after(clean)
+    return tasks.add(divided, "split", "Split by time").outputs["split"]
+
+
+def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, parts: Any, seed: Any) -> Any:
+    """Tuning, and training of its best trial on the full budget; returns the candidate."""
+    file = project.file
+    tuned = tasks.add(
+        tune(
+            training_set=data.training_set,
+            split=parts,
+            base=configuration_slice(file.training),
+            space=configuration_slice(file.tuning),
+            model_name=file.model,
+            seed=seed,
+            **run.memoised(tune_stage),
+        ),
+        "tune",
+        "Tune hyperparameters",
+    )
+    trained = tasks.add(
+        train(
+            training_set=data.training_set,
+            split=parts,
+            spec=tuned.outputs["best"],
+            model_name=file.model,
+            **run.memoised(train_stage),
+        ),
+        "train",
+        "Train the candidate",
+    )
+    return trained.outputs["model"]
+
+
+def _add_gate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, parts: Any, candidate: Any) -> None:
+    """Champion, evaluation against it, and registration behind the gate."""
+    name, policy = project.file.model, configuration_slice(project.policy)
+    resolved = tasks.add(
+        resolve(
+            store=run.store,
+            model_name=name,
+            candidate=candidate,
+            training_set=data.training_set,
+            split=parts,
+            policy=policy,
+        ),
+        "resolve",
+        "Resolve the champion",
+    )
+    evaluated = tasks.add(
+        evaluate(
+            model=candidate,
+            champion=resolved.outputs["champion"],
+            training_set=data.training_set,
+            split=parts,
+            spec=configuration_slice(project.file.evaluation),
+            policy=policy,
+            **run.memoised(evaluate_stage),
+        ),
+        "evaluate",
+        "Evaluate against the champion",
+    )
+    evaluation = evaluated.outputs["evaluation"]
+    tasks.add(
+        register(store=run.store, model_name=name, model=candidate, evaluation=evaluation, policy=policy),
+        "register",
+        "Register behind the gate",
+    )

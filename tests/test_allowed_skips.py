@@ -1,5 +1,6 @@
 """The plugin that makes an unexplained skip a failure."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.source_tree import ROOT
+
+# The session that runs these tests may have a list of its own.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
 
 SKIPPED = """
 import pytest
@@ -25,7 +29,7 @@ def _session(folder: Path, test: str, allowed: str) -> subprocess.CompletedProce
     (folder / "allowed.txt").write_text(allowed)
     options = ["-p", "tests.allowed_skips", "--allowed-skips", str(folder / "allowed.txt"), "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), *options, str(folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
 def test_a_skip_fails_the_session_and_is_named(tmp_path: Path) -> None:
@@ -53,5 +57,7 @@ def test_a_module_that_is_skipped_at_collection_counts(tmp_path: Path) -> None:
 def test_without_a_list_nothing_changes(tmp_path: Path) -> None:
     (tmp_path / "test_sample.py").write_text(SKIPPED)
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-p", "tests.allowed_skips", str(tmp_path)]
-    ended = subprocess.run([*command, "-p", "no:cacheprovider"], cwd=ROOT, capture_output=True, check=False)
+    ended = subprocess.run(
+        [*command, "-p", "no:cacheprovider"], cwd=ROOT, env=ENVIRONMENT, capture_output=True, check=False
+    )
     assert ended.returncode == 0

@@ -120,10 +120,11 @@ def test_the_first_run_registers_a_champion_and_every_reference_verifies(first: 
 
 
 def test_mlflow_shows_the_version_with_its_lineage(first: tuple[ArtifactStore, LocalRun]) -> None:
-    from gatehouse.components.tracking.mlflow_client import open_client
+    from mlflow import MlflowClient
 
     store, outcome = first
-    version = open_client(store).get_model_version_by_alias(MODEL, "champion")
+    uri = f"sqlite:///{store.address}/mlflow/mlflow.db"
+    version = MlflowClient(tracking_uri=uri, registry_uri=uri).get_model_version_by_alias(MODEL, "champion")
     assert version.source == store.address_of(outcome.result("train")["model"])
     lineage = set(version.tags.values())
     for stage, field in (("snapshot", "snapshot"), ("retrieve_training_set", "training_set"), ("split", "split")):

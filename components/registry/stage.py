@@ -1,6 +1,6 @@
 """The registry's stages: resolve the champion, register a judged candidate, promote by hand."""
 
-from typing import Any, Literal
+from typing import Any
 
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -12,7 +12,7 @@ from gatehouse.components.registry.registration import decision_on, next_registr
 from gatehouse.components.registry.resolve import policy_digest, resolve_champion
 from gatehouse.components.registry.state import Subject, Verdict
 from gatehouse.components.tracking.lineage import lineage_of
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 
 
 class WrongEvaluationError(GatehouseError):
@@ -59,10 +59,10 @@ class RegisterResult(StageModel):
 
 
 class PromoteRequest(StageModel):
-    """An act on one version. Version 0 is the one in staging, for `promote` only."""
+    """An act on one version: `promote`, `rollback` or `archive`. Version 0 is the one in staging, for `promote` only."""
 
     model_name: str
-    action: Literal["promote", "rollback", "archive"] = "promote"
+    action: str = "promote"
     version: int = 0
     reason: str = ""
     override: bool = False
@@ -145,9 +145,12 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     """Promote, roll back or archive a version, and show it in MLflow; a repeat changes nothing.
 
     Raises:
+        ConfigurationError: if there is no such action.
         PromotionError: if the version cannot be acted on so.
         StaleVerdictError: if the version was judged against another champion than the present one.
     """
+    if request.action not in _DONE:
+        raise ConfigurationError(f"action: expected one of {', '.join(_DONE)}, found {request.action!r}.")
     name, reason = request.model_name, request.reason
     version = request.version or Ledger(store, name).state().staging
     if request.action == "promote":

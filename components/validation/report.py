@@ -77,10 +77,8 @@ def _add_anomalies(page: Report, anomalies: Sequence[Anomaly]) -> None:
 
 
 def _line(column: str, found: Statistics) -> list[Any]:
-    edges = found.get("edges") or []
-    middle = edges[len(edges) // 2] if edges else None
-    cells = (found.get("distinct"), found.get("min"), middle, found.get("max"), found.get("mean"), found.get("std"))
-    return [column, found["type"], found["nulls"], *cells]
+    wanted = ("distinct", "min", "median", "max", "mean", "std")
+    return [column, found["type"], found["nulls"], *(found.get(statistic) for statistic in wanted)]
 
 
 def _cell(value: Any) -> str:

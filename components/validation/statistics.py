@@ -40,6 +40,7 @@ def _moments(quoted: str, kind: str) -> dict[str, str]:
     found = {
         "mean": f"avg({quoted}){finite}",
         "std": f"stddev_samp({quoted}){finite}",
+        "median": f"approx_quantile({quoted}::DOUBLE, 0.5){finite}",
         "zeros": f"count(*) FILTER (WHERE {quoted} = 0)",
         "quantiles": f"approx_quantile(nullif({quoted}, 0)::DOUBLE, [{levels}]){finite}",
     }

@@ -24,7 +24,7 @@ def texts(svg: str) -> list[str]:
 
 
 def points(svg: str) -> list[list[tuple[float, float]]]:
-    lines = [each for each in drawn(svg, "polyline", "series")]
+    lines = drawn(svg, "polyline", "series")
     return [
         [tuple(map(float, pair.split(","))) for pair in (line.get("points") or "").split()]  # type: ignore[misc]
         for line in lines
@@ -47,7 +47,9 @@ def test_a_line_runs_from_corner_to_corner() -> None:
 
 
 def test_series_differ_and_the_first_is_on_top() -> None:
-    svg = line_chart([Series("a", [(0, 0), (1, 1)]), Series("b", [(0, 1), (1, 0)]), Series("r", [(0, 0)], True)], "x", "y")
+    svg = line_chart(
+        [Series("a", [(0, 0), (1, 1)]), Series("b", [(0, 1), (1, 0)]), Series("r", [(0, 0)], True)], "x", "y"
+    )
     order = [each.get("class") for each in ET.fromstring(svg).iter(SVG + "polyline")]
     assert order == ["series ref dashed", "series s1", "series s0"]
     assert {"a", "b", "r", "x", "y"} <= set(texts(svg))

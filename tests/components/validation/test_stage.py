@@ -194,6 +194,7 @@ def test_statistics_are_those_of_numpy(judge: Validate, store: ArtifactStore) ->
     assert (a["min"], a["max"]) == (values.min(), values.max())
     assert a["mean"] == pytest.approx(values.mean(), rel=1e-12)
     assert a["std"] == pytest.approx(values.std(ddof=1), rel=1e-9)
+    assert a["median"] == pytest.approx(np.median(values), abs=0.05)
     inside = values[values != 0]
     edges = [-np.inf, *a["edges"], np.inf]
     expected = [int(((inside > low) & (inside <= high)).sum()) for low, high in itertools.pairwise(edges)]
@@ -219,6 +220,11 @@ def test_drift_of_a_mostly_zero_column_is_seen(judge: Validate) -> None:
     contract = _column({"type": "double", "psi": 0.2})
     first = judge({"t": pa.table({"a": dry})}, contract)
     assert judge({"t": pa.table({"a": wet})}, contract, first.validation).verdict == "fail"
+
+
+def test_the_median_of_a_mostly_zero_column_is_zero(judge: Validate, store: ArtifactStore) -> None:
+    result = judge({"t": pa.table({"a": [0.0] * 900 + [1.0] * 100})}, _column({"type": "double"}))
+    assert store.read_json(result.validation, "statistics.json")["t"]["a"]["median"] == 0
 
 
 def test_psi_by_hand() -> None:

@@ -1,0 +1,56 @@
+"""Models of a chosen quality, trained in a moment on the synthetic training set: what tests of the gate compare."""
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.parts import read_part
+from gatehouse.components.training.models import build_model
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation import Transformation
+from tests.components.training.synthetic import CATEGORICAL, NUMERIC
+
+
+def publish_model(
+    store: ArtifactStore,
+    training_set: str,
+    split: str,
+    *,
+    steps: int = 150,
+    seed: int = 0,
+    numeric: list[str] = NUMERIC,
+    broken: bool = False,
+    name: str = "delays",
+) -> str:
+    """Train a small network for `steps` steps and publish it as the train stage does; returns its reference.
+
+    With few steps it is a bad model; a `broken` one has weights that are not numbers.
+    """
+    part = read_part(store, training_set, split, "train")
+    transformation = Transformation.fit(part.table, numeric, CATEGORICAL)
+    architecture = {
+        "spec": TrainSpec(hidden=(8,), dropout=0.0, embedding_size=2).model_dump(mode="json"),
+        "width": transformation.width,
+        "cardinalities": [column.cardinality for column in transformation.categorical],
+    }
+    torch.manual_seed(seed)
+    model = build_model(architecture)
+    numbers, ids = (torch.from_numpy(array) for array in transformation.apply(part.table))
+    labels = torch.from_numpy(part.labels.astype(np.float32))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.binary_cross_entropy_with_logits(model(numbers, ids), labels).backward()
+        optimizer.step()
+    weights = {key: tensor.detach() * (float("nan") if broken else 1.0) for key, tensor in model.state_dict().items()}
+    description = {"architecture": architecture, "transformation": transformation.to_json(), "label": "label"}
+    with store.workspace() as workspace:
+        path = workspace / "weights.safetensors"
+        save_file(weights, path)
+        files = {"weights.safetensors": path, "model.json": canonical_json(description)}
+        inputs = {"training_set": training_set, "split": split}
+        return str(
+            store.publish("models", name, files, derived_from=inputs, configuration={"steps": steps, "seed": seed})
+        )

@@ -1,0 +1,97 @@
+"""Logistic regression: the same numbers on every run, better than chance, and undisturbed by odd values."""
+
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.components.evaluation.baseline import Baseline
+from gatehouse.components.tracking.metrics import log_loss, roc_auc
+from tests.components.training.synthetic import CATEGORICAL, NUMERIC, table
+
+TRAIN, TEST = table(2000), table(2000, seed=4)
+
+
+def labels(rows: pa.Table) -> Any:
+    return rows["label"].to_numpy()
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Baseline:
+    return Baseline.fit(TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL)
+
+
+def test_it_learns(fitted: Baseline) -> None:
+    scores = fitted.predict(TEST)
+    assert roc_auc(labels(TEST), scores) > 0.75
+    assert log_loss(labels(TEST), scores) < log_loss(labels(TEST), np.full(2000, labels(TRAIN).mean()))
+
+
+def test_it_agrees_with_the_same_model_built_by_sklearn(fitted: Baseline) -> None:
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    numbers = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
+    columns = make_column_transformer((numbers, NUMERIC), (OneHotEncoder(), CATEGORICAL))
+    model = make_pipeline(columns, LogisticRegression(max_iter=1000))
+    model.fit(TRAIN.to_pandas(), labels(TRAIN))
+    theirs = model.predict_proba(TEST.to_pandas())[:, 1]
+    assert np.abs(fitted.predict(TEST) - theirs).max() < 0.03
+
+
+def test_it_survives_its_own_json(fitted: Baseline) -> None:
+    again = Baseline.from_json(json.loads(json.dumps(fitted.to_json())))
+    assert again == fitted
+    assert np.array_equal(again.predict(TEST), fitted.predict(TEST))
+
+
+def test_the_same_coefficients_in_another_process_with_other_threads(fitted: Baseline) -> None:
+    program = (
+        "from tests.components.evaluation.test_baseline import *\n"
+        "print(json.dumps(Baseline.fit(TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL).to_json()))"
+    )
+    environment = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "5", "PATH": "/usr/bin"}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert Baseline.from_json(json.loads(ended.stdout)) == fitted
+
+
+def test_nulls_outliers_and_unseen_values_give_probabilities(fitted: Baseline) -> None:
+    rows = pa.table(
+        {
+            "distance": [None, 1e300, -1e300, math.nan],
+            "wind": [1048.0, None, math.inf, 1.0],
+            "delay_rate": [0.5, 0.5, None, 0.5],
+            "carrier": ["ÜÄ 航空", None, "", "UA"],
+            "origin": ["JFK", None, "XXX", "EWR"],
+        }
+    )
+    scores = fitted.predict(rows)
+    assert scores.shape == (4,)
+    assert ((scores > 0) & (scores < 1)).all()
+
+
+def test_columns_without_any_value_or_variation_are_harmless() -> None:
+    rows = TRAIN.append_column("nothing", pa.nulls(2000, pa.float64())).append_column("same", pa.array([1] * 2000))
+    rows = rows.append_column("empty", pa.nulls(2000, pa.string()))
+    fitted = Baseline.fit(rows, labels(rows), [*NUMERIC, "nothing", "same"], [*CATEGORICAL, "empty"])
+    assert np.isfinite(fitted.coefficients).all()
+    assert np.isfinite(fitted.predict(rows)).all()
+
+
+def test_truth_values_and_integers_are_numbers() -> None:
+    rows = pa.table({"flag": [True, False] * 50, "count": list(range(100))})
+    fitted = Baseline.fit(rows, np.array([1, 0] * 50), ["flag", "count"], [])
+    assert roc_auc(np.array([1, 0] * 50), fitted.predict(rows)) == 1.0
+
+
+def test_categories_alone_are_enough() -> None:
+    fitted = Baseline.fit(TRAIN, labels(TRAIN), [], ["carrier"])
+    assert len(set(fitted.predict(TEST).tolist())) == 3

@@ -1,0 +1,51 @@
+"""The KFP interface, called as KFP calls it: outputs, typed artifacts and summary."""
+
+import json
+from pathlib import Path
+
+import pytest
+from kfp import dsl
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.evaluation.component import evaluate as component
+from gatehouse.components.evaluation.presentation import markdown
+from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
+
+
+def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Bench, tmp_path: Path) -> None:
+    metrics, roc = dsl.Metrics(uri=str(tmp_path / "metrics")), dsl.ClassificationMetrics(uri=str(tmp_path / "roc"))
+    report, summary = dsl.HTML(uri=str(tmp_path / "report.html")), dsl.Markdown(uri=str(tmp_path / "summary.md"))
+    evaluation, verdict, reasons = component.python_func(
+        store=judged_bench.store.address,
+        model=judged_bench.models["bad"],
+        champion=judged_bench.models["good"],
+        training_set=judged_bench.training_set,
+        split=judged_bench.split,
+        spec=canonical_json(SPEC.model_dump(mode="json")),
+        policy=canonical_json(LENIENT.model_dump(mode="json")),
+        code="",
+        force="",
+        metrics=metrics,
+        roc=roc,
+        report=report,
+        summary=summary,
+    )
+    assert (verdict, len(reasons)) == ("refused", 1)
+    assert judged_bench.store.exists(evaluation)
+    assert {"roc_auc", "log_loss"} <= set(metrics.metadata)
+    points = roc.metadata["confidenceMetrics"]
+    assert 10 < len(points) <= 202
+    json.dumps([metrics.metadata, points], allow_nan=False)
+    assert Path(report.path).read_text() == judged_bench.store.read_text(evaluation, "report.html")
+    assert report.metadata["reference"] == judged_bench.store.address_of(evaluation)
+    assert reasons[0] in Path(summary.path).read_text()
+
+
+@pytest.mark.parametrize(("champion", "columns"), [("", 2), ("bad", 3)])
+def test_the_summary_is_a_table_with_a_column_a_model(judged_bench: Bench, champion: str, columns: int) -> None:
+    result = judged_bench.evaluate(judged_bench.models["good"], judged_bench.models.get(champion, ""))
+    lines = markdown(result).splitlines()
+    assert lines[0] == "# Candidate: pass"
+    table = [line for line in lines if line.startswith("|")]
+    assert {line.count("|") for line in table} == {columns + 2}
+    assert f"`{result.evaluation}`" in lines

@@ -1,0 +1,161 @@
+"""The gate's algebra: what improves a candidate never turns a pass into a refusal, and nothing is judged by NaN."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gatehouse.components.evaluation.gate import Comparison, judge, verdict_of
+from gatehouse.components.evaluation.spec import LOWER_IS_BETTER, Bar, ChampionRule, GatePolicy
+
+METRICS = ("roc_auc", "average_precision", "log_loss", "brier", "calibration_error")
+SHARE = st.floats(0.0, 1.0)
+BARS = st.builds(lambda least: Bar(min=least), SHARE) | st.builds(lambda most: Bar(max=most), SHARE)
+POLICIES = st.builds(
+    GatePolicy,
+    bars=st.dictionaries(st.sampled_from(METRICS), BARS),
+    must_beat_baseline=st.lists(st.sampled_from(METRICS), unique=True).map(tuple),
+    leakage_alarm=st.floats(0.51, 1.0),
+    champion=st.builds(
+        ChampionRule, metric=st.sampled_from(METRICS), tolerance=SHARE, min_improvement=st.none() | SHARE
+    ),
+    slice_min_roc_auc=SHARE,
+)
+MEASURED = st.fixed_dictionaries(dict.fromkeys(METRICS, SHARE))
+COMPARISONS = st.none() | st.builds(
+    Comparison,
+    metric=st.sampled_from(METRICS),
+    candidate=SHARE,
+    champion=SHARE,
+    worse_by=st.floats(-1, 1),
+    worst_bound=st.floats(-1, 1),
+    best_bound=st.floats(-1, 1),
+)
+SLICES = st.dictionaries(st.text(max_size=4), SHARE, max_size=4)
+
+GOOD = {"roc_auc": 0.74, "average_precision": 0.5, "log_loss": 0.48, "brier": 0.15, "calibration_error": 0.01}
+BASELINE = {"roc_auc": 0.72, "average_precision": 0.4, "log_loss": 0.50, "brier": 0.17, "calibration_error": 0.02}
+BETTER = Comparison("log_loss", 0.48, 0.485, -0.005, -0.003, -0.007)
+POLICY = GatePolicy(bars={"roc_auc": Bar(min=0.725), "log_loss": Bar(max=0.495)}, slice_min_roc_auc=0.6)
+
+
+def broken(**changes: object) -> list[str]:
+    """Names of the rules that the good candidate breaks after some changes."""
+    given = {"policy": POLICY, "candidate": GOOD, "baseline": BASELINE, "comparison": BETTER, "slices": {"a": 0.7}}
+    return [rule.name for rule in judge(**(given | changes)) if not rule.holds]  # type: ignore[arg-type]
+
+
+def test_a_good_candidate_passes() -> None:
+    assert broken() == []
+    assert broken(comparison=None) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "rules"),
+    [
+        ({"candidate": GOOD | {"roc_auc": 0.7249}}, ["bar roc_auc"]),
+        ({"candidate": GOOD | {"log_loss": 0.4951}}, ["bar log_loss"]),
+        ({"baseline": BASELINE | {"log_loss": 0.48}}, ["baseline log_loss"]),
+        ({"candidate": GOOD | {"roc_auc": 0.81}}, ["leakage alarm"]),
+        ({"comparison": replace(BETTER, worst_bound=0.0021)}, ["champion log_loss"]),
+        ({"slices": {"a": 0.7, "b": 0.59, "c": 0.1}}, ["slice b", "slice c"]),
+    ],
+)
+def test_each_rule_refuses_alone_and_says_why(changes: dict[str, object], rules: list[str]) -> None:
+    assert broken(**changes) == rules
+
+
+def test_values_on_a_bound_keep_it() -> None:
+    assert broken(candidate=GOOD | {"roc_auc": 0.725, "log_loss": 0.495}) == []
+    assert broken(candidate=GOOD | {"roc_auc": 0.80}) == []
+    assert broken(comparison=replace(BETTER, worst_bound=0.002)) == []
+    assert broken(slices={"a": 0.6}) == []
+
+
+def test_being_equal_to_the_baseline_is_not_beating_it() -> None:
+    assert broken(candidate=GOOD | {"log_loss": BASELINE["log_loss"] - 1e-9}, policy=GatePolicy()) == []
+    assert broken(candidate=GOOD | {"log_loss": BASELINE["log_loss"]}, policy=GatePolicy()) == ["baseline log_loss"]
+
+
+def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:
+    equal = Comparison("log_loss", 0.48, 0.48, 0.0, 0.0, 0.0)
+
+    def under(**rule: float) -> list[str]:
+        return broken(comparison=equal, policy=POLICY.model_copy(update={"champion": ChampionRule(**rule)}))  # type: ignore[arg-type]
+
+    assert under(tolerance=0.0) == []
+    assert under(tolerance=0.0, min_improvement=0.0) == []
+    assert under(tolerance=0.0, min_improvement=0.001) == ["improvement log_loss"]
+
+
+def test_the_verdict_is_that_of_all_rules() -> None:
+    rules = judge(POLICY, GOOD, BASELINE, BETTER, {})
+    assert verdict_of(rules) == "pass"
+    assert verdict_of((*rules, replace(rules[0], holds=False))) == "refused"
+
+
+def test_a_rule_names_what_was_expected_and_found() -> None:
+    (rule,) = [each for each in judge(POLICY, GOOD | {"roc_auc": 0.7}, BASELINE, None, {}) if not each.holds]
+    assert str(rule) == "bar roc_auc: expected at least 0.725, found 0.7000"
+
+
+@pytest.mark.parametrize("metric", ["roc_auc", "log_loss"])
+def test_nan_keeps_no_rule(metric: str) -> None:
+    assert f"bar {metric}" in broken(candidate=GOOD | {metric: math.nan})
+    assert "baseline log_loss" in broken(baseline=BASELINE | {"log_loss": math.nan})
+    assert "champion log_loss" in broken(comparison=replace(BETTER, worst_bound=math.nan))
+    assert "slice a" in broken(slices={"a": math.nan})
+
+
+@given(POLICIES, MEASURED, MEASURED, COMPARISONS, SLICES, st.sampled_from(METRICS), st.floats(0, 1))
+def test_improving_a_metric_never_turns_a_pass_into_a_refusal(
+    policy: GatePolicy,
+    candidate: dict[str, float],
+    baseline: dict[str, float],
+    comparison: Comparison | None,
+    slices: dict[str, float],
+    metric: str,
+    gain: float,
+) -> None:
+    lower = metric in LOWER_IS_BETTER
+    # A bound that asks for a bad metric (a largest ROC AUC) is an alarm, not a bar: left out, like the alarm itself.
+    bars = {name: bar for name, bar in policy.bars.items() if (bar.max is not None) == (name in LOWER_IS_BETTER)}
+    policy = policy.model_copy(update={"bars": bars})
+    better = candidate | {metric: candidate[metric] + (-gain if lower else gain)}
+    assume(better["roc_auc"] <= policy.leakage_alarm)
+    before = judge(policy, candidate, baseline, comparison, slices)
+    after = judge(policy, better, baseline, comparison, slices)
+    assert verdict_of(before) == "refused" or verdict_of(after) == "pass"
+
+
+@given(POLICIES, MEASURED, MEASURED, COMPARISONS, SLICES, st.floats(0, 1), st.floats(0, 1))
+def test_a_worse_champion_and_better_slices_never_turn_a_pass_into_a_refusal(
+    policy: GatePolicy,
+    candidate: dict[str, float],
+    baseline: dict[str, float],
+    comparison: Comparison | None,
+    slices: dict[str, float],
+    gain: float,
+    lift: float,
+) -> None:
+    eased = comparison and replace(
+        comparison, worse_by=comparison.worse_by - gain, worst_bound=comparison.worst_bound - gain
+    )
+    lifted = {name: min(1.0, value + lift) for name, value in slices.items()}
+    before = judge(policy, candidate, baseline, comparison, slices)
+    after = judge(policy, candidate, baseline, eased, lifted)
+    assert verdict_of(before) == "refused" or verdict_of(after) == "pass"
+
+
+@given(POLICIES, MEASURED, MEASURED, COMPARISONS, SLICES)
+def test_the_gate_is_a_pure_function(
+    policy: GatePolicy,
+    candidate: dict[str, float],
+    baseline: dict[str, float],
+    comparison: Comparison | None,
+    slices: dict[str, float],
+) -> None:
+    first = judge(policy, candidate, baseline, comparison, slices)
+    assert first == judge(policy, dict(candidate), dict(baseline), comparison, dict(slices))

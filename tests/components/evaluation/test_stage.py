@@ -1,0 +1,213 @@
+"""Evaluation end to end on real models: verdicts, reasons, what is published, and what must never happen."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.comparison import measure
+from gatehouse.components.evaluation.parts import UnusablePartError, read_part
+from gatehouse.components.evaluation.spec import Bar, ChampionRule
+from gatehouse.components.evaluation.stage import (
+    BaselineRequest,
+    EvaluateRequest,
+    ScoringError,
+    SelfComparisonError,
+    evaluate,
+    fit_baseline,
+)
+from gatehouse.components.training.predictor import Predictor
+from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
+from tests.components.training.synthetic import publish_split
+
+
+def test_the_first_candidate_needs_no_champion(judged_bench: Bench) -> None:
+    result = judged_bench.evaluate(judged_bench.models["good"])
+    assert (result.verdict, result.reasons, result.champion_metrics) == ("pass", (), {})
+    assert result.metrics["roc_auc"] > 0.7
+    assert set(result.metrics) == set(result.baseline_metrics)
+
+
+def test_a_model_worse_than_the_champion_is_refused(judged_bench: Bench) -> None:
+    result = judged_bench.evaluate(judged_bench.models["bad"], champion=judged_bench.models["good"])
+    assert result.verdict == "refused"
+    assert len(result.reasons) == 1
+    assert result.reasons[0].startswith("champion log_loss: expected not worse than the champion's")
+
+
+def test_a_model_better_than_the_champion_passes(judged_bench: Bench) -> None:
+    result = judged_bench.evaluate(judged_bench.models["good"], champion=judged_bench.models["bad"])
+    assert (result.verdict, result.reasons) == ("pass", ())
+
+
+def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench) -> None:
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    result = judged_bench.evaluate(bad, champion=good)
+    part = read_part(judged_bench.store, judged_bench.training_set, judged_bench.split, "test")
+    for model, found in ((bad, result.metrics), (good, result.champion_metrics)):
+        assert found == measure(part.labels, Predictor.load(judged_bench.store, model).predict(part.table))
+    swapped = judged_bench.evaluate(good, champion=bad)
+    assert (swapped.metrics, swapped.champion_metrics) == (result.champion_metrics, result.metrics)
+    assert result.metrics != result.champion_metrics
+
+
+def test_a_candidate_is_never_compared_with_itself(judged_bench: Bench) -> None:
+    good = judged_bench.models["good"]
+    with pytest.raises(SelfComparisonError, match="is both candidate and champion"):
+        judged_bench.evaluate(good, champion=good)
+    with pytest.raises(SelfComparisonError):
+        judged_bench.evaluate(good, champion=judged_bench.store.address_of(good))
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(None, "pass"), (0.1, "refused")])
+def test_an_equal_model_is_judged_as_the_policy_states(judged_bench: Bench, least: float | None, verdict: str) -> None:
+    policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=0.05, min_improvement=least)})
+    result = judged_bench.evaluate(judged_bench.models["other"], judged_bench.models["good"], policy)
+    assert result.verdict == verdict
+
+
+def test_every_broken_rule_is_a_reason(judged_bench: Bench) -> None:
+    update = {"bars": {"roc_auc": Bar(min=0.999)}, "leakage_alarm": 0.6, "slice_min_roc_auc": 0.99}
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
+    names = [reason.split(":")[0] for reason in result.reasons]
+    assert names == ["bar roc_auc", "leakage alarm", "slice carrier=AA", "slice carrier=DL", "slice carrier=UA"] or (
+        sorted(names) == ["bar roc_auc", "leakage alarm", "slice carrier=AA", "slice carrier=DL", "slice carrier=UA"]
+    )
+
+
+def test_what_is_published(judged_bench: Bench) -> None:
+    store, good, bad = judged_bench.store, judged_bench.models["good"], judged_bench.models["bad"]
+    result = judged_bench.evaluate(bad, champion=good)
+    manifest = store.manifest(result.evaluation)
+    assert (manifest.kind, manifest.name) == ("evaluations", "delays")
+    assert set(manifest.derived_from) == {"model", "champion", "training_set", "split", "baseline"}
+    assert manifest.details == {"verdict": "refused"}
+    assert manifest.configuration["policy"] == LENIENT.model_dump(mode="json")
+    assert store.read_json(result.evaluation, "metrics.json") == {
+        "candidate": result.metrics,
+        "champion": result.champion_metrics,
+        "baseline": result.baseline_metrics,
+    }
+    verdict = store.read_json(result.evaluation, "verdict.json")
+    assert verdict["verdict"] == "refused"
+    assert [rule["name"] for rule in verdict["rules"] if not rule["holds"]] == ["champion log_loss"]
+    assert set(store.read_json(result.evaluation, "curves.json")) == {"candidate", "champion", "baseline"}
+    assert sum(entry["rows"] for entry in store.read_json(result.evaluation, "slices.json")) == 1500
+    assert store.verify(result.evaluation) == 6
+
+
+def test_the_scores_of_the_test_rows_are_published(judged_bench: Bench) -> None:
+    good = judged_bench.models["good"]
+    result = judged_bench.evaluate(good)
+    scores = pq.read_table(judged_bench.store.path(result.evaluation, "predictions.parquet"))
+    part = read_part(judged_bench.store, judged_bench.training_set, judged_bench.split, "test")
+    assert scores["row"].to_numpy().tolist() == part.rows.tolist()
+    assert measure(part.labels, scores["score"].to_numpy()) == result.metrics
+
+
+def test_the_report_says_the_verdict_and_escapes_names(judged_bench: Bench) -> None:
+    result = judged_bench.evaluate(judged_bench.models["bad"], champion=judged_bench.models["good"])
+    html = judged_bench.store.read_text(result.evaluation, "report.html")
+    assert "refused" in html
+    assert result.reasons[0].replace("'", "&#x27;") in html
+    assert judged_bench.models["good"] in html
+    assert "carrier=UA" in html
+
+
+def test_a_second_run_gives_the_same_reference(judged_bench: Bench) -> None:
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    first = judged_bench.evaluate(good, champion=bad)
+    assert judged_bench.evaluate(good, champion=bad, force="again") == first
+
+
+def test_the_baseline_is_fitted_once_for_all_candidates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_ID, "run")
+    for steps in (5, 10):
+        bench.evaluate(bench.model(steps=steps))
+    found = [event.event for _, event in events(bench.store, "run") if event.stage == "evaluate:fit_baseline"]
+    assert sorted(found) == ["finished", "hit", "started", "started"]
+
+
+def test_latency_is_recorded_beside_and_not_in_the_evaluation(bench: Bench) -> None:
+    model = bench.model(steps=5)
+    result = bench.evaluate(model)
+    (key,) = bench.store.objects.list(f"measurements/{model}")
+    latency = json.loads(bench.store.objects.get_bytes(key))["latency"]
+    assert 0 < latency["single_row_ms"]["p50"] <= latency["single_row_ms"]["p99"]
+    assert latency["batch"]["rows"] == 200
+    assert "latency" not in bench.store.manifest(result.evaluation).to_json()
+
+
+def test_scores_that_are_not_numbers_are_an_error(bench: Bench) -> None:
+    with pytest.raises(
+        ScoringError, match=r"The candidate models/.* 200 of them no probability, the first in row 1303"
+    ):
+        bench.evaluate(bench.model(broken=True))
+
+
+def test_a_broken_champion_is_an_error_too(bench: Bench) -> None:
+    with pytest.raises(ScoringError, match="The champion models/"):
+        bench.evaluate(bench.model(steps=5), champion=bench.model(broken=True))
+
+
+def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from gatehouse.components.artifacts.manifest import Column
+
+    champion = bench.model()
+    whole = pq.ParquetDataset(bench.store.paths(bench.training_set)).read().drop_columns("wind")
+    details = bench.store.manifest(bench.training_set).details | {"numeric": ["distance", "delay_rate"]}
+    with bench.store.workspace() as workspace:
+        pq.write_table(whole, workspace / "part.parquet")
+        columns = [Column(field.name, str(field.type)) for field in whole.schema]
+        files = {"part.parquet": workspace / "part.parquet"}
+        less = str(bench.store.publish("training-sets", "less", files, columns=columns, details=details))
+    assert isinstance(whole, pa.Table)
+    smaller = Bench(bench.store, less, publish_split(bench.store, less))
+    candidate = smaller.model(numeric=["distance", "delay_rate"])
+    with pytest.raises(
+        ScoringError, match=r"The champion .* cannot score the test rows\..*wind.*Keep them in the feature"
+    ):
+        smaller.evaluate(candidate, champion=champion)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_an_empty_part_is_an_error(bench: Bench, part: str) -> None:
+    split = publish_split(bench.store, bench.training_set, **{part: range(0)})
+    with pytest.raises(UnusablePartError, match=f"{part} has 0 rows"):
+        evaluate(bench.request(bench.model(steps=1)).model_copy(update={"split": split}), bench.store)
+
+
+def test_a_model_that_always_says_the_same(bench: Bench) -> None:
+    model = bench.model(steps=0)
+    result = bench.evaluate(model, spec=SPEC.model_copy(update={"calibration_bins": 200}))
+    assert all(np.isfinite(value) for value in result.metrics.values())
+
+
+def test_requests_hold_identities_only(judged_bench: Bench) -> None:
+    good = judged_bench.models["good"]
+    request = judged_bench.request(judged_bench.store.address_of(good))
+    assert isinstance(request, EvaluateRequest)
+    assert request.model == good
+
+
+def test_the_baseline_alone(judged_bench: Bench) -> None:
+    request = BaselineRequest(training_set=judged_bench.training_set, split=judged_bench.split)
+    reference = fit_baseline(request, judged_bench.store).baseline
+    assert reference.startswith("baselines/flights/")
+    assert fit_baseline(request, judged_bench.store, force="again").baseline == reference
+
+
+def test_a_copied_store_gives_the_same_evaluation(judged_bench: Bench, tmp_path: Path) -> None:
+    import shutil
+
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    first = judged_bench.evaluate(good, champion=bad)
+    shutil.copytree(judged_bench.store.address, tmp_path / "copy")
+    copy = Bench(ArtifactStore.open(tmp_path / "copy"), judged_bench.training_set, judged_bench.split)
+    assert copy.evaluate(good, champion=bad, force="again") == first

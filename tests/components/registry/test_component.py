@@ -1,0 +1,39 @@
+"""The registry's components called as KFP calls them: plain parameters in, plain outputs out."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.registry.component import champion, promote, register, resolve
+from gatehouse.errors import ConfigurationError
+from tests.components.registry.gate import MANUAL, NAME, Gate
+
+
+def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate, tmp_path: Path) -> None:
+    store, policy = gate.store.address, canonical_json(MANUAL.model_dump(mode="json"))
+    model = gate.model(1)
+    asked = (gate.store.address_of(model), gate.store.address_of(gate.training_set), gate.split, policy)
+    assert resolve.python_func(store, NAME, *asked) == ("",)
+    evaluation = gate.evaluate(model, "", policy=MANUAL)
+    summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
+    entered = register.python_func(store, NAME, asked[0], gate.store.address_of(evaluation), policy, summary)
+    assert entered == ("awaiting approval", 1, "staging")
+    assert Path(summary.path).read_text().startswith(f"# {NAME}: awaiting approval\n")
+    assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model)
+    assert champion.python_func(store, NAME) == (model, gate.training_set, gate.split)
+
+
+def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) -> None:
+    model, policy = gate.model(1), canonical_json(MANUAL.model_dump(mode="json"))
+    summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
+    evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
+    assert register.python_func(gate.store.address, NAME, model, evaluation, policy, summary) == ("refused", 0, "")
+    assert "- bar roc_auc: expected at least 0.7, found 0.6" in Path(summary.path).read_text()
+
+
+def test_an_unknown_action_is_a_configuration_error(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    with pytest.raises(ConfigurationError, match="promote, rollback, archive.*'delete'"):
+        promote.python_func(gate.store.address, NAME, "delete", 1, "")
