@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gatehouse.compilation import check_project, compile_project
 from gatehouse.errors import GatehouseError
+from gatehouse.images import pin
 from gatehouse.project import load_project
 
 ROOT = Path(__file__).parent
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--release", action="store_true", help="with --check: images must be named by digest")
     options = parser.parse_args()
     try:
+        pin(ROOT / "images" / "digests.lock")
         for folder in sorted(path.parent for path in (ROOT / "pipelines" / "projects").glob("*/project.yaml")):
             project = load_project(folder)
             if options.check:

@@ -48,6 +48,9 @@ class ProjectFile(BaseModel):
     store: str = Field(".gatehouse/store", description="Default address of the artifact store.")
     source: Annotated[SourceSpec, Field(description="Where the raw tables come from.")]
     contract: str = Field("contract.yaml", description="The data contract, relative to this file.")
+    baseline: str = Field(
+        "", description="Reference of an earlier validation to measure drift against; empty for none."
+    )
     features: FeaturesSpec
     split: SplitSpec
     model: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name under which models are registered.")
@@ -150,6 +153,7 @@ def _load(path: Path, model: type[_Model], problems: list[str]) -> _Model | None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         problems.append(f"{path.name}: is not YAML: {' '.join(str(error).split())}")
         return None
+    problems.extend(f"{path.name}:{line}: {key}: stands twice; keep one of them" for line, key in _repeated(text))
     try:
         return model.model_validate(body)
     except ValidationError as error:
@@ -164,6 +168,22 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], detail: Any) -> str:
     found = "" if detail["type"] == "missing" else f", found {detail['input']!r}"
     key = ".".join(str(part) for part in where) or "the file"
     return f"{name}:{lines.get(known, 1)}: {key}: {detail['msg']}{found}"
+
+
+def _repeated(text: str) -> Iterator[tuple[int, str]]:
+    """Line and name of every key that its mapping has twice; YAML itself would silently take the last."""
+    pending = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    yield key.start_mark.line + 1, str(key.value)
+                seen.add(key.value)
+                pending.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            pending.extend(node.value)
 
 
 def _lines(text: str) -> dict[tuple[Any, ...], int]:

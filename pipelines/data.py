@@ -59,7 +59,12 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
     )
     raw, definitions = taken.outputs["snapshot"], str(project.definitions.reference)
     validated = tasks.add(
-        validate(snapshot=raw, contract=str(project.contract.reference), baseline="", **run.memoised(validate_stage)),
+        validate(
+            snapshot=raw,
+            contract=str(project.contract.reference),
+            baseline=project.file.baseline,
+            **run.memoised(validate_stage),
+        ),
         "validate",
         "Validate against the contract",
     )

@@ -50,6 +50,13 @@ def test_all_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
     assert message.startswith("4 problems")
 
 
+def test_a_key_that_stands_twice_is_named_with_its_line(project: Path) -> None:
+    text = (project / "project.yaml").read_text()
+    (project / "project.yaml").write_text(f"{text}model: another\n")
+    with pytest.raises(ConfigurationError, match=rf"project\.yaml:{len(text.splitlines()) + 1}: model: stands twice"):
+        load_project(project)
+
+
 def test_what_is_not_yaml_is_named(project: Path) -> None:
     (project / "project.yaml").write_text("name: [unclosed")
     with pytest.raises(ConfigurationError, match=r"project\.yaml: is not YAML"):

@@ -59,7 +59,7 @@ class RegisterResult(StageModel):
 
 
 class PromoteRequest(StageModel):
-    """An act on one version: `promote`, `rollback` or `archive`. Version 0 is the one in staging, for `promote` only."""
+    """An act on one version: `promote`, `rollback` or `archive`. For `promote`, version 0 is the one in staging."""
 
     model_name: str
     action: str = "promote"

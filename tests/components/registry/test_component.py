@@ -35,5 +35,5 @@ def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) 
 
 def test_an_unknown_action_is_a_configuration_error(gate: Gate) -> None:
     gate.run(gate.model(1))
-    with pytest.raises(ConfigurationError, match="promote, rollback, archive.*'delete'"):
+    with pytest.raises(ConfigurationError, match=r"promote, rollback, archive.*'delete'"):
         promote.python_func(gate.store.address, NAME, "delete", 1, "")
