@@ -102,8 +102,11 @@ class Screen:
     def _print_results(self, run: LocalRun) -> None:
         grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
         for name, value in summary(run):
-            grid.add_row(Text(name, style="dim"), value)
+            grid.add_row(Text(name, style="dim"), Text(value))
         self._console.print(grid, soft_wrap=True)
+        for event in run.events:
+            if event.event == "warned":
+                self._console.print(Text(f"warning in {event.stage}: {event.body.get('message', '')}", style="yellow"))
         self._print_reports(run)
 
     def _print_reports(self, run: LocalRun) -> None:
@@ -153,6 +156,10 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
     if registered:
         rows.append(("gate", _decision(registered)))
         rows.extend(("", f"- {reason}") for reason in evaluated.get("reasons", ()))
+    for stage in ("monitor", "promote", "materialize"):
+        result = run.result(stage)
+        rows.extend((name, str(result[name])) for name in ("decision", "version", "skew") if name in result)
+        rows.extend(("", f"- {reason}") for reason in result.get("reasons", ()))
     return rows
 
 

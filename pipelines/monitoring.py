@@ -38,6 +38,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 current=data.training_set,
                 since=since,
                 spec=configuration_slice(file.monitoring),
+                model=found.outputs["model"],
                 code=monitor_stage.code(),
             ),
             "monitor",

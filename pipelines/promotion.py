@@ -14,13 +14,13 @@ def promotion(project: Project, tasks: Tasks) -> Any:
     file = project.file
 
     @dsl.pipeline(name=f"{project.name}-promotion", description=f"Promote or roll back {file.model}.")
-    def pipeline(version: int, store: str = file.store, action: str = "promote", reason: str = "") -> None:
-        """Move the champion alias.
+    def pipeline(store: str = file.store, action: str = "promote", version: int = 0, reason: str = "") -> None:
+        """Promote, roll back or archive a version.
 
         Args:
-            version: The version to promote; ignored by rollback.
             store: Address of the artifact store.
-            action: promote or rollback.
+            action: promote, rollback or archive.
+            version: The version to promote (0 for the one in staging), to withdraw by rollback, or to archive.
             reason: Why; kept in the ledger.
         """
         tasks.add(

@@ -232,9 +232,10 @@ def test_a_planted_leak_is_caught_before_training(tmp_path: Path, flights_archiv
     leaky = write_project(tmp_path / "leaky")
     view = leaky / "features" / "views" / "aircraft_last_leg.sql"
     honest = view.read_text()
-    assert "known_at AS event_timestamp" in honest or "landed_at AS event_timestamp" in honest
     stamped = honest.replace("landed_at AS event_timestamp", "scheduled_at AS event_timestamp")
-    view.write_text(stamped.replace("known_at AS event_timestamp", "scheduled_at AS event_timestamp"))
+    stamped = stamped.replace("GROUP BY tailnum, landed_at", "GROUP BY tailnum, scheduled_at")
+    assert stamped.count("scheduled_at") == 2
+    view.write_text(stamped)
     outcome = run(leaky, ArtifactStore.open(tmp_path / "store"), flights_archive)
     assert outcome.exit_code == 2, explain(outcome)
     assert outcome.failure is not None and outcome.failure["error"] == "LeakageError", outcome.failure

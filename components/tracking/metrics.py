@@ -77,7 +77,13 @@ def roc_curve(labels: Array, scores: Array) -> tuple[Array, Array, Array]:
 
 
 def calibration_curve(labels: Array, probabilities: Array, bins: int) -> tuple[Array, Array, Array]:
-    """Mean probability, observed rate and row count in `bins` groups of about equal size, by probability."""
+    """Mean probability, observed rate and row count in `bins` groups of about equal size, by probability.
+
+    Rows of the same probability may fall into different groups; each counts with the rate of all of them, so that the
+    order of rows does not matter.
+    """
+    _, inverse, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
+    labels = (np.bincount(inverse, weights=labels) / counts)[inverse]
     order = np.argsort(probabilities, kind="stable")
     groups = [group for group in np.array_split(order, bins) if len(group)]
     predicted = np.array([np.mean(probabilities[group]) for group in groups])

@@ -35,6 +35,7 @@ def tune(
         report: The experiment's report for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.tracking.training import track_experiment
     from gatehouse.components.training.spec import TrainSpec
     from gatehouse.components.tuning.spec import SearchSpace
     from gatehouse.components.tuning.stage import TuneRequest
@@ -46,6 +47,7 @@ def tune(
         training_set=training_set, split=split, base=start, space=searched, model_name=model_name, seed=seed
     )
     result = run(request, opened, code=code, force=force)
+    track_experiment(opened, result.experiment)
     opened.copy(result.experiment, "report.html", report.path)
     report.metadata["reference"] = opened.address_of(result.experiment)
     return (result.experiment, result.best)

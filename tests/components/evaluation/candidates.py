@@ -1,5 +1,7 @@
 """Models of a chosen quality, trained in a moment on the synthetic training set: what tests of the gate compare."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from safetensors.torch import save_file
@@ -35,6 +37,8 @@ def publish_model(
         "width": transformation.width,
         "cardinalities": [column.cardinality for column in transformation.categorical],
     }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = build_model(architecture)
     numbers, ids = (torch.from_numpy(array) for array in transformation.apply(part.table))
@@ -42,14 +46,15 @@ def publish_model(
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(steps):
         optimizer.zero_grad()
-        torch.nn.functional.binary_cross_entropy_with_logits(model(numbers, ids), labels).backward()
+        torch.nn.functional.binary_cross_entropy_with_logits(model(numbers, ids), labels).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+    torch.set_num_threads(threads)
     weights = {key: tensor.detach() * (float("nan") if broken else 1.0) for key, tensor in model.state_dict().items()}
     description = {"architecture": architecture, "transformation": transformation.to_json(), "label": "label"}
     with store.workspace() as workspace:
         path = workspace / "weights.safetensors"
         save_file(weights, path)
-        files = {"weights.safetensors": path, "model.json": canonical_json(description)}
+        files: dict[str, Path | bytes | str] = {"weights.safetensors": path, "model.json": canonical_json(description)}
         inputs = {"training_set": training_set, "split": split}
         return str(
             store.publish("models", name, files, derived_from=inputs, configuration={"steps": steps, "seed": seed})

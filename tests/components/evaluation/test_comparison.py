@@ -49,7 +49,7 @@ def test_worse_is_positive_in_every_metric(metric: Any) -> None:
 def test_an_equal_model_is_equal_on_every_draw() -> None:
     labels, good = scores(0.5)
     for metric in METRICS:
-        found = compare(labels, good, good.copy(), ChampionRule(metric=metric), 50, 7)  # type: ignore[arg-type]
+        found = compare(labels, good, good.copy(), ChampionRule(metric=metric), 50, 7)
         assert (found.worse_by, found.worst_bound, found.best_bound) == (0.0, 0.0, 0.0)
 
 

@@ -146,12 +146,12 @@ def test_scores_that_are_not_numbers_are_an_error(bench: Bench) -> None:
     with pytest.raises(
         ScoringError, match=r"The candidate models/.* 200 of them no probability, the first in row 1303"
     ):
-        bench.evaluate(bench.model(broken=True))
+        bench.evaluate(bench.model(steps=0, broken=True))
 
 
 def test_a_broken_champion_is_an_error_too(bench: Bench) -> None:
     with pytest.raises(ScoringError, match="The champion models/"):
-        bench.evaluate(bench.model(steps=5), champion=bench.model(broken=True))
+        bench.evaluate(bench.model(steps=5), champion=bench.model(steps=0, broken=True))
 
 
 def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> Non
 
     from gatehouse.components.artifacts.manifest import Column
 
-    champion = bench.model()
+    champion = bench.model(steps=1)
     whole = pq.ParquetDataset(bench.store.paths(bench.training_set)).read().drop_columns("wind")
     details = bench.store.manifest(bench.training_set).details | {"numeric": ["distance", "delay_rate"]}
     with bench.store.workspace() as workspace:
@@ -169,7 +169,7 @@ def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> Non
         less = str(bench.store.publish("training-sets", "less", files, columns=columns, details=details))
     assert isinstance(whole, pa.Table)
     smaller = Bench(bench.store, less, publish_split(bench.store, less))
-    candidate = smaller.model(numeric=["distance", "delay_rate"])
+    candidate = smaller.model(steps=1, numeric=["distance", "delay_rate"])
     with pytest.raises(
         ScoringError, match=r"The champion .* cannot score the test rows\..*wind.*Keep them in the feature"
     ):

@@ -1,0 +1,86 @@
+"""The documentation: generated pages are what their scripts make, links lead somewhere, nothing names a machine."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import COMPONENTS, ROOT
+
+SCRIPTS = sorted((ROOT / "docs").glob("[a-z]*.py"))
+_LEFT_OUT = {".venv", "node_modules", ".gatehouse", "build", "dist"}
+_LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+_ANCHOR = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+
+
+def _pages() -> list[Path]:
+    found = [
+        path
+        for pattern in ("*.md", "docs/**/*.md", "components/**/*.md", "feature_repo/**/*.md", "pipelines/**/*.md")
+        for path in ROOT.glob(pattern)
+        if not _LEFT_OUT & set(path.relative_to(ROOT).parts)
+    ]
+    assert len(found) > 20, "too few pages: this test looks in the wrong place"
+    return sorted(set(found))
+
+
+every_page = pytest.mark.parametrize("page", _pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def _anchors(page: Path) -> Iterator[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    for heading in _ANCHOR.findall(_prose(page)):
+        yield re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_generated_pages_are_current(script: Path) -> None:
+    ended = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_there_are_scripts() -> None:
+    assert len(SCRIPTS) >= 3
+
+
+def test_every_stage_has_a_page() -> None:
+    stages = [path.parent for path in COMPONENTS.glob("*/component.py")]
+    assert stages
+    assert [folder.name for folder in stages if not (folder / "README.md").is_file()] == []
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target in _LINK.findall(_prose(page)):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", path):
+            continue
+        led = (page.parent / path).resolve() if path else page
+        if not led.exists() or (anchor and anchor not in set(_anchors(led))):
+            broken.append(target)
+    assert broken == []
+
+
+@every_page
+def test_paths_in_backticks_exist(page: Path) -> None:
+    text = _prose(page)
+    named = set(re.findall(r"`((?:components|pipelines|feature_repo|gatehouse|tests|docs)/[\w./-]+\.\w+)`", text))
+    assert [name for name in sorted(named) if not (ROOT / name).exists() and not _example(name)] == []
+
+
+def _example(name: str) -> bool:
+    """Whether a file is one that a worked example creates."""
+    return any(word in name for word in ("profiling", "dest_last_arrival", "TABLE", "NAME"))
+
+
+@every_page
+def test_no_page_names_a_machine(page: Path) -> None:
+    assert re.findall(r"(?<![\w.`<])/(?:home|work|root|tmp|Users|mnt)/\S*", page.read_text(encoding="utf-8")) == []
