@@ -62,7 +62,7 @@ class Screen:
                 table.add_row(Text("·", style="dim"), Text(task.title, style="dim"), "", "")
             elif event.event in _MARKS:
                 mark, style = _MARKS[event.event]
-                table.add_row(Text(mark, style=style), task.title, _duration(event), _gist(task.stage, event, run))
+                table.add_row(Text(mark, style=style), task.title, _duration(event, run), _gist(task.stage, event, run))
             else:
                 elapsed = time.time() - event.body["at"]
                 table.add_row(self._spinner, task.title, f"{elapsed:.0f} s", _progress(task.stage, run))
@@ -72,7 +72,7 @@ class Screen:
         mark, style = _MARKS[event.event]
         line = Text(f"{mark} ", style=style)
         line.append(f"{task.title:<44}", style="default")
-        line.append(f"{_duration(event):>12}  ", style="dim")
+        line.append(f"{_duration(event, run):>12}  ", style="dim")
         line.append(_gist(task.stage, event, run))
         return line
 
@@ -100,10 +100,8 @@ class Screen:
         self._print_reports(run)
 
     def _print_results(self, run: LocalRun) -> None:
-        grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
         for name, value in summary(run):
-            grid.add_row(Text(name, style="dim"), Text(value))
-        self._console.print(grid, soft_wrap=True)
+            self._console.print(Text.assemble((f"{name:<16}", "dim"), value), soft_wrap=True)
         for event in run.events:
             if event.event == "warned":
                 self._console.print(Text(f"warning in {event.stage}: {event.body.get('message', '')}", style="yellow"))
@@ -111,31 +109,22 @@ class Screen:
 
     def _print_reports(self, run: LocalRun) -> None:
         folder = Path(self._store.address) / "reports" / run.run
-        for stage, path in publish_reports(self._store, run, folder).items():
-            self._console.print(f"[dim]report[/]  {stage:<16} {path}", soft_wrap=True)
+        for path in publish_reports(self._store, run, folder):
+            self._console.print(f"[dim]{'report':<16}[/]{path}", soft_wrap=True)
 
 
-def publish_reports(store: ArtifactStore, run: LocalRun, folder: Path) -> dict[str, Path]:
+def publish_reports(store: ArtifactStore, run: LocalRun, folder: Path) -> list[Path]:
     """Copy the HTML report of each stage of the run to `folder`, under names that a person can read."""
-    found: dict[str, Path] = {}
+    found: list[Path] = []
     for task in run.plan:
         for reference in references_in(list(run.result(task.stage).values())):
             manifest = store.manifest(reference)
-            if manifest.entry(REPORT) is not None and reference.kind in _OWN_KIND.get(task.stage, ()):
+            if manifest.entry(REPORT) is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 target = folder / f"{task.stage}.html"
                 shutil.copyfile(store.path(reference, REPORT), target)
-                found[task.stage] = target
+                found.append(target)
     return found
-
-
-_OWN_KIND = {
-    "validate": ("validations",),
-    "check_leakage": ("leakage-checks",),
-    "tune": ("experiments",),
-    "evaluate": ("evaluations",),
-    "monitor": ("drift-reports",),
-}
 
 
 def summary(run: LocalRun) -> list[tuple[str, str]]:
@@ -151,7 +140,10 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
         rows.append(("best trial", _gist_of("tune", tuned)))
     evaluated = run.result("evaluate")
     if evaluated:
-        rows.append(("metrics", _gist_of("evaluate", evaluated)))
+        rows.append(("test metrics", _metrics(evaluated["metrics"])))
+        for who in ("champion", "baseline"):
+            if evaluated.get(f"{who}_metrics"):
+                rows.append((f"{who}'s", _metrics(evaluated[f"{who}_metrics"])))
     registered = run.result("register")
     if registered:
         rows.append(("gate", _decision(registered)))
@@ -176,6 +168,10 @@ _REFERENCES = {
 }
 
 
+def _metrics(metrics: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
 def _decision(result: dict[str, Any]) -> str:
     version = f", version {result['version']}" if result.get("version") else ""
     aliases = result.get("aliases") or ()
@@ -183,8 +179,10 @@ def _decision(result: dict[str, Any]) -> str:
     return f"{result.get('decision', '')}{version}{alias}"
 
 
-def _duration(event: Event) -> str:
-    return "from memo" if event.event == "hit" else f"{event.body['seconds']:.1f} s"
+def _duration(event: Event, run: LocalRun) -> str:
+    inner = run.latest("snapshot:ingest") if event.stage == "snapshot" else None
+    hit = "hit" in (event.event, inner.event if inner else "")
+    return "from memo" if hit else f"{event.body['seconds']:.1f} s"
 
 
 def _gist(stage: str, event: Event, run: LocalRun) -> str:
@@ -195,14 +193,16 @@ def _gist(stage: str, event: Event, run: LocalRun) -> str:
 
 def _gist_of(stage: str, result: dict[str, Any]) -> str:
     if stage == "evaluate":
-        metrics = " ".join(f"{name} {value:.4f}" for name, value in result.get("metrics", {}).items())
-        return f"{result.get('verdict')}: {metrics}"
+        shown = {name: result["metrics"][name] for name in ("roc_auc", "log_loss") if name in result.get("metrics", {})}
+        return f"{result.get('verdict')}: {_metrics(shown)}"
     if stage == "tune":
         return str(result.get("summary", ""))
     if stage == "register":
         return _decision(result)
     if "verdict" in result:
         return str(result["verdict"])
+    if isinstance(result.get("rows"), dict) and len(result["rows"]) > 5:
+        return f"{len(result['rows'])} tables, {sum(result['rows'].values()):,} rows"
     if isinstance(result.get("rows"), dict):
         return " ".join(f"{name} {count:,}" for name, count in result["rows"].items())
     if isinstance(result.get("rows"), int):

@@ -121,7 +121,7 @@ def _add_gate(page: Report, found: Evaluation, request: "EvaluateRequest") -> No
             (("equal", 0.0), ("limit", sign * rule.tolerance)) if rule.tolerance else (("equal", 0.0),),
         ),
         f"The difference in {TITLES[one.metric]} ({'lower' if sign > 0 else 'higher'} is better) with its "
-        f"one-sided {rule.confidence:.0%} bounds, from {request.spec.bootstrap_samples:,} paired resamples of all rows.",
+        f"one-sided {rule.confidence:.0%} bounds from {request.spec.bootstrap_samples:,} paired resamples of all rows.",
     )
 
 

@@ -78,14 +78,18 @@ def slice_metrics(
 
 
 def group(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Names of the groups of a column's values, and the number of the group of every row."""
-    text = pc.fill_null(pc.cast(column, pa.string()), NULL).to_numpy(zero_copy_only=False).astype(str)
-    names, members, counts = np.unique(text, return_inverse=True, return_counts=True)
+    """Names of the groups of a column's values, the most frequent first, and the number of the group of every row."""
+    text = pc.fill_null(pc.cast(column, pa.string()), NULL)
+    encoded = text.combine_chunks().dictionary_encode()
+    names, members = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+    counts = np.bincount(members, minlength=len(names))
+    order = sorted(range(len(names)), key=lambda index: (-counts[index], names[index]))
+    place = np.empty(len(names), dtype=np.int64)
+    place[order] = np.arange(len(names))
     if len(names) <= MOST_VALUES:
-        return [str(name) for name in names], members
-    order = np.argsort(-counts, kind="stable")
-    place = np.minimum(np.argsort(order, kind="stable"), MOST_VALUES - 1)
-    return [*(str(names[index]) for index in order[: MOST_VALUES - 1]), OTHER], place[members]
+        return [names[index] for index in order], place[members]
+    kept = [names[index] for index in order[: MOST_VALUES - 1]]
+    return [*kept, OTHER], np.minimum(place, MOST_VALUES - 1)[members]
 
 
 def _slice(name: str, chosen: Any, labels: Any, candidate: Any, champion: Any, spec: EvaluationSpec) -> Slice:

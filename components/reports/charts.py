@@ -246,10 +246,11 @@ def _markers(frame: _Frame, marks: Sequence[tuple[str, float]]) -> list[str]:
         room = (len(placed[index - 1][1]) + len(placed[index][1])) * _GLYPH / 2 + 8
         if placed[index][0] - placed[index - 1][0] < room:
             anchors[index - 1 : index + 1] = ["end", "start"]
-    return [
-        f'<line class="ref dashed" {_vertical(frame, at, 4)}/>'
+    lines = [f'<line class="ref dashed" {_vertical(frame, at, 4)}/>' for at, _ in placed]
+    return lines + [
         f'<text x="{at:.1f}" y="{frame.top - 8:.1f}" text-anchor="{anchor}">{escape(name)}</text>'
         for (at, name), anchor in zip(placed, anchors, strict=True)
+        if name
     ]
 
 

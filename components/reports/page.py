@@ -8,6 +8,7 @@ from gatehouse.components.reports.format import escape, is_number, number
 from gatehouse.components.reports.style import STYLE
 
 MARKS = ("pass", "fail", "refused", "warn")
+_WIDE = 7  # Tables of more columns are set smaller.
 _SIGNS = {"pass": "✓", "fail": "✕", "refused": "✕", "warn": "!"}
 
 
@@ -101,9 +102,9 @@ class Report:
                 for cell, flag, form in zip(row, right, write, strict=True)
             )
             lines.append(f"<tr{_classes((marks or {}).get(index, ''))}>{cells}</tr>")
-        self._parts.append(
-            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
-        )
+        wide = _classes("wide" if len(headers) > _WIDE else "")
+        body_rows = f"<tbody>{''.join(lines)}</tbody>"
+        self._parts.append(f'<div class="scroll"><table{wide}><thead><tr>{head}</tr></thead>{body_rows}</table></div>')
         return self
 
     def figure(self, svg: str, caption: str) -> "Report":
@@ -147,8 +148,7 @@ def _cell(value: Any, form: Callable[[Any], str]) -> str:
 
 
 def _numeric(cells: Sequence[Any]) -> bool:
-    numbers = [cell for cell in cells if cell is not None]
-    return bool(numbers) and all(is_number(cell) for cell in numbers)
+    return bool(cells) and all(cell is None or is_number(cell) for cell in cells)
 
 
 def _classes(*names: str) -> str:

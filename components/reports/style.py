@@ -41,7 +41,9 @@ table { border-collapse: collapse; font-size: 14px; line-height: 1.4; min-width:
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 12.5px; white-space: nowrap;
   border-bottom: 1.5px solid var(--axis); }
 td { border-bottom: 1px solid var(--line); }
-th, td { padding: 6px 12px; vertical-align: top; } th:first-child, td:first-child { padding-left: 2px; }
+th, td { padding: 6px 12px; vertical-align: top; overflow-wrap: break-word; }
+.wide { font-size: 12.5px; min-width: 100%; } .wide th { font-size: 12px; } .wide th, .wide td { padding: 5px 8px; }
+th:first-child, td:first-child { padding-left: 2px; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
 td.best { font-weight: 700; } td.good { color: var(--good); } td.bad, tr.bad td { color: var(--bad); }
 td.warn, tr.warn td { color: var(--warn); } td.soft, tr.soft td { color: var(--soft); }

@@ -83,7 +83,8 @@ def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:
     equal = Comparison("log_loss", 0.48, 0.48, 0.0, 0.0, 0.0)
 
     def under(**rule: float) -> list[str]:
-        return broken(comparison=equal, policy=POLICY.model_copy(update={"champion": ChampionRule(**rule)}))  # type: ignore[arg-type]
+        champion = ChampionRule.model_validate(rule)
+        return broken(comparison=equal, policy=POLICY.model_copy(update={"champion": champion}))
 
     assert under(tolerance=0.0) == []
     assert under(tolerance=0.0, min_improvement=0.0) == []

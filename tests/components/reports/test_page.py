@@ -66,7 +66,7 @@ def test_the_same_content_gives_the_same_bytes() -> None:
     assert page() == page()
 
 
-@given(st.text())
+@given(st.text(min_size=1))
 def test_no_text_becomes_markup(text: str) -> None:
     plain, other = outline(page()), outline(page(text))
     extra = {"title", "p", "li", "ul"}  # Empty text draws no paragraph, long names get a tooltip.

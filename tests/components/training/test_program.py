@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training import program
 from gatehouse.components.training.job import prepare_job
+from gatehouse.components.training.models import build_model
 from gatehouse.components.training.spec import TrainSpec
 from tests.components.training.synthetic import lay_out
 
@@ -72,7 +73,7 @@ def test_weights_are_those_of_the_best_epoch_and_patience_ends_training(
     losses = [row["log_loss"] for row in result["history"]]
     assert len(losses) < spec.epochs
     assert result["best_epoch"] == int(np.argmin(losses)) == len(losses) - 1 - spec.patience
-    model = program.build_model(architecture)
+    model = build_model(architecture)
     model.load_state_dict(load_file(tmp_path / "job" / "weights.safetensors"))
     validation = program._load(tmp_path / "job" / "validation")
     assert program._validate(model, validation, 0)["log_loss"] == pytest.approx(min(losses), abs=1e-6)

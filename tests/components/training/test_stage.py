@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -15,6 +17,7 @@ from safetensors.torch import load_file
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training import program
 from gatehouse.components.training.job import prepare_job, read_part
+from gatehouse.components.training.models import build_model
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
@@ -130,25 +133,26 @@ def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainR
     assert loss == pytest.approx(result.metrics["log_loss"], abs=1e-6)
 
 
-def test_a_predictor_gives_the_same_bits_whatever_the_threads(trained: tuple[ArtifactStore, TrainResult]) -> None:
-    store, result = trained
-    rows = synthetic.table(20_000, seed=5)
-    predictor = Predictor.load(store, result.model)
+def test_a_predictor_gives_the_same_bits_whatever_the_threads(store: ArtifactStore, tmp_path: Path) -> None:
+    spec = SPEC.model_copy(update={"hidden": (512, 512)})
+    prepared = prepare_job(store, *synthetic.lay_out(store), spec, tmp_path)
+    torch.manual_seed(1)
+    weights = build_model(prepared.architecture).state_dict()
+    description = {"architecture": prepared.architecture, "transformation": prepared.transformation.to_json()}
+    predictor = Predictor(description, weights)
     before = torch.get_num_threads()
+    scores: dict[int, list[npt.NDArray[np.float64]]] = {1: [], 2: []}
     try:
-        scores = []
-        for threads in (1, 2):
+        for threads in scores:
             torch.set_num_threads(threads)
-            scores.append(predictor.predict(rows))
-            assert torch.get_num_threads() == threads
+            scores[threads] = [predictor.predict(synthetic.table(rows)) for rows in range(1, 12)]
+            assert torch.get_num_threads() == threads, "the caller's number of threads was changed"
     finally:
         torch.set_num_threads(before)
-    assert np.array_equal(*scores)
+    assert all(np.array_equal(one, two) for one, two in zip(scores[1], scores[2], strict=True))
 
 
 def test_a_predictor_takes_what_training_never_saw(trained: tuple[ArtifactStore, TrainResult]) -> None:
-    import pyarrow as pa
-
     store, result = trained
     predictor = Predictor.load(store, result.model)
     odd = pa.table(

@@ -68,7 +68,8 @@ def test_json_keeps_every_bit() -> None:
     fitted = _fit(rows)
     again = Transformation.from_json(json.loads(json.dumps(fitted.to_json())))
     assert again == fitted
-    assert all(np.array_equal(one, two) for one, two in zip(again.apply(rows), fitted.apply(rows), strict=True))
+    for part in (0, 1):
+        assert np.array_equal(again.apply(rows)[part], fitted.apply(rows)[part])
 
 
 def test_infinities_text_and_missing_columns_are_named() -> None:
