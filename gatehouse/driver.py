@@ -11,11 +11,16 @@ import tempfile
 import traceback
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError
+from gatehouse.forkserver import ForkServer
 from gatehouse.process import follow_owner, owner_env
+
+if TYPE_CHECKING:
+    from gatehouse.pipelines.catalog import Pipeline
 
 PLAN = "plan.json"
 FAILURE = "failure.json"
@@ -45,29 +50,32 @@ def main() -> int:
 
 
 def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments: dict[str, object]) -> None:
+    with ForkServer():
+        pipeline = _prepare(project_path, pipeline_name, store)
+        with store.workspace() as directory:
+            os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+            from kfp import local
+
+            local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
+            pipeline.function(**(arguments | {"store": store.address}))
+
+
+def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "Pipeline":
+    """Load the project, publish its configuration, build the pipeline and record its tasks."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
-    from kfp import local
-
     from gatehouse.pipelines.catalog import build
     from gatehouse.project import load_project
 
+    store.sweep()
     project = load_project(project_path)
     pipeline = build(pipeline_name, project)
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
-    store.record(
-        f"runs/{os.environ[RUN_ID]}/{PLAN}", {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
-    )
-    store.sweep()
-    with store.workspace() as directory:
-        os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
-        local.init(
-            runner=local.SubprocessRunner(use_venv=False),
-            pipeline_root=str(directory / "kfp"),
-        )
-        pipeline.function(**(arguments | {"store": store.address}))
+    body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
+    store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
+    return pipeline
 
 
 if __name__ == "__main__":

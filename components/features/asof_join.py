@@ -88,17 +88,18 @@ def _query(view: Joined, time: str) -> str:
     features = [f"chosen.f{number} AS {_name(name)}" for number, name in enumerate(view.features.values())]
     return f"""
         WITH versions AS MATERIALIZED (
-            SELECT {', '.join(columns)}
+            SELECT {", ".join(columns)}
             FROM (SELECT *, row_number() OVER () AS position FROM {view.table})
             WHERE {_name(view.event)} IS NOT NULL
         ),
-        best AS (SELECT {', '.join([*keys, 'known'])}, max(rank) OVER ({partition} ORDER BY known) AS rank FROM versions),
-        wanted AS (SELECT {', '.join([*wanted, f'{_name(time)}::TIMESTAMPTZ AS time', ROW])} FROM __entity_rows),
+        best AS (SELECT {", ".join([*keys, "known"])}, max(rank)
+            OVER ({partition} ORDER BY known) AS rank FROM versions),
+        wanted AS (SELECT {", ".join([*wanted, f"{_name(time)}::TIMESTAMPTZ AS time", ROW])} FROM __entity_rows),
         matched AS (
             SELECT wanted.{ROW}, wanted.time, best.rank
-            FROM wanted ASOF LEFT JOIN best ON {' AND '.join([*matches, 'wanted.time >= best.known'])}
+            FROM wanted ASOF LEFT JOIN best ON {" AND ".join([*matches, "wanted.time >= best.known"])}
         )
-        SELECT {', '.join(features)}
+        SELECT {", ".join(features)}
         FROM matched AS wanted LEFT JOIN versions AS chosen ON chosen.rank = wanted.rank {fresh}
         ORDER BY wanted.{ROW}
     """

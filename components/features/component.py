@@ -8,9 +8,9 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def compute_features(
-    store: str, snapshot: str, definitions: str, project: str, code: str, force: str
-) -> NamedTuple("Outputs", [("feature_tables", str)]):
+def compute_features(store: str, snapshot: str, definitions: str, project: str, code: str, force: str) -> NamedTuple(
+    "Outputs", [("feature_tables", str)]
+):
     """Compute the feature tables of a snapshot.
 
     Args:

@@ -26,7 +26,9 @@ def connect() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def open_tables(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], schema: str = "raw") -> None:
+def open_tables(
+    connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], schema: str = "raw"
+) -> None:
     """Make Parquet files readable as `<schema>.<table>`."""
     for table, paths in tables.items():
         files = ", ".join(_quoted(path) for path in paths)
@@ -85,9 +87,7 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
         **{key: _TYPES[repository.spec.entities[key]] for key in view.spec.entities},
         **{name: _TYPES[kind] for name, kind in view.spec.features.items()},
     }
-    columns = ", ".join(
-        f'CAST("{name}" AS {types.get(name, "TIMESTAMPTZ")}) AS "{name}"' for name in view.columns
-    )
+    columns = ", ".join(f'CAST("{name}" AS {types.get(name, "TIMESTAMPTZ")}) AS "{name}"' for name in view.columns)
     order = ", ".join(f'"{name}"' for name in view.columns)
     query = f'SELECT {columns} FROM (\n{view.query}\n) WHERE "{EVENT_TIMESTAMP}" IS NOT NULL ORDER BY {order}'
     return _table(connection, query, where)

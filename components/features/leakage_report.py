@@ -25,7 +25,9 @@ def leakage_page(
         alarm: The ROC AUC above which a feature is taken for a leak.
         reasons: Why the verdict is not `pass`; empty where it is.
     """
-    verdict = Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "Nothing was used before it was known.")
+    verdict = (
+        Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "Nothing was used before it was known.")
+    )
     page = Report(f"Leakage check of {service}", verdict=verdict)
     page.section(
         "Time-travel replay",
@@ -41,8 +43,12 @@ def leakage_page(
             [_line(one) for one in differences],
         )
     ordered = sorted(areas.items(), key=lambda item: (-item[1], item[0]))
-    page.section("What one feature tells alone", f"ROC AUC against the label; above {alarm:.2f} it is taken for a leak.")
-    page.figures((bar_chart(ordered[:20], marker=alarm), "The 20 features that tell most; the dashed line is the alarm."))
+    page.section(
+        "What one feature tells alone", f"ROC AUC against the label; above {alarm:.2f} it is taken for a leak."
+    )
+    page.figures(
+        (bar_chart(ordered[:20], marker=alarm), "The 20 features that tell most; the dashed line is the alarm.")
+    )
     page.table(
         ["feature", "ROC AUC"],
         [[name, area] for name, area in ordered],
@@ -53,4 +59,13 @@ def leakage_page(
 
 def _line(one: Difference) -> list[str | int]:
     keys = ", ".join(f"{name}={value}" for name, value in one.example.items() if name not in ("stored", "replayed"))
-    return [one.where, one.view, one.feature, one.cut, one.rows, keys, str(one.example["stored"]), str(one.example["replayed"])]
+    return [
+        one.where,
+        one.view,
+        one.feature,
+        one.cut,
+        one.rows,
+        keys,
+        str(one.example["stored"]),
+        str(one.example["replayed"]),
+    ]

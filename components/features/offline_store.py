@@ -84,7 +84,9 @@ class AsofRetrievalJob(RetrievalJob):
             raise ConfigurationError(f"AsofOfflineStore saves datasets to files only, found {type(storage).__name__}.")
         path = Path(storage.file_options.uri)
         if path.exists() and not allow_overwrite:
-            raise ConfigurationError(f"The saved dataset {path.name} exists. Give another name, or allow_overwrite=True.")
+            raise ConfigurationError(
+                f"The saved dataset {path.name} exists. Give another name, or allow_overwrite=True."
+            )
         write_parquet(self._evaluate(), path)
 
 
@@ -178,7 +180,11 @@ class AsofOfflineStore(OfflineStore):
 
     @staticmethod
     def write_logged_features(
-        config: RepoConfig, data: pa.Table | Path, source: LoggingSource, logging_config: LoggingConfig, registry: BaseRegistry
+        config: RepoConfig,
+        data: pa.Table | Path,
+        source: LoggingSource,
+        logging_config: LoggingConfig,
+        registry: BaseRegistry,
     ) -> None:
         """Refused: feature logs are artifacts of the store, not files beside the feature tables."""
         raise ConfigurationError("AsofOfflineStore does not write feature logs; publish them to the artifact store.")
@@ -189,7 +195,8 @@ class AsofOfflineStore(OfflineStore):
     ) -> None:
         """Refused: feature tables are immutable; a new version is computed and published."""
         raise ConfigurationError(
-            f"AsofOfflineStore does not write to {feature_view.name}: feature tables are immutable. Run compute_features."
+            f"AsofOfflineStore does not write to {feature_view.name}: feature tables are immutable. "
+            "Run compute_features."
         )
 
 
@@ -234,7 +241,9 @@ def _time_column(rows: pa.Table) -> str:
 
 def _scan(config: RepoConfig, source: DataSource) -> str:
     if not isinstance(source, FileSource):
-        raise ConfigurationError(f"AsofOfflineStore reads Parquet files: the source {source.name} is a {type(source).__name__}.")
+        raise ConfigurationError(
+            f"AsofOfflineStore reads Parquet files: the source {source.name} is a {type(source).__name__}."
+        )
     path = Path(source.path)
     if not path.is_absolute() and config.repo_path is not None:
         path = Path(config.repo_path) / path

@@ -45,7 +45,12 @@ def materialize_views(feast: FeatureStore, repository: Repository, views: Sequen
 
 
 def measure_skew(
-    feast: FeatureStore, repository: Repository, service: FeatureService, rows: pa.Table, as_of: datetime, tables: dict[str, Any]
+    feast: FeatureStore,
+    repository: Repository,
+    service: FeatureService,
+    rows: pa.Table,
+    as_of: datetime,
+    tables: dict[str, Any],
 ) -> Skew:
     """Read `rows` online, and the same rows offline at `as_of`, and count the cells that differ.
 
@@ -57,7 +62,10 @@ def measure_skew(
         as_of: The time of materialization.
         tables: Parquet file by view.
     """
-    views = {projection.name: [field.name for field in projection.features] for projection in service.feature_view_projections}
+    views = {
+        projection.name: [field.name for field in projection.features]
+        for projection in service.feature_view_projections
+    }
     online = feast.get_online_features(features=service, entity_rows=rows.to_pylist()).to_dict()
     timed = rows.append_column("as_of", pa.array([as_of] * rows.num_rows, pa.timestamp("us", "UTC")))
     with connect() as connection:

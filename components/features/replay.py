@@ -42,10 +42,13 @@ class Difference:
     example: dict[str, Any]
 
     def __str__(self) -> str:
-        keys = ", ".join(f"{name} {value}" for name, value in self.example.items() if name not in ("stored", "replayed"))
+        keys = ", ".join(
+            f"{name} {value}" for name, value in self.example.items() if name not in ("stored", "replayed")
+        )
         return (
             f"{self.view}.{self.feature} holds what was not known at {self.cut}: {self.rows} of {self.of} rows "
-            f"of the {self.where} differ, first {keys}: stored {self.example['stored']}, replayed {self.example['replayed']}"
+            f"of the {self.where} differ, first {keys}: stored {self.example['stored']}, "
+            f"replayed {self.example['replayed']}"
         )
 
 
@@ -118,7 +121,7 @@ def _joined(view: View, features: Sequence[str]) -> Joined:
 def _compare_tables(
     connection: duckdb.DuckDBPyConnection, view: View, cut: datetime, window: timedelta
 ) -> list[Difference]:
-    """Compare the stored rows of one view in the window with the replayed ones; a row only one side has differs whole."""
+    """Compare one view's stored rows in the window with the replayed ones; a row only one side has differs whole."""
     created = view.spec.created_timestamp
     keys = [*view.spec.entities, EVENT_TIMESTAMP, *([created] if created else [])]
     latest = f'greatest("{EVENT_TIMESTAMP}", "{created}")' if created else f'"{EVENT_TIMESTAMP}"'
@@ -130,7 +133,8 @@ def _compare_tables(
         f"{', '.join(f's.{_q(f)} AS {_q(f)}, r.{_q(f)} AS {_q(_REPLAYED + f)}' for f in view.spec.features)}, "
         f"s.here IS NULL OR r.here IS NULL AS alone "
         f'FROM (SELECT *, true AS here FROM features."{view.name}" WHERE {within}) AS s '
-        f'FULL JOIN (SELECT *, true AS here FROM "replayed_{view.name}" WHERE {within}) AS r ON {match} ORDER BY {names}'
+        f'FULL JOIN (SELECT *, true AS here FROM "replayed_{view.name}" WHERE {within}) AS r '
+        f"ON {match} ORDER BY {names}"
     ).to_arrow_table()
     found: list[Difference] = []
     for feature in view.spec.features:

@@ -38,7 +38,9 @@ class ViewFile(BaseModel):
 
     entities: tuple[str, ...]
     ttl: timedelta | None = None
-    created_timestamp: str = Field("", description="Column that says since when a row is known, if later than its event.")
+    created_timestamp: str = Field(
+        "", description="Column that says since when a row is known, if later than its event."
+    )
     features: dict[str, Kind] = Field(min_length=1)
 
     @field_validator("ttl", mode="before")
@@ -171,7 +173,9 @@ def _clashes(spec: RepositoryFile, views: dict[str, View]) -> list[str]:
 def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
     graph = {name: [read for read in _STAGED.findall(_code(text)) if read != name] for name, text in queries.items()}
     for name, reads in graph.items():
-        problems.extend(f"staging/{name}.sql: reads staging.{read}, which nobody defines" for read in reads if read not in graph)
+        problems.extend(
+            f"staging/{name}.sql: reads staging.{read}, which nobody defines" for read in reads if read not in graph
+        )
     try:
         return {name: queries[name] for name in TopologicalSorter(graph).static_order() if name in queries}
     except CycleError as error:

@@ -52,7 +52,9 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
     keys = ", ".join(f'"{key}"' for key in repository.entity_keys)
     query = f"SELECT {keys}, decision_time AS event_timestamp FROM read_parquet('{path}')"
     joined = feast.get_historical_features(entity_df=query, features=wanted).to_arrow()
-    views = {projection.name: [field.name for field in projection.features] for projection in wanted.feature_view_projections}
+    views = {
+        projection.name: [field.name for field in projection.features] for projection in wanted.feature_view_projections
+    }
     features = [name for names in views.values() for name in names]
     kinds = {name: kind for view in repository.views.values() for name, kind in view.spec.features.items()}
     table = rows

@@ -7,7 +7,9 @@ import pyarrow.compute as pc
 _SMOOTHING = 20.0
 
 
-def single_feature_auc(training_set: pa.Table, label: str, numeric: list[str], categorical: list[str]) -> dict[str, float]:
+def single_feature_auc(
+    training_set: pa.Table, label: str, numeric: list[str], categorical: list[str]
+) -> dict[str, float]:
     """ROC AUC of every feature alone, at least 0.5.
 
     A numeric feature scores by its value, in the better direction, nulls all low or all high, whichever tells more (so

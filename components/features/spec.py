@@ -10,4 +10,6 @@ class FeaturesSpec(BaseModel):
 
     repo: str = Field(description="Folder of the Feast repository, relative to this file.")
     service: str = Field(description="Feature service that the training set is retrieved through.")
-    leakage_alarm: float = Field(0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak.")
+    leakage_alarm: float = Field(
+        0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak."
+    )

@@ -1,6 +1,5 @@
 """The offline store behind Feast's own API."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def minute(*minutes: int) -> list[datetime]:
 
 
 @pytest.fixture
-def feast(tmp_path: Path) -> Iterator[FeatureStore]:
+def feast(tmp_path: Path) -> FeatureStore:
     """A store with one view: driver 1 has a row at 0, corrected at 30 with knowledge of minute 60."""
     rows = {
         "driver": pa.array([1, 1, 2], pa.int64()),
@@ -52,7 +51,7 @@ def feast(tmp_path: Path) -> Iterator[FeatureStore]:
     )
     store = FeatureStore(config=config)
     store.apply([driver, view])
-    yield store
+    return store
 
 
 def test_a_frame_keeps_its_rows_and_their_order(feast: FeatureStore) -> None:
@@ -66,7 +65,9 @@ def test_a_frame_keeps_its_rows_and_their_order(feast: FeatureStore) -> None:
 def test_nanoseconds_and_other_zones_are_understood(feast: FeatureStore) -> None:
     times = pd.to_datetime(minute(45)).tz_convert("America/New_York").as_unit("ns")
     frame = pd.DataFrame({"driver": [1], "event_timestamp": times})
-    assert feast.get_historical_features(entity_df=frame, features=["trips:trips"]).to_arrow()["trips"].to_pylist() == [10]
+    assert feast.get_historical_features(entity_df=frame, features=["trips:trips"]).to_arrow()["trips"].to_pylist() == [
+        10
+    ]
 
 
 def test_entity_rows_may_be_a_query(feast: FeatureStore) -> None:

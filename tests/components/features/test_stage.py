@@ -33,10 +33,13 @@ class House:
         files = [path for path in sorted(folder.rglob("*")) if path.suffix in SUFFIXES and path.is_file()]
         self.files = {str(path.relative_to(folder)): path.read_bytes() for path in files}
         datasets = {
-            name: store.publish("datasets", name, {"part-00000.parquet": path.read_bytes()}) for name, path in raw_tables.items()
+            name: store.publish("datasets", name, {"part-00000.parquet": path.read_bytes()})
+            for name, path in raw_tables.items()
         }
         self.snapshot = str(
-            store.publish("snapshots", "flights", {"source.json": "{}"}, derived_from=datasets, details={"as_of": AS_OF})
+            store.publish(
+                "snapshots", "flights", {"source.json": "{}"}, derived_from=datasets, details={"as_of": AS_OF}
+            )
         )
 
     def definitions(self, **changes: str) -> str:
@@ -145,7 +148,9 @@ def test_a_view_stamped_before_it_is_known_is_caught(
 
 
 def test_a_feature_that_tells_the_label_raises_the_alarm(house: House) -> None:
-    sql = house.query("views/flight_schedule.sql", lambda text: text.replace("\n    distance,", "\n    arr_delay AS distance,"))
+    sql = house.query(
+        "views/flight_schedule.sql", lambda text: text.replace("\n    distance,", "\n    arr_delay AS distance,")
+    )
     result = house.check(house.definitions(views__flight_schedule=sql))
     assert any(reason.startswith("distance alone tells the label") for reason in result.reasons)
 

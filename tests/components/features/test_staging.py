@@ -10,7 +10,10 @@ import pytest
 from gatehouse.components.features.compute import compute_views, connect, entity_rows, set_time, stage_tables
 from gatehouse.components.features.repository import Repository
 
-COLUMNS = "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time distance hour minute"
+COLUMNS = (
+    "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time distance "
+    "hour minute"
+)
 
 
 def one_flight(repository: Repository, **given: Any) -> dict[str, Any]:
@@ -18,11 +21,15 @@ def one_flight(repository: Repository, **given: Any) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(COLUMNS.split(), 0)
     row |= {"year": 2013, "month": 1, "day": 5, "carrier": "AA", "tailnum": "N1", "origin": "JFK", "dest": "LAX"}
     row |= {"sched_arr_time": 1200, "arr_time": 1200, **given}
-    airports = pa.table({"faa": ["LAX", "PHX", "BOS"], "tzone": ["America/Los_Angeles", "America/Phoenix", "America/New_York"]})
+    airports = pa.table(
+        {"faa": ["LAX", "PHX", "BOS"], "tzone": ["America/Los_Angeles", "America/Phoenix", "America/New_York"]}
+    )
     with connect() as connection:
         connection.register("flights_rows", pa.Table.from_pylist([row]))
         connection.register("airports_rows", airports)
-        connection.execute("CREATE VIEW raw.flights AS FROM flights_rows; CREATE VIEW raw.airports AS FROM airports_rows")
+        connection.execute(
+            "CREATE VIEW raw.flights AS FROM flights_rows; CREATE VIEW raw.airports AS FROM airports_rows"
+        )
         set_time(connection, "as_of", datetime(2014, 1, 1, tzinfo=UTC))
         stage_tables(connection, repository, ["FROM staging.flights"])
         staged = connection.sql("FROM staging.flights").to_arrow_table().to_pylist()
@@ -74,11 +81,15 @@ def test_daylight_saving_ends_between_departure_and_arrival(repository: Reposito
     assert found["landed_at"] == utc(2013, 11, 3, 9)
 
 
-def test_every_landing_leaves_a_plausible_time_for_taxiing(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+def test_every_landing_leaves_a_plausible_time_for_taxiing(
+    january: duckdb.DuckDBPyConnection, repository: Repository
+) -> None:
     stage_tables(january, repository, ["FROM staging.flights"])
     low, high, count = january.execute(
-        "SELECT min(taxi), max(taxi), count(*) FROM (SELECT date_diff('minute', f.departed_at, f.landed_at) - r.air_time AS taxi "
-        "FROM staging.flights f JOIN raw.flights r ON r.carrier = f.carrier AND r.flight = f.flight AND r.origin = f.origin "
+        "SELECT min(taxi), max(taxi), count(*) FROM ("
+        "SELECT date_diff('minute', f.departed_at, f.landed_at) - r.air_time AS taxi "
+        "FROM staging.flights f JOIN raw.flights r "
+        "ON r.carrier = f.carrier AND r.flight = f.flight AND r.origin = f.origin "
         "AND r.time_hour + to_minutes(r.minute) = f.scheduled_at WHERE r.air_time IS NOT NULL)"
     ).fetchall()[0]
     assert count > 17_000
@@ -88,7 +99,8 @@ def test_every_landing_leaves_a_plausible_time_for_taxiing(january: duckdb.DuckD
 
 def test_a_wind_of_1048_is_unknown(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
     january.execute(
-        "CREATE OR REPLACE VIEW raw.weather AS SELECT 'EWR' AS origin, TIMESTAMPTZ '2013-02-12 08:00:00+00' AS time_hour, "
+        "CREATE OR REPLACE VIEW raw.weather AS "
+        "SELECT 'EWR' AS origin, TIMESTAMPTZ '2013-02-12 08:00:00+00' AS time_hour, "
         "39.0 AS temp, 27.0 AS dewp, 61.6 AS humid, 260 AS wind_dir, 1048.36 AS wind_speed, 0.01 AS precip, "
         "1008.3 AS pressure, 10.0 AS visib"
     )
@@ -98,7 +110,9 @@ def test_a_wind_of_1048_is_unknown(january: duckdb.DuckDBPyConnection, repositor
     assert table[0]["humidity"] is not None
 
 
-def test_an_hour_of_weather_is_known_when_it_is_over(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+def test_an_hour_of_weather_is_known_when_it_is_over(
+    january: duckdb.DuckDBPyConnection, repository: Repository
+) -> None:
     table = compute_views(january, repository, ["origin_weather"])["origin_weather"]
     january.register("computed", table)
     query = (
@@ -110,7 +124,8 @@ def test_an_hour_of_weather_is_known_when_it_is_over(january: duckdb.DuckDBPyCon
 
 def test_the_repeated_local_hour_stays_two_hours(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
     january.execute(
-        "CREATE OR REPLACE VIEW raw.weather AS SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-11-03 05:00:00+00' + to_hours(i) "
+        "CREATE OR REPLACE VIEW raw.weather AS "
+        "SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-11-03 05:00:00+00' + to_hours(i) "
         "AS time_hour, 1 AS hour, 50.0 + i AS temp, 40.0 AS dewp, 60.0 AS humid, 90 AS wind_dir, 5.0 AS wind_speed, "
         "0.0 AS precip, 1010.0 AS pressure, 10.0 AS visib FROM range(2) AS hours (i)"
     )
@@ -118,7 +133,9 @@ def test_the_repeated_local_hour_stays_two_hours(january: duckdb.DuckDBPyConnect
     assert [row["dew_point_spread"] for row in rows] == [10.0, 11.0]
 
 
-def test_cancelled_and_diverted_flights_are_set_aside(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
+def test_cancelled_and_diverted_flights_are_set_aside(
+    january: duckdb.DuckDBPyConnection, repository: Repository
+) -> None:
     set_time(january, "as_of", utc(2013, 2, 1))
     rows, set_aside = entity_rows(january, repository)
     cancelled, diverted, total = january.execute(

@@ -1,0 +1,156 @@
+"""Starts the task processes of a local run from one warm interpreter, so that what every task imports is paid for once.
+
+KFP's local runner starts each task as `python3 -m kfp.dsl.executor_main …`. While a `ForkServer` is open the place of
+that interpreter is taken by a tiny client: it hands its arguments, environment, working directory and standard streams
+to a server that has KFP's runtime and the stages' light modules loaded, and ends with the exit code of the process that
+the server forked for it. A task is still a process of its own, with everything that it would have had.
+"""
+
+import importlib
+import marshal
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from gatehouse.process import die_with_parent
+
+_HEADER = struct.Struct("!Q")
+_CLIENT = """#!{python} -ISE
+import marshal, os, socket, struct, sys
+request = marshal.dumps((sys.argv[1:], dict(os.environ), os.getcwd()))
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect({address!r})
+    socket.send_fds(connection, [struct.pack("!Q", len(request))], [0, 1, 2])
+    connection.sendall(request)
+    answer = connection.recv(1)
+sys.exit(answer[0] if answer else 1)
+"""
+
+
+class ForkServer:
+    """While open, `sys.executable` is the client; afterwards it is the interpreter again."""
+
+    def __init__(self) -> None:
+        _sweep()
+        self._python = sys.executable
+        self._folder = Path(tempfile.mkdtemp(prefix=f"gatehouse-{os.getpid()}-"))
+        address = str(self._folder / "socket")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(address)
+        self._listener.listen()
+        self._client = self._folder / "python"
+        self._client.write_text(_CLIENT.format(python=self._python, address=address))
+        self._client.chmod(0o700)
+        self._server = subprocess.Popen(
+            [self._python, "-m", "gatehouse.forkserver", str(self._listener.fileno())],
+            pass_fds=[self._listener.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"_KFP_RUNTIME": "true"},
+        )
+
+    def __enter__(self) -> "ForkServer":
+        sys.executable = str(self._client)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sys.executable = self._python
+        self._server.kill()
+        self._server.wait()
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove the folders of servers whose process is gone."""
+    for folder in Path(tempfile.gettempdir()).glob("gatehouse-*-*"):
+        pid = folder.name.split("-")[1]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def serve(listener: socket.socket) -> NoReturn:
+    """Answer clients until killed: for each, fork a process that runs its task and reports the exit code."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            _answer(connection)
+        connection.close()
+
+
+def _answer(connection: socket.socket) -> NoReturn:
+    header, streams, _, _ = socket.recv_fds(connection, _HEADER.size, 3)
+    (size,) = _HEADER.unpack(header)
+    request = b""
+    while len(request) < size:
+        request += connection.recv(size - len(request))
+    arguments, environment, directory = marshal.loads(request)  # noqa: S302 - written by our own client, in our own folder
+    task = os.fork()
+    if task == 0:
+        connection.close()
+        _become(streams, environment, directory)
+        _run(arguments)
+    _, status = os.waitpid(task, 0)
+    code = os.waitstatus_to_exitcode(status)
+    # A shell reports a signal as 128 and its number; so does the client.
+    connection.sendall(bytes([code if code >= 0 else 128 - code]))
+    os._exit(0)
+
+
+def _become(streams: list[int], environment: dict[str, str], directory: str) -> None:
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    tempfile.tempdir = None
+
+
+def _run(arguments: list[str]) -> NoReturn:
+    from kfp.dsl.executor_main import executor_main
+
+    code = 1
+    try:
+        if arguments[:2] != ["-m", "kfp.dsl.executor_main"]:
+            raise RuntimeError(f"expected KFP's executor, found {arguments[:3]}")
+        sys.argv = arguments[1:]
+        executor_main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def preload() -> None:
+    """Import KFP's runtime and the light module of every stage; frameworks stay out by the stages' own rule."""
+    importlib.import_module("kfp.dsl.executor_main")
+    components = Path(__file__).parent / "components"
+    for path in sorted(components.glob("*/stage.py")):
+        importlib.import_module(f"gatehouse.components.{path.parent.name}.stage")
+    for name in ("prepare", "require"):
+        importlib.import_module(f"gatehouse.components.artifacts.{name}")
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    preload()
+    serve(socket.socket(fileno=int(sys.argv[1])))
