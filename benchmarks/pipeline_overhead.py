@@ -14,25 +14,7 @@ from pathlib import Path
 
 LIMIT = 1.5
 
-_EMPTY = """
-import sys, tempfile, warnings
-warnings.simplefilter("ignore")
-from kfp import dsl, local
-
-@dsl.component(base_image="python:3.11", packages_to_install=[], install_kfp_package=False)
-def empty(text: str) -> str:
-    return text
-
-@dsl.pipeline(name="empty")
-def pipeline(text: str = ""):
-    task = None
-    for _ in range(int(sys.argv[1])):
-        task = empty(text=text if task is None else task.output)
-
-with tempfile.TemporaryDirectory() as root:
-    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=root)
-    pipeline()
-"""
+EMPTY_TASKS = Path(__file__).with_name("_empty_tasks.py")
 
 
 def main() -> int:
@@ -47,7 +29,7 @@ def main() -> int:
     tasks = _tasks()
     ours, empty = [], []
     for _ in range(options.rounds):
-        empty.append(_seconds([sys.executable, "-c", _EMPTY, str(tasks)]))
+        empty.append(_seconds([sys.executable, str(EMPTY_TASKS), str(tasks)]))
         ours.append(_seconds(gatehouse))
     ratio = statistics.median(a / b for a, b in zip(ours, empty, strict=True))
     print(f"{tasks} empty tasks through kfp.local: median {statistics.median(empty):.2f} s")

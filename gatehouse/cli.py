@@ -14,20 +14,51 @@ app = typer.Typer(
 )
 
 
-def _register() -> None:
-    from gatehouse.commands import compile as compile_command
-    from gatehouse.commands import data, init, models, run
+def _register(verb: str) -> None:
+    """Register `verb`, or every verb where it is none of them: what a verb imports is not paid for by the others."""
+    verbs = {"run": _run, "init": _init, "compile": _compile, "data": _data, "models": _models}
+    for name in [verb] if verb in verbs else verbs:
+        verbs[name]()
+
+
+def _run() -> None:
+    from gatehouse.commands import run
 
     app.command("run")(run.run)
+
+
+def _init() -> None:
+    from gatehouse.commands import init
+
     app.command("init")(init.init)
-    app.command("compile")(compile_command.compile_specs)
+
+
+def _compile() -> None:
+    from gatehouse.commands import compile as command
+
+    app.command("compile")(command.compile_specs)
+
+
+def _data() -> None:
+    from gatehouse.commands import data
+
     app.add_typer(data.app, name="data")
+
+
+def _models() -> None:
+    from gatehouse.commands import models
+
     app.add_typer(models.app, name="models")
+
+
+@app.callback()
+def _gatehouse() -> None:
+    """From raw events to a model that has earned production, through Kubeflow Pipelines."""
 
 
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
-    _register()
+    _register(sys.argv[1] if len(sys.argv) > 1 else "")
     try:
         app(standalone_mode=True)
     except GatehouseError as error:

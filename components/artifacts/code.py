@@ -2,7 +2,7 @@
 
 import ast
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -52,7 +52,7 @@ def _imports(module: str) -> frozenset[str]:
     if path is None:
         return frozenset()
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in _statements(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found.update(_parents(alias.name))
@@ -60,6 +60,15 @@ def _imports(module: str) -> frozenset[str]:
             found.update(_parents(node.module))
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
     return frozenset(name for name in found if name.split(".")[0] == _PACKAGE and _source(name) is not None)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a node. Imports are statements, so expressions, the bulk of a tree, are not entered."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        children = getattr(node, block, None)
+        for child in children if isinstance(children, list) else ():
+            yield child
+            yield from _statements(child)
 
 
 def _parents(module: str) -> list[str]:
