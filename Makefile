@@ -12,8 +12,8 @@ MAKEFLAGS += --no-print-directory
 
 # Stamps carry the digest of what they installed: nothing is installed twice, and a changed lock is installed again.
 digest = $(shell cat $(1) | sha256sum | cut -c1-16)
-RUN_STAMP := $(VENV)/.installed-run-$(call digest,locks/run.lock locks/torch.lock pyproject.toml)
-DEV_STAMP := $(VENV)/.installed-dev-$(call digest,locks/dev.lock locks/torch.lock pyproject.toml)
+RUN_STAMP := $(VENV)/.installed-run-$(call digest,locks/run.lock locks/torch.lock locks/sketches.lock pyproject.toml)
+DEV_STAMP := $(VENV)/.installed-dev-$(call digest,locks/dev.lock locks/torch.lock locks/sketches.lock pyproject.toml)
 # The tools include all that a run needs.
 INSTALLED := $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),$(RUN_STAMP))
 
@@ -68,6 +68,7 @@ define install
 	@echo "Installing $(1) (minutes, once)"
 	@rm -f $(VENV)/.installed-*
 	@$(PIP) install --no-deps --no-compile --require-hashes -r $(1)
+	@$(PIP) install --no-deps --no-compile --require-hashes -r locks/sketches.lock
 	@$(PIP) install --no-compile -r locks/torch.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 endef

@@ -155,7 +155,7 @@ def _refresh(run: LocalRun, store: ArtifactStore) -> None:
 
 def _read(store: ArtifactStore, run: LocalRun, name: str) -> dict[str, Any] | None:
     key = f"runs/{run.run}/{name}"
-    if store.objects.size(key) is None:
+    if store.objects.stat(key) is None:
         return None
     body: dict[str, Any] = json.loads(store.objects.get_bytes(key))
     return body

@@ -13,7 +13,7 @@ fi
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 .venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$context" .
-cp locks/image.lock locks/torch.lock images/smoke.py "$context"
+cp locks/image.lock locks/sketches.lock locks/torch.lock images/smoke.py "$context"
 version=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("gatehouse"))')
 for file in images/*.Containerfile; do
     name=$(basename "$file" .Containerfile)

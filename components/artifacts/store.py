@@ -12,7 +12,8 @@ from typing import Any
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard
-from gatehouse.components.artifacts.objects import LocalObjects, ObjectStore
+from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
 
@@ -205,9 +206,9 @@ class ArtifactStore:
         shutil.copyfile(self.path(reference, file), target)
 
     def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
-        found = self.objects.size(entry.blob)
-        if found != entry.bytes:
-            state = "is missing" if found is None else f"has {found} bytes"
+        found = self.objects.stat(entry.blob)
+        if found is None or found.bytes != entry.bytes:
+            state = "is missing" if found is None else f"has {found.bytes} bytes"
             raise _corrupt(reference, entry, state)
         path = self.objects.local_path(entry.blob)
         if entry.blob not in self._verified:
@@ -223,7 +224,9 @@ class ArtifactStore:
             manifest = self.manifest(reference)
         except MissingArtifactError:
             return False
-        return all(self.objects.size(entry.blob) == entry.bytes for entry in manifest.files)
+        found = self.objects.stats(entry.blob for entry in manifest.files)
+        held = {key: None if stat is None else stat.bytes for key, stat in found.items()}
+        return all(held[entry.blob] == entry.bytes for entry in manifest.files)
 
     def verify(self, reference: Reference | str) -> int:
         """Verify every byte of an artifact and of all that it was derived from.
@@ -254,7 +257,7 @@ class ArtifactStore:
             for called in [name] if name else self.objects.folders(each):
                 for folder in self.objects.folders(f"{each}/{called}"):
                     digest = folder.removeprefix("sha256-")
-                    if digest != folder and self.objects.size(f"{each}/{called}/{folder}/manifest.json") is not None:
+                    if digest != folder and self.objects.stat(f"{each}/{called}/{folder}/manifest.json") is not None:
                         yield Reference(each, called, digest)
 
     def record(self, key: str, body: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ projection left behind, and never read back into a decision.
 
 from typing import TYPE_CHECKING
 
-from gatehouse.components.artifacts.objects import LocalObjects
+from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.state import CHAMPION, STAGING, ModelVersion, State, Verdict

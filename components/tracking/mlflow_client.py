@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
-from gatehouse.components.artifacts.objects import LocalObjects
+from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 
@@ -66,7 +66,7 @@ class Tracking:
         """Whether MLflow was told `what` already; costs one look-up in the store and no import."""
         if self.embedded and not (self.embedded / "mlflow.db").is_file():
             return False
-        return self.store.objects.size(self._marker(what)) is not None
+        return self.store.objects.stat(self._marker(what)) is not None
 
     def mark(self, what: str) -> None:
         """Remember that MLflow was told `what`; the URI itself, which may hold a password, is not kept."""

@@ -171,7 +171,7 @@ def test_two_writers_of_one_artifact_agree(store: ArtifactStore) -> None:
 _KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
-from gatehouse.components.artifacts.objects import LocalObjects
+from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.store import ArtifactStore
 install, calls = LocalObjects._install, []
 def dying(self, temporary, key):

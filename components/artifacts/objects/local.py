@@ -1,41 +1,16 @@
-"""Where a store's bytes lie: the interface of an object store, and the local directory that implements it."""
+"""A local directory as an object store."""
 
 import errno
+import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
+from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.errors import MissingArtifactError, StoreError
-
-
-class ObjectStore(Protocol):
-    """Create-only bytes under keys. A key that exists keeps its bytes for ever, unless it is deleted whole."""
-
-    address: str
-
-    def put_bytes(self, key: str, data: bytes) -> bool:
-        """Create `key`. Returns False, and changes nothing, where it is there already."""
-
-    def put_file(self, key: str, path: Path) -> bool:
-        """Create `key` from a local file, which may be moved. Returns False where the key is there already."""
-
-    def get_bytes(self, key: str) -> bytes:
-        """The bytes of `key`. Raises MissingArtifactError."""
-
-    def local_path(self, key: str) -> Path:
-        """A local file with the bytes of `key`. Raises MissingArtifactError."""
-
-    def size(self, key: str) -> int | None:
-        """Bytes under `key`, or None where there is no such key."""
-
-    def list(self, prefix: str) -> Iterator[str]:
-        """Keys under the folder `prefix`, sorted."""
-
-    def folders(self, prefix: str = "") -> Iterator[str]:
-        """Names of the folders directly under `prefix`, sorted."""
 
 
 class LocalObjects:
@@ -115,12 +90,42 @@ class LocalObjects:
             )
         return path
 
-    def size(self, key: str) -> int | None:
-        """Bytes under `key`, or None."""
+    def stat(self, key: str) -> Stat | None:
+        """Length, inode with change time, and time of `key`."""
         try:
-            return self._final(key).stat().st_size
+            found = self._final(key).stat()
         except FileNotFoundError:
             return None
+        return Stat(found.st_size, f"{found.st_ino}-{found.st_mtime_ns}", found.st_mtime)
+
+    def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
+        """`stat` of many keys, one after another."""
+        return {key: self.stat(key) for key in keys}
+
+    def renew(self, key: str) -> bool:
+        """Set the time of `key` to now."""
+        with self._alone():
+            try:
+                os.utime(self._final(key))
+            except FileNotFoundError:
+                return False
+        return True
+
+    def delete(self, key: str, generation: str) -> bool:
+        """Delete `key` if nobody renewed it."""
+        with self._alone():
+            found = self.stat(key)
+            if found is None or found.generation != generation:
+                return False
+            self._final(key).unlink()
+        return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock under which generations are compared and changed."""
+        with open(self.root / "tmp" / "generations.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys under the folder `prefix`, sorted."""

@@ -1,0 +1,1 @@
+"""Where raw tables come from, one file for each kind of source."""
