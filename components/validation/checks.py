@@ -1,4 +1,4 @@
-"""Judges the tables of a snapshot against a contract, each in one pass together with its statistics."""
+"""Judges the tables of a snapshot against a contract, the rules of each in one pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from gatehouse.components.validation.anomalies import Anomaly, Findings
 from gatehouse.components.validation.contract import Contract, TableContract
 from gatehouse.components.validation.drift import psi
 from gatehouse.components.validation.rules import RowRule, row_rules
-from gatehouse.components.validation.statistics import Statistics, aggregates, first_pass, histograms
 from gatehouse.components.validation.tables import Table, examples, name, scan
 
+Statistics = Mapping[str, Any]
 _EMPTY = TableContract.model_construct(columns={}, extra_columns="allow", min_rows=0)
 
 
@@ -26,6 +26,8 @@ class Judge:
         tables: The snapshot's tables by name.
         contract: The contract.
         as_of: The snapshot's time, which freshness is judged against.
+        statistics: Statistics by table and column of the snapshot.
+        rebinned: The same, with the rows counted in the bins and values of the baseline.
         baseline: Statistics by table and column of the baseline; empty for none.
         findings: Where anomalies are collected.
     """
@@ -34,22 +36,22 @@ class Judge:
     tables: Mapping[str, Table]
     contract: Contract
     as_of: datetime
+    statistics: Mapping[str, Mapping[str, Statistics]]
+    rebinned: Mapping[str, Mapping[str, Statistics]]
     baseline: Mapping[str, Mapping[str, Statistics]]
     findings: Findings
 
-    def run(self) -> dict[str, dict[str, Statistics]]:
-        """Judge every table; returns the statistics by table and column."""
+    def run(self) -> None:
+        """Judge every table."""
         for missing in sorted(set(self.contract.tables) - set(self.tables)):
             owner = self.contract.tables[missing].owner
             self.findings.add(
                 Anomaly(missing, "table", "", "fail", owner, "a table of this name", "none in the snapshot")
             )
-        statistics = {}
         for table_name, table in sorted(self.tables.items()):
             if table_name not in self.contract.tables:
                 self.findings.not_judged.append(f"{table_name}: the contract has no rules for this table")
-            statistics[table_name] = _TableJudge(self, table, self.contract.tables.get(table_name, _EMPTY)).run()
-        return statistics
+            _TableJudge(self, table, self.contract.tables.get(table_name, _EMPTY)).run()
 
 
 class _TableJudge:
@@ -64,12 +66,12 @@ class _TableJudge:
             column for column, promised in contract.columns.items() if self.types.get(column) == promised.type
         ]
 
-    def run(self) -> dict[str, Statistics]:
-        """Judge every rule; returns the statistics by column."""
+    def run(self) -> None:
+        """Judge every rule."""
         self._schema()
         rules = [rule for rule in row_rules(self.contract, list(self.types), self.usable) if self._runs(rule)]
         unique = self._unique_sets()
-        wanted = aggregates(self.table, self.sensitive)
+        wanted = {f"count|{columns[0]}": f"count({name(columns[0])})" for _, _, columns, keep in unique if keep}
         wanted |= {f"unique|{index}": _distinct(columns, keep) for index, (_, _, columns, keep) in enumerate(unique)}
         if self._is_judged(self._freshness_columns()) and self.contract.freshness:
             wanted["freshness"] = f"max({name(self.contract.freshness.column)})"
@@ -79,7 +81,7 @@ class _TableJudge:
             if f"rule|{index}" in scanned:
                 self.findings.add(self._row_anomaly(rule, scanned[f"rule|{index}"]))
         for index, (rule_name, severity, columns, keep) in enumerate(unique):
-            nulls = self.table.rows - scanned[f"{columns[0]}|count"] if keep else 0
+            nulls = self.table.rows - scanned[f"count|{columns[0]}"] if keep else 0
             if scanned[f"unique|{index}"] == self.table.rows - nulls:
                 self.findings.add(None)
             else:
@@ -88,11 +90,8 @@ class _TableJudge:
             self._freshness(scanned["freshness"])
         for key in self.contract.foreign_keys:
             self._foreign_key(key)
-        statistics = first_pass(self.table, scanned)
-        baseline = self.judge.baseline.get(self.table.name, {})
-        rebinned = histograms(self.connection, self.table, statistics, baseline, self.sensitive)
-        self._drift(baseline, rebinned)
-        return statistics
+        named = self.table.name
+        self._drift(self.judge.baseline.get(named, {}), self.judge.rebinned.get(named, {}))
 
     # Structure
 

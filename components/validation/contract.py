@@ -211,6 +211,11 @@ class Contract(_Part):
                     raise ValueError(f"{name}.foreign_keys: table {key.table} lists no column {', '.join(missing)}")
         return self
 
+    def sensitive(self, table: str) -> frozenset[str]:
+        """The columns of a table of which no value may be shown."""
+        columns = self.tables[table].columns if table in self.tables else {}
+        return frozenset(column for column, promised in columns.items() if promised.sensitive)
+
 
 def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
     """Read a contract from YAML.

@@ -49,8 +49,9 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     as_of = snapshot.details["as_of"]
     findings = Findings()
     with store.workspace() as workspace, opened(list(tables.values()), workspace) as connection:
-        judge = Judge(connection, tables, contract, datetime.fromisoformat(as_of), baseline, findings)
-        statistics = judge.run()
+        statistics, rebinned = _measured(connection, tables, contract, baseline)
+        time = datetime.fromisoformat(as_of)
+        Judge(connection, tables, contract, time, statistics, rebinned, baseline, findings).run()
     rows = {name: table.rows for name, table in tables.items()}
     short = Reference.parse(request.baseline).short if request.baseline else ""
     page = validation_page(Reference.parse(request.snapshot).short, as_of, findings, statistics, rows, short)
@@ -74,6 +75,19 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         details={"verdict": findings.verdict},
     )
     return ValidateResult(validation=str(reference), verdict=findings.verdict, reasons=findings.reasons())
+
+
+def _measured(connection: Any, tables: dict[str, Any], contract: Any, baseline: dict[str, Any]) -> Any:
+    """Statistics by table and column, and the same rows counted in the bins of the baseline."""
+    from gatehouse.components.validation.statistics import aggregates, first_pass, histograms
+    from gatehouse.components.validation.tables import scan
+
+    statistics, rebinned = {}, {}
+    for name, table in sorted(tables.items()):
+        sensitive = contract.sensitive(name)
+        statistics[name] = first_pass(table, scan(connection, name, aggregates(table, sensitive)))
+        rebinned[name] = histograms(connection, table, statistics[name], baseline.get(name, {}), sensitive)
+    return statistics, rebinned
 
 
 def _table(store: ArtifactStore, name: str, dataset: str) -> Any:
