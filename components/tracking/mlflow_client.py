@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.spool import Point as SpooledPoint
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,7 +30,8 @@ logger = logging.getLogger(__name__)
 URI = "MLFLOW_TRACKING_URI"
 REFERENCE = "gatehouse.reference"
 RUN = "gatehouse.run"
-_PARENT = "mlflow.parentRunId"
+JOB = "gatehouse.job"
+PARENT, RUN_NAME = "mlflow.parentRunId", "mlflow.runName"
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -139,7 +141,7 @@ def ensure_run(
     found = find_run(client, experiment, tag, value)
     if found is not None:
         return found
-    above = {_PARENT: parent} if parent else {}
+    above = {PARENT: parent} if parent else {}
     return client.create_run(experiment, tags={**short(tags), tag: value, **above}, run_name=name)
 
 
@@ -180,6 +182,15 @@ def log(
         client.log_batch(name, metrics=metrics[at : at + _MOST_METRICS])
     if tags:
         client.log_batch(name, tags=[RunTag(key, value) for key, value in short(tags).items()])
+
+
+def log_points(client: "MlflowClient", run: "Run", points: Sequence[SpooledPoint]) -> None:
+    """Log spooled points, at most a thousand, in one call, each with its own time; what is not finite is left out."""
+    from mlflow.entities import Metric
+
+    finite = [point for point in points if math.isfinite(point.value)]
+    entries = [Metric(point.name, point.value, int(point.at * 1000), point.step) for point in finite]
+    client.log_batch(str(run.info.run_id), metrics=entries)
 
 
 def short(tags: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,9 @@ from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.lineage import lineage_of, lineage_tags
 from gatehouse.components.tracking.mlflow_client import (
+    PARENT,
     REFERENCE,
+    RUN_NAME,
     Point,
     Tracking,
     degrading,
@@ -18,6 +20,7 @@ from gatehouse.components.tracking.mlflow_client import (
     pipeline_run,
     tracking_of,
 )
+from gatehouse.components.tracking.shipping import deliver
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -36,6 +39,7 @@ def track_training(store: ArtifactStore, model: str) -> None:
         store: The store that holds the model.
         model: Reference of the model.
     """
+    deliver(store)
     tracking = tracking_of(store)
     reference = Reference.parse(model)
     if tracking is None or tracking.told(str(reference)):
@@ -55,6 +59,7 @@ def track_experiment(store: ArtifactStore, experiment: str) -> None:
         store: The store that holds the experiment.
         experiment: Its reference; `trials.json` lists number, parameters, value, model and error of each trial.
     """
+    deliver(store)
     tracking = tracking_of(store)
     reference = Reference.parse(experiment)
     if tracking is None or tracking.told(str(reference)):
@@ -94,7 +99,9 @@ def show_training(
     run = ensure_run(client, experiment, REFERENCE, str(model), name, tags, parent)
     if COMPLETE not in run.data.tags:
         history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
-        log(client, run, _flat(manifest.configuration), _points(history), {COMPLETE: "true"})
+        # The run may have begun with the job: before there was a model with a lineage, and before its place was known.
+        placed = {RUN_NAME: name} | ({PARENT: parent} if parent else {})
+        log(client, run, _flat(manifest.configuration), _points(history), tags | placed | {COMPLETE: "true"})
         _end(client, run, parent)
     return run
 

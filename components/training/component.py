@@ -40,7 +40,7 @@ def train(
 
     opened = ArtifactStore.open(store)
     wanted = TrainSpec.model_validate_json(spec)
-    request = TrainRequest(training_set=training_set, split=split, spec=wanted, model_name=model_name)
+    request = TrainRequest(training_set=training_set, split=split, spec=wanted, model_name=model_name, live=True)
     result = run(request, opened, code=code, force=force)
     track_training(opened, result.model)
     candidate.metadata["reference"] = opened.address_of(result.model)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gatehouse.errors import LauncherError
 
-JOB, RESULT, FAILURE, WEIGHTS = "job.json", "result.json", "failure.json", "weights.safetensors"
+JOB, RESULT, FAILURE, WEIGHTS, METRICS = "job.json", "result.json", "failure.json", "weights.safetensors", "metrics"
 
 
 class TrainingFailedError(LauncherError):

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
 
+from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training import checkpoint
-from gatehouse.components.training.launcher import FAILURE, JOB, RESULT, WEIGHTS
+from gatehouse.components.training.launcher import FAILURE, JOB, METRICS, RESULT, WEIGHTS
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.process import die_with_parent, follow_owner
@@ -100,10 +101,11 @@ def train(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> dic
         best = checkpoint.restore(resumed[0], model, optimizer)
         history = resumed[1]["history"]
     parallel = DistributedDataParallel(model)
+    metrics = SpoolWriter(directory / METRICS) if dist.get_rank() == 0 else None
     for epoch in range(len(history), spec.epochs):
         if _stale(history, spec.patience):
             break
-        loss = _train_epoch(parallel, optimizer, data["train"], spec, epoch)
+        loss = _train_epoch(parallel, optimizer, data["train"], spec, epoch, metrics)
         history.append({"epoch": epoch, "train_log_loss": loss, **_validate(model, data["validation"], epoch)})
         if _best(history) == epoch:
             best = _copy(model)
@@ -194,7 +196,14 @@ def rank_batches(
     return batches
 
 
-def _train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Rows, spec: TrainSpec, epoch: int) -> float:
+def _train_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rows: Rows,
+    spec: TrainSpec,
+    epoch: int,
+    metrics: SpoolWriter | None,
+) -> float:
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(spec.seed * 1_000_003 + epoch * 1_009 + rank)
     batches = rank_batches(len(rows), spec.batch_size, spec.seed, epoch, rank, world)
@@ -217,6 +226,12 @@ def _train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Rows,
                 "extreme values among the features."
             )
         optimizer.step()
+        if metrics:
+            rate = optimizer.param_groups[0]["lr"]
+            metrics.log(
+                {"step_loss": float(loss) * world / count, "grad_norm": float(norm.detach()), "learning_rate": rate},
+                step,
+            )
         total += torch.stack([loss.detach(), weights.sum()]).double()
     dist.all_reduce(total)
     return float(total[0] / total[1])

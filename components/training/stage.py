@@ -1,6 +1,9 @@
 """The train stage: a training set and a spec become a model."""
 
 import time
+from contextlib import nullcontext
+
+from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -15,6 +18,7 @@ class TrainRequest(StageModel):
     split: str
     spec: TrainSpec
     model_name: str
+    live: bool = Field(False, exclude=True, description="Show the metrics while they are made.")
 
 
 class TrainResult(StageModel):
@@ -39,8 +43,9 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """
     import json
 
+    from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
     from gatehouse.components.training.job import job_directory, prepare_job
-    from gatehouse.components.training.launcher import RESULT, WEIGHTS, TrainingJob
+    from gatehouse.components.training.launcher import METRICS, RESULT, WEIGHTS, TrainingJob
     from gatehouse.components.training.local import LOG, LocalLauncher
 
     spec = request.spec
@@ -48,7 +53,9 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     key = digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
     with job_directory(store, f"train-{key}") as directory:
         prepared = prepare_job(store, request.training_set, request.split, spec, directory)
-        LocalLauncher().run(TrainingJob(directory, spec.processes, spec.timeout_minutes))
+        spool = open_spool(store, key, request.model_name.removesuffix("-trial"), directory / METRICS)
+        with shipped_live(store, spool) if request.live else nullcontext():
+            LocalLauncher().run(TrainingJob(directory, spec.processes, spec.timeout_minutes))
         result = json.loads((directory / RESULT).read_text())
         description = {
             "architecture": prepared.architecture,
@@ -70,6 +77,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             configuration=spec.model_dump(mode="json"),
             details={"best_epoch": result["best_epoch"]},
         )
+        close_spool(store, spool, str(model))
         log = (directory / LOG).read_text(errors="replace").splitlines()
         store.append(f"measurements/{model}", {"stage": "train", "seconds": time.monotonic() - began, "log": log})
     best = result["history"][result["best_epoch"]]

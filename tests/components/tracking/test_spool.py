@@ -1,0 +1,112 @@
+"""The spool: order and values survive whatever the process does, and room is bounded."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.components.tracking import spool
+from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, read
+
+WRITER = """
+import sys
+from pathlib import Path
+from gatehouse.components.tracking.spool import SpoolWriter
+writer = SpoolWriter(Path(sys.argv[1]))
+for step in range(10**9):
+    writer.log({"loss": float(step)}, step)
+    if step == 1000:
+        print("ready", flush=True)
+"""
+
+
+def everything(folder: Path, limit: int = 1000) -> list[Point]:
+    points, position = read(folder, Position(), limit)
+    found = list(points)
+    while points:
+        points, position = read(folder, position, limit)
+        found += points
+    return found
+
+
+@given(
+    logged=st.lists(st.tuples(st.text(max_size=40), st.floats(allow_nan=False), st.integers(0, 2**62)), max_size=60),
+    limit=st.integers(1, 7),
+    room=st.integers(200, 900),
+)
+def test_what_is_logged_is_read_in_order(
+    tmp_path_factory: pytest.TempPathFactory, logged: list[tuple[str, float, int]], limit: int, room: int
+) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool, "SEGMENT_BYTES", room)
+        writer = SpoolWriter(folder, segments=10_000)
+        for name, value, step in logged:
+            writer.log({name: value}, step)
+    assert [(point.name, point.value, point.step) for point in everything(folder, limit)] == logged
+
+
+def test_a_reader_sees_what_is_there_and_later_what_was_added(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    assert read(tmp_path, Position(), 10) == ([], Position(1, 0)) or read(tmp_path, Position(), 10)[0] == []
+    writer.log({"a": 1.0}, 1)
+    first, position = read(tmp_path, Position(), 10)
+    writer.log({"b": 2.0}, 2)
+    second, _ = read(tmp_path, position, 10)
+    assert [point.name for point in first + second] == ["a", "b"]
+    assert abs(first[0].at - time.time()) < 5
+
+
+def test_a_killed_writer_loses_nothing_and_the_next_goes_on_behind_it(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = everything(tmp_path, 50_000)
+    assert len(before) > 1000 and [point.step for point in before] == list(range(len(before)))
+    SpoolWriter(tmp_path).log({"next": 1.0}, 0)
+    assert everything(tmp_path, 50_000)[len(before) :][0].name == "next"
+
+
+def test_a_torn_record_ends_its_segment_and_not_the_spool(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    for step in range(3):
+        writer.log({"loss": float(step)}, step)
+    (segment,) = tmp_path.glob("*.spool")
+    data = bytearray(segment.read_bytes())
+    length = (len(data) and int.from_bytes(data[:4], "little")) + 8
+    data[length + 12] ^= 1
+    segment.write_bytes(data)
+    SpoolWriter(tmp_path).log({"next": 1.0}, 0)
+    assert [point.name for point in everything(tmp_path)] == ["loss", "next"]
+
+
+def test_room_is_bounded_and_what_is_dropped_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "SEGMENT_BYTES", 200)
+    writer = SpoolWriter(tmp_path, segments=2, patience=0.05)
+    began = time.monotonic()
+    for step in range(1000):
+        writer.log({"loss": 1.0}, step)
+    assert time.monotonic() - began < 2
+    kept = everything(tmp_path)
+    assert len(kept) + writer.dropped == 1000 and writer.dropped > 0
+    discard(tmp_path, Position(3, 0))
+    writer.log({"again": 1.0}, 0)
+    assert [point.name for point in everything(tmp_path)] == ["again"]
+
+
+def test_a_full_disk_drops_metrics_and_not_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    writer = SpoolWriter(tmp_path)
+    writer.log({"loss": 1.0, "accuracy": 0.5}, 1)
+    assert writer.dropped == 2 and list(tmp_path.iterdir()) == []
