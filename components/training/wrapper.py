@@ -21,7 +21,12 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    where = ["--standalone", "--local-addr=localhost", f"--nproc-per-node={processes}"]
+    where = [
+        "--standalone",
+        "--local-addr=localhost",
+        f"--nproc-per-node={processes}",
+        f"--log-dir={directory}/torchrun",
+    ]
     what = [f"--max-restarts={MAX_RESTARTS}", "-m", "gatehouse.components.training.program", directory]
     try:
         torchrun([*where, *what])
