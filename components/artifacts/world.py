@@ -48,6 +48,8 @@ WORLD: dict[str, Door] = {
     ),
     "ingest": Door("", "", True, True, "A pure function of the source's fingerprint."),
     "validate": Door("", "", True, True, _PURE, "2", "4G"),
+    "measure": Door("", "", True, True, _PURE, "2", "4G"),
+    "skew": Door("", "", True, True, _PURE, "2", "4G"),
     "require_contract": Door(
         "", "", False, True, "Ends the run where the verdict says no; costs nothing to repeat.", "500m", "512M", 5
     ),

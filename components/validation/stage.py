@@ -1,22 +1,33 @@
 """The validate stage: a snapshot is measured and judged against its contract and, where there is one, a baseline."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+
+from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.measure import MeasureRequest, baseline_of, measure, statistics_of
+from gatehouse.components.validation.spec import StatisticsSpec
+from gatehouse.components.validation.statistics.document import STATISTICS_FILE
 
 CONTRACT_FILE = "contract.yaml"
 
 
 class ValidateRequest(StageModel):
-    """A snapshot, a contract (a configuration reference), and an earlier validation as baseline or nothing."""
+    """A snapshot, a contract (a configuration reference), and an earlier validation as baseline or nothing.
+
+    `statistics` says where they are computed; `force` measures again whatever the memo holds. Neither changes a result.
+    """
 
     snapshot: str
     contract: str
     baseline: str = ""
+    statistics: StatisticsSpec = Field(StatisticsSpec(), exclude=True)
+    force: str = Field("", exclude=True)
 
 
 class ValidateResult(StageModel):
@@ -27,7 +38,7 @@ class ValidateResult(StageModel):
     reasons: tuple[str, ...]
 
 
-@stage("validate", distributions=("duckdb",))
+@stage("validate", distributions=("duckdb", *measure.distributions))
 def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     """Judge a snapshot. A breach is a verdict, not an error: the report is written either way.
 
@@ -45,30 +56,48 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
     snapshot = store.manifest(request.snapshot)
     tables = {name: _table(store, name, dataset) for name, dataset in snapshot.derived_from.items()}
-    baseline = store.read_json(request.baseline, "statistics.json") if request.baseline else {}
+    measured = measure(
+        MeasureRequest(
+            name=snapshot.name,
+            datasets=snapshot.derived_from,
+            sensitive={name: tuple(sorted(contract.sensitive(name))) for name in tables},
+            baseline=request.baseline,
+            statistics=request.statistics,
+        ),
+        store,
+        force=request.force,
+    )
+    statistics, rebinned = (_in_order(found, tables) for found in statistics_of(store, measured))
+    baseline = _in_order(baseline_of(store, request.baseline), tables)
     as_of = snapshot.details["as_of"]
     findings = Findings()
     with store.workspace() as workspace, opened(list(tables.values()), workspace) as connection:
-        statistics, rebinned = _measured(connection, tables, contract, baseline)
         time = datetime.fromisoformat(as_of)
         Judge(connection, tables, contract, time, statistics, rebinned, baseline, findings).run()
     rows = {name: table.rows for name, table in tables.items()}
     short = Reference.parse(request.baseline).short if request.baseline else ""
-    page = validation_page(Reference.parse(request.snapshot).short, as_of, findings, statistics, rows, short)
+    page = validation_page(
+        Reference.parse(request.snapshot).short,
+        as_of,
+        findings,
+        statistics,
+        rows,
+        short,
+    )
     verdict = {
         "verdict": findings.verdict,
         "reasons": findings.reasons(),
         "judged": findings.judged,
         "not_judged": findings.not_judged,
     }
-    inputs = {"snapshot": request.snapshot, "contract": request.contract}
+    inputs = {"snapshot": request.snapshot, "contract": request.contract, "statistics": measured.statistics}
     reference = store.publish(
         "validations",
         snapshot.name,
         {
             "verdict.json": canonical_json(verdict),
             "anomalies.json": canonical_json([one.to_json() for one in findings.sorted()]),
-            "statistics.json": canonical_json(statistics),
+            STATISTICS_FILE: store.read_text(measured.statistics, STATISTICS_FILE),
             "report.html": page,
         },
         derived_from=inputs | ({"baseline": request.baseline} if request.baseline else {}),
@@ -77,17 +106,13 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     return ValidateResult(validation=str(reference), verdict=findings.verdict, reasons=findings.reasons())
 
 
-def _measured(connection: Any, tables: dict[str, Any], contract: Any, baseline: dict[str, Any]) -> Any:
-    """Statistics by table and column, and the same rows counted in the bins of the baseline."""
-    from gatehouse.components.validation.statistics import aggregates, first_pass, histograms
-    from gatehouse.components.validation.tables import scan
-
-    statistics, rebinned = {}, {}
-    for name, table in sorted(tables.items()):
-        sensitive = contract.sensitive(name)
-        statistics[name] = first_pass(table, scan(connection, name, aggregates(table, sensitive)))
-        rebinned[name] = histograms(connection, table, statistics[name], baseline.get(name, {}), sensitive)
-    return statistics, rebinned
+def _in_order(found: Mapping[str, Mapping[str, Any]], tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Statistics with the tables by name and the columns as they stand in the table, not in the order of JSON."""
+    return {
+        name: {column: found[name][column] for column in table.types() if column in found[name]}
+        for name, table in sorted(tables.items())
+        if name in found
+    }
 
 
 def _table(store: ArtifactStore, name: str, dataset: str) -> Any:

@@ -188,7 +188,7 @@ def test_statistics_are_those_of_numpy(judge: Validate, store: ArtifactStore) ->
         {"a": pa.array([*values.tolist(), None, NAN]), "s": pa.array(["x", "y", "y"] * 1000 + [None, "z"])}
     )
     result = judge({"t": table}, {"t": {"columns": {"a": {"type": "double"}, "s": {"type": "string"}}}})
-    found = store.read_json(result.validation, "statistics.json")["t"]
+    found = store.read_json(result.validation, "statistics.json")["tables"]["t"]["columns"]
     a = found["a"]
     assert (a["nulls"], a["not_finite"], a["zeros"]) == (1, 1, int((values == 0).sum()))
     assert (a["min"], a["max"]) == (values.min(), values.max())
@@ -224,7 +224,7 @@ def test_drift_of_a_mostly_zero_column_is_seen(judge: Validate) -> None:
 
 def test_the_median_of_a_mostly_zero_column_is_zero(judge: Validate, store: ArtifactStore) -> None:
     result = judge({"t": pa.table({"a": [0.0] * 900 + [1.0] * 100})}, _column({"type": "double"}))
-    assert store.read_json(result.validation, "statistics.json")["t"]["a"]["median"] == 0
+    assert store.read_json(result.validation, "statistics.json")["tables"]["t"]["columns"]["a"]["median"] == 0
 
 
 def test_psi_by_hand() -> None:

@@ -1,0 +1,135 @@
+"""Sketches of what is too varied to be counted: mergeable, small, and off by no more than is stated here.
+
+The sketches are those of tfx-bsl. Each takes a part that was counted already, which is faster than row by row and
+avoids what they do to raw values: Kmv writes numbers as text before it hashes them, ten times slower than their bytes;
+two of them count NaN as a value.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from tfx_bsl.sketches import KmvSketch, MisraGriesSketch, QuantilesSketch
+
+from gatehouse.components.validation.statistics.counted import CountedNumbers, CountedTexts, Counts
+from gatehouse.components.validation.statistics.kinds import Numbers
+from gatehouse.components.validation.statistics.moments import Moments
+from gatehouse.components.validation.statistics.plan import Binned, ColumnPlan
+from gatehouse.components.validation.statistics.texts import Lengths, counts_of_known, extremes_of
+
+# What a quantile may be off by (`RANK_ERROR` in document.py) is what the sketch allows itself, half a step
+# between the points that a part is given to it as, and a step between those that are read out.
+_SKETCH_ERROR = 0.001
+_POINTS = 4_096
+_STEPS = 4_000
+
+# The standard error of a count of distinct values is 1 / sqrt(this): 1.6 %.
+_HASHES = 4_096
+
+# A text that more than twice this share of the rows have is listed; its count is too high by at most this share.
+HEAVY_SHARE = 1 / 4_096
+
+_UNLIMITED = 2**32
+
+
+class SketchedNumbers:
+    """Numbers of one column: exact extremes, zeros, moments and bins of the baseline; sketched quantiles and distinct.
+
+    The quantile sketch holds numbers other than zero, as the bins do.
+    """
+
+    def __init__(self, counted: CountedNumbers, plan: ColumnPlan) -> None:
+        """Sketch counted numbers, of which there is at least one."""
+        values, counts = counted.values, counted.counts
+        self.low, self.high = values[0].item(), values[-1].item()
+        self.zeros = int(counts[values == 0].sum())
+        self.moments = Moments.of(counted, np.sum)
+        self.binned = Binned.of(counted, plan.edges, plan.display)
+        self._distinct = KmvSketch(_HASHES)
+        self._distinct.AddValues(_bytes_of(values))
+        self._quantiles = QuantilesSketch(_SKETCH_ERROR, _UNLIMITED, 1)
+        points, weights = _thinned(values[values != 0], counts[values != 0])
+        self._quantiles.AddValues(pa.array(points, pa.float64()), pa.array(weights, pa.float64()))
+        self._quantiles.Compact()
+
+    def merge(self, other: "SketchedNumbers") -> None:
+        """Take in another part of the same column."""
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.zeros += other.zeros
+        self.moments = self.moments.merged(other.moments)
+        self.binned = self.binned.merged(other.binned)
+        self._distinct.Merge(other._distinct)
+        self._quantiles.Merge(other._quantiles)
+
+    @property
+    def distinct(self) -> int:
+        """Estimated number of distinct values."""
+        return int(self._distinct.Estimate())
+
+    def points(self) -> tuple[Numbers, npt.NDArray[np.float64]]:
+        """Ascending values and the weight of rows that each stands for. The end: nothing can be merged afterwards."""
+        found, cumulated = self._quantiles.GetQuantilesAndCumulativeWeights(_STEPS)
+        values, last = np.unique(found.flatten().to_numpy()[::-1], return_index=True)
+        reached = cumulated.flatten().to_numpy()[::-1][last]
+        weights = np.diff(reached, prepend=0.0)
+        others = self.moments.rows - self.zeros
+        weights *= others / weights.sum() if others else 0.0
+        if not self.zeros:
+            return values, weights
+        at = int(np.searchsorted(values, 0.0))
+        return np.insert(values, at, 0.0), np.insert(weights, at, float(self.zeros))
+
+
+def _bytes_of(values: Numbers) -> pa.Array:
+    """Numbers as texts of their eight bytes, without a copy."""
+    offsets = np.arange(0, 8 * len(values) + 1, 8, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+
+
+def _thinned(values: Numbers, counts: Counts) -> tuple[Numbers, npt.NDArray[np.float64]]:
+    """At most `_POINTS` of the ascending values, evenly spaced by rank, with the rows that each stands for."""
+    if len(values) <= _POINTS:
+        return values, counts.astype(np.float64)
+    reached = np.cumsum(counts)
+    rows = int(reached[-1])
+    wanted = (np.arange(_POINTS) + 0.5) * (rows / _POINTS)
+    chosen, times = np.unique(np.searchsorted(reached, wanted, side="left"), return_counts=True)
+    return values[chosen], times * (rows / _POINTS)
+
+
+class SketchedTexts:
+    """Texts of one column: exact extremes, lengths and rows of the baseline's values; sketched frequent ones, distinct.
+
+    The count of a frequent text is at least the true one, and beyond it by at most `HEAVY_SHARE` of the rows.
+    """
+
+    def __init__(self, counted: CountedTexts, plan: ColumnPlan) -> None:
+        """Sketch counted texts, of which there is at least one."""
+        self.rows = counted.rows
+        self.lengths = Lengths.of(counted)
+        self.low, self.high = extremes_of(counted.values)
+        self.known = counts_of_known(counted, plan.known)
+        self._distinct = KmvSketch(_HASHES)
+        self._distinct.AddValues(counted.values)
+        self._frequent = MisraGriesSketch(round(1 / HEAVY_SHARE))
+        self._frequent.AddValues(counted.values, pa.array(counted.counts.astype(np.float32)))
+
+    def merge(self, other: "SketchedTexts") -> None:
+        """Take in another part of the same column."""
+        self.rows += other.rows
+        self.lengths = self.lengths.merged(other.lengths)
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.known = self.known + other.known
+        self._distinct.Merge(other._distinct)
+        self._frequent.Merge(other._frequent)
+
+    @property
+    def distinct(self) -> int:
+        """Estimated number of distinct values."""
+        return int(self._distinct.Estimate())
+
+    def frequent(self) -> CountedTexts:
+        """Texts that surely more than `HEAVY_SHARE` of the rows have, with their counts."""
+        found = self._frequent.Estimate()
+        counts = np.floor(found.field(1).to_numpy()).astype(np.int64)
+        held = counts > 2 * self.rows * HEAVY_SHARE
+        return CountedTexts(found.field(0).cast(pa.large_string()).filter(pa.array(held)), counts[held])

@@ -1,0 +1,132 @@
+"""Measures the columns of a table file by file: on the threads of one machine, or as a part of a larger computation."""
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gatehouse.components.validation.statistics import Statistics
+from gatehouse.components.validation.statistics.kinds import Kind
+from gatehouse.components.validation.statistics.merging import OrderedMerge
+from gatehouse.components.validation.statistics.partial import Partial
+from gatehouse.components.validation.statistics.plan import ColumnPlan, plans_of
+from gatehouse.components.validation.statistics.readout import read_out
+
+# Rows that are held at once, of one column, by each thread.
+_ROWS = 131_072
+
+
+@dataclass(frozen=True)
+class MeasuredTable:
+    """Statistics of a table by column; and, of columns that the baseline has, in the baseline's bins and values."""
+
+    rows: int
+    statistics: Mapping[str, Statistics]
+    rebinned: Mapping[str, Statistics]
+
+
+def measure_table(
+    files: Sequence[Path], sensitive: frozenset[str], baseline: Mapping[str, Statistics], threads: int = 0
+) -> MeasuredTable:
+    """Measure a table in one pass on threads; the result does not depend on their number.
+
+    Args:
+        files: Its Parquet files, in order.
+        sensitive: Columns of which no value may be kept.
+        baseline: Statistics by column to compare with; empty for none.
+        threads: How many; 0 for as many as the process has cores, at most 8.
+    """
+    if not files:
+        return MeasuredTable(0, {}, {})
+    plans = plans_of(pq.read_schema(files[0]), sensitive, baseline)
+    return gathered(_on_threads(files, plans, threads or min(8, len(os.sched_getaffinity(0)))))
+
+
+def gathered(columns: Sequence[Partial]) -> MeasuredTable:
+    """Read the merged columns of a table out."""
+    found = {partial.plan.name: read_out(partial) for partial in columns}
+    rebinned = {name: column.rebinned for name, column in found.items() if column.rebinned is not None}
+    rows = columns[0].rows if columns else 0
+    return MeasuredTable(rows, {name: column.statistics for name, column in found.items()}, rebinned)
+
+
+def measure_file(path: Path, plans: Sequence[ColumnPlan]) -> list[Partial]:
+    """Measure one file, row group by row group."""
+    merges = [OrderedMerge() for _ in plans]
+    for part in _parts_of(path):
+        _add(merges, part.group, part.measure(plans))
+    return [merge.result() for merge in merges]
+
+
+def _on_threads(files: Sequence[Path], plans: Sequence[ColumnPlan], threads: int) -> list[Partial]:
+    """What `measure_file` gives for each file, merged, but with the row groups spread over threads."""
+    whole = [OrderedMerge() for _ in plans]
+    with ThreadPoolExecutor(threads) as pool:
+        for number, merges in _ahead(pool, files, plans, 2 * threads):
+            _add(whole, number, [merge.result() for merge in merges])
+    return [merge.result() for merge in whole]
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, files: Sequence[Path], plans: Sequence[ColumnPlan], most: int
+) -> Iterator[tuple[int, list[OrderedMerge]]]:
+    """Files in order, each with its merged row groups, while at most so many groups are measured or wait."""
+    waiting: deque[tuple[_Part, int, Future[list[Partial]]]] = deque()
+    merges = [OrderedMerge() for _ in plans]
+    parts = ((part, number) for number, path in enumerate(files) for part in _parts_of(path))
+    while True:
+        for part, number in itertools.islice(parts, most - len(waiting)):
+            waiting.append((part, number, pool.submit(part.measure, plans)))
+        if not waiting:
+            return
+        part, number, measured = waiting.popleft()
+        _add(merges, part.group, measured.result())
+        if part.last:
+            yield number, merges
+            merges = [OrderedMerge() for _ in plans]
+
+
+def _add(merges: Sequence[OrderedMerge], number: int, partials: Sequence[Partial]) -> None:
+    for merge, partial in zip(merges, partials, strict=True):
+        merge.add(number, partial)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One row group of a file; a file without any is one part without rows."""
+
+    path: Path
+    group: int
+    footer: pq.FileMetaData
+
+    @property
+    def last(self) -> bool:
+        return bool(self.group >= self.footer.num_row_groups - 1)
+
+    def measure(self, plans: Sequence[ColumnPlan]) -> list[Partial]:
+        """Measure a column at a time and at most `_ROWS` rows of it, so that memory stays small."""
+        texts = [plan.name for plan in plans if plan.kind is Kind.TEXT]
+        with pq.ParquetFile(self.path, metadata=self.footer, read_dictionary=texts, memory_map=True) as file:
+            return [self._column(file, plan) for plan in plans]
+
+    def _column(self, file: pq.ParquetFile, plan: ColumnPlan) -> Partial:
+        merge, number = OrderedMerge(), 0
+        if self.group < file.num_row_groups:
+            for batch in file.iter_batches(_ROWS, row_groups=[self.group], columns=[plan.name], use_threads=False):
+                merge.add(number, Partial.of(batch.column(0), plan))
+                number += 1
+        if number == 0:
+            merge.add(0, Partial.of(pa.array([], file.schema_arrow.field(plan.name).type), plan))
+        return merge.result()
+
+
+def _parts_of(path: Path) -> Iterator[_Part]:
+    footer = pq.read_metadata(path)
+    for group in range(max(1, footer.num_row_groups)):
+        yield _Part(path, group, footer)
