@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.leases import Lease
 from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.local import LocalObjects
@@ -114,16 +115,13 @@ class ArtifactStore:
             CorruptArtifactError: if the store already holds altered bytes under one of the digests.
         """
         counts = rows_per_file or {}
-        entries = []
-        for path in sorted(files):
-            content = files[path]
-            data = content.encode() if isinstance(content, str) else content
-            entries.append(_entry(path, data, counts.get(path)))
-            self._put_blob(entries[-1], data)
+        contents: dict[str, Path | bytes] = {}
+        for path, content in files.items():
+            contents[path] = content.encode() if isinstance(content, str) else content
         manifest = Manifest(
             kind=kind,
             name=name,
-            files=tuple(entries),
+            files=tuple(_entry(path, contents[path], counts.get(path)) for path in sorted(contents)),
             columns=tuple(columns),
             rows=rows,
             shards=tuple(shards),
@@ -131,9 +129,25 @@ class ArtifactStore:
             configuration=dict(configuration or {}),
             details=dict(details or {}),
         )
-        reference = manifest.reference
-        self.objects.put_bytes(f"{reference}/manifest.json", manifest.to_json().encode())
-        return reference
+        self._commit(manifest, contents)
+        return manifest.reference
+
+    def _commit(self, manifest: Manifest, contents: Mapping[str, Path | bytes]) -> None:
+        """Blobs, then the manifest, then one more look at the blobs, all under a lease: see `leases.py`."""
+        key = f"{manifest.reference}/manifest.json"
+        parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
+        blobs = [entry.blob for entry in manifest.files]
+        with Lease(self.objects, [*blobs, key, *parents]) as lease:
+            for entry in manifest.files:
+                self._put_blob(entry, contents[entry.path])
+            self.objects.put_bytes(key, manifest.to_json().encode())
+            lease.settle()
+            found = self.objects.stats([*blobs, key])
+            for entry in manifest.files:
+                if found[entry.blob] is None:
+                    self._put_blob(entry, contents[entry.path])
+            if found[key] is None:
+                self.objects.put_bytes(key, manifest.to_json().encode())
 
     def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
         objects, key = self.objects, entry.blob

@@ -184,7 +184,7 @@ ArtifactStore.open(sys.argv[1]).publish("datasets", "d", {"a": b"one", "b": b"tw
 """
 
 
-@pytest.mark.parametrize("call", [1, 2, 3])
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
 def test_a_writer_killed_at_any_write_leaves_no_reference(store: ArtifactStore, call: int) -> None:
     ended = subprocess.run([sys.executable, "-c", _KILLED_WRITER, store.address, str(call)], check=False)
     assert ended.returncode == -signal.SIGKILL

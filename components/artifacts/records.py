@@ -1,0 +1,52 @@
+"""JSON records beside artifacts (leases, tombstones, markers): created once, read with a clear error."""
+
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.errors import CorruptArtifactError, MissingArtifactError
+
+_READERS = 16
+
+
+def create_record(objects: ObjectStore, key: str, body: Mapping[str, Any]) -> bool:
+    """Create the record `key`; False where it exists."""
+    return objects.put_bytes(key, (json.dumps(body, sort_keys=True, indent=1) + "\n").encode())
+
+
+def read_record(objects: ObjectStore, key: str) -> dict[str, Any] | None:
+    """The record `key`, or None where it is gone.
+
+    Raises:
+        CorruptArtifactError: if it is not a JSON object.
+    """
+    try:
+        body = json.loads(objects.get_bytes(key))
+    except MissingArtifactError:
+        return None
+    except ValueError as error:
+        raise _unreadable(key, str(error)) from error
+    if not isinstance(body, dict):
+        raise _unreadable(key, f"found {type(body).__name__}")
+    return body
+
+
+def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The records that are there, by key, read side by side."""
+    wanted = list(keys)
+    with ThreadPoolExecutor(_READERS) as readers:
+        found = readers.map(lambda key: read_record(objects, key), wanted)
+        return {key: body for key, body in zip(wanted, found, strict=True) if body is not None}
+
+
+def remove_record(objects: ObjectStore, key: str) -> None:
+    """Remove a record of our own; one that is gone already is fine."""
+    found = objects.stat(key)
+    if found is not None:
+        objects.delete(key, found.generation)
+
+
+def _unreadable(key: str, found: str) -> CorruptArtifactError:
+    return CorruptArtifactError(f"{key}: expected a JSON object, {found}. Restore it from a copy, or remove it.")
