@@ -10,7 +10,7 @@ from gatehouse.components.features.repository import RepositoryFile, ViewFile
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.spec import SourceSpec
-from gatehouse.components.splitting.spec import SplitSpec
+from gatehouse.components.splitting.spec import STRATEGIES
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
@@ -78,7 +78,7 @@ leakage recomputes features at moments of the past and compares.
 _WORDS = {
     ("ProjectFile", "description"): "What the model predicts; at most 400 characters.",
     ("ProjectFile", "features"): "Where features are defined.",
-    ("ProjectFile", "split"): "Where time divides train, validation and test.",
+    ("ProjectFile", "split"): "How rows are divided into train, validation and test.",
     ("ProjectFile", "training"): "The model and its full budget; tuning overwrites what it searches.",
     ("ProjectFile", "tuning"): "What is searched, and with which budget.",
     ("ProjectFile", "evaluation"): "What is measured.",
@@ -208,6 +208,22 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
     return "\n".join(parts)
 
 
+def _alternatives(name: str, models: tuple[type[BaseModel], ...]) -> str:
+    """The sections of a key that holds one of several models; what these share is explained once."""
+    parts = [f"### `{name}`\n\n{_WORDS[('ProjectFile', name)]} `strategy` says how; it may be left out for `time`.\n"]
+    shared = {inner: field for model in models for field in model.model_fields for inner in _inner(model, field)}
+    for model in models:
+        tag = model.model_fields["strategy"].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal
+        held = tuple(field for field in model.model_fields if _inner(model, field))
+        parts.append(section(f"`{name}` by `{tag}`", model, 4, skip=held))
+    parts += [section(f"`{name}.{field}`", inner, 4) for inner, field in shared.items()]
+    return "\n".join(parts)
+
+
+def _inner(model: type[BaseModel], field: str) -> list[type[BaseModel]]:
+    return _models(model.model_fields[field].annotation)
+
+
 def _paragraphs(model: type[BaseModel]) -> str:
     lines = [line.strip() for line in (model.__doc__ or "").splitlines()]
     return "\n".join(lines).strip() + "\n"
@@ -216,10 +232,10 @@ def _paragraphs(model: type[BaseModel]) -> str:
 def page() -> dict[str, str]:
     """docs/project.md."""
     parts = [_HEAD + section("project.yaml", ProjectFile, 2, skip=tuple(ProjectFile.model_fields))]
-    inner: dict[str, type[BaseModel]] = {
+    inner: dict[str, type[BaseModel] | tuple[type[BaseModel], ...]] = {
         "source": SourceSpec,
         "features": FeaturesSpec,
-        "split": SplitSpec,
+        "split": STRATEGIES,
         "training": TrainSpec,
         "tuning": SearchSpace,
         "evaluation": EvaluationSpec,
@@ -228,7 +244,11 @@ def page() -> dict[str, str]:
     }
     held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
     assert held == set(inner), f"project.yaml holds {sorted(held ^ set(inner))} that this page does not know"
-    parts += [section(f"`{name}`", model, 3, f"{name}.") for name, model in inner.items()]
+    for name, model in inner.items():
+        if isinstance(model, tuple):
+            parts.append(_alternatives(name, model))
+        else:
+            parts.append(section(f"`{name}`", model, 3, f"{name}."))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
     parts.append(_REPOSITORY + section("repository.yaml", RepositoryFile, 3))

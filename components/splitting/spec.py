@@ -1,39 +1,278 @@
-"""How a training set is divided by time."""
+"""How a training set is divided: one model a strategy, and what is checked afterwards."""
 
 import itertools
+import math
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+
+Severity = Literal["fail", "warn", "note"]
+CheckName = Literal[
+    "time_order",
+    "label_maturity",
+    "group_overlap",
+    "entity_overlap",
+    "duplicates",
+    "near_duplicates",
+    "single_feature",
+    "availability",
+    "geographic_neighbours",
+    "decision_time_drift",
+    "feature_drift",
+]
 
 
-class SplitSpec(BaseModel):
+def _in_utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+Moment = Annotated[datetime, AfterValidator(_in_utc)]
+Columns = tuple[str, ...]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Fractions(_Frozen):
+    """Share of the rows, or of the groups, that each part is to have; they sum to one."""
+
+    train: float = Field(0.70, gt=0, lt=1, description="Share of train.")
+    validation: float = Field(0.15, gt=0, lt=1, description="Share of validation.")
+    test: float = Field(0.15, gt=0, lt=1, description="Share of test.")
+
+    @model_validator(mode="after")
+    def _sum_to_one(self) -> "Fractions":
+        total = math.fsum((self.train, self.validation, self.test))
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"expected fractions that sum to 1, found {total:g}")
+        return self
+
+
+class Checks(_Frozen):
+    """What is looked for after the rows are divided, and how bad it is.
+
+    A check has passed, failed, or could not run. One that failed ends the run (`fail`), is shown as a warning (`warn`)
+    or only stands in the report (`note`). A check that could not run ends the run only where its severity is set to
+    `fail` here. By default what the strategy promises is `fail`, what it does not promise is `note`.
+    """
+
+    severity: dict[CheckName, Severity] = Field({}, description="Severity by check, where it is not the default.")
+    groups: Columns = Field((), description="Columns whose values should not be on two sides, under any strategy.")
+    single_feature_auc: float = Field(
+        0.95, gt=0.5, le=1, description="ROC AUC on validation above which one feature tells the label too well."
+    )
+    duplicates: float = Field(
+        0.01, ge=0, lt=1, description="Greatest share of a part's rows with the features of a row of an earlier part."
+    )
+    near_duplicates: float = Field(0.05, ge=0, lt=1, description="The same for rows with nearly the same features.")
+    near: float = Field(
+        0.02, gt=0, le=1, description="Grid of near duplicates, in standard deviations of each numeric feature."
+    )
+    psi: float = Field(0.25, gt=0, description="Population stability index above which a column has drifted.")
+    availability: dict[str, str] = Field(
+        {}, description="For a feature, the timestamp column that says when its value was known."
+    )
+    latitude: str = Field("", description="Column of the latitude in degrees, where the strategy is not geographic.")
+    longitude: str = Field("", description="Column of the longitude in degrees.")
+    neighbours_km: float = Field(0.0, ge=0, description="Rows of two parts that are closer are neighbours; 0 for none.")
+
+
+class _Split(_Frozen):
+    checks: Checks = Field(Checks(), description="What is looked for afterwards.")
+
+
+class _Hashed(_Split):
+    seed: int = Field(7, ge=0, description="Of the hash; another seed gives another split.")
+    null_keys: Literal["refuse", "leave_out"] = Field(
+        "refuse", description="Rows without a value in a column that divides: an error, or in no part."
+    )
+
+
+class TimeSplit(_Split):
     """Boundaries in decision time. Every part ends where the next begins; a row exactly on a boundary begins the next.
 
     Before each boundary a gap is left: a row belongs to the earlier part only if its label was known, and its decision
     made, at least `gap` before the boundary.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    train_from: datetime | None = Field(
-        None, description="First decision time of the train part; null for the earliest."
-    )
-    train_until: datetime = Field(description="Where train ends and validation begins.")
-    validation_until: datetime = Field(description="Where validation ends and test begins.")
-    test_until: datetime | None = Field(None, description="Where test ends; null for the latest.")
+    strategy: Literal["time"] = Field("time", description="By decision time.")
+    train_from: Moment | None = Field(None, description="First decision time of the train part; null for the earliest.")
+    train_until: Moment = Field(description="Where train ends and validation begins.")
+    validation_until: Moment = Field(description="Where validation ends and test begins.")
+    test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
     gap: timedelta = Field(timedelta(hours=24), ge=timedelta(0), description="Kept free before each boundary.")
 
-    @field_validator("train_from", "train_until", "validation_until", "test_until")
-    @classmethod
-    def _in_utc(cls, moment: datetime | None) -> datetime | None:
-        if moment is None:
-            return None
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
     @model_validator(mode="after")
-    def _in_order(self) -> "SplitSpec":
+    def _in_order(self) -> "TimeSplit":
         bounds = [self.train_from, self.train_until, self.validation_until, self.test_until]
         given = [bound for bound in bounds if bound is not None]
         if any(earlier >= later for earlier, later in itertools.pairwise(given)):
             raise ValueError("expected train_from < train_until < validation_until < test_until")
         return self
+
+
+class RandomSplit(_Hashed):
+    """By a seeded hash of each row's key: a row stays where it is when others are added, removed or reordered."""
+
+    strategy: Literal["random"] = Field(description="By row.")
+    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
+    keys: Columns = Field((), description="Columns of the key; by default the entity keys and the decision time.")
+
+
+class StratifiedSplit(_Hashed):
+    """As random, but every stratum is divided in the given fractions to within one row.
+
+    The rows of a stratum are taken in order of their hash and cut at its fractions, so the cut depends on how many rows
+    there are: of n rows that are added, each cut moves at most n + 1 old rows.
+    """
+
+    strategy: Literal["stratified"] = Field(description="By row, evenly in each stratum.")
+    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
+    strata: Columns = Field((), description="Columns whose values make a stratum; by default the label.")
+    keys: Columns = Field((), description="Columns of the key; by default the entity keys and the decision time.")
+
+
+class EntitySplit(_Hashed):
+    """All rows of an entity are in one part, by a seeded hash of its keys; the fractions are those of entities."""
+
+    strategy: Literal["entity"] = Field(description="By entity.")
+    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
+    keys: Columns = Field((), description="Which entity keys together are the entity; by default all.")
+
+
+class GroupSplit(_Hashed):
+    """All rows of a group are in one part, by a seeded hash of its values; the fractions are those of groups."""
+
+    strategy: Literal["group"] = Field(description="By group.")
+    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
+    columns: Columns = Field(min_length=1, description="Columns whose values together are the group.")
+
+
+class GeographicSplit(_Hashed):
+    """All rows of a cell of the Earth's surface are in one part, by a seeded hash of the cell.
+
+    A row closer than the buffer to a cell of another part, whether that cell has rows or not, is in no part.
+    """
+
+    strategy: Literal["geographic"] = Field(description="By place.")
+    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
+    latitude: str = Field("latitude", description="Column of the latitude in degrees, -90 to 90.")
+    longitude: str = Field("longitude", description="Column of the longitude in degrees, -180 to 360.")
+    cell_km: float = Field(100.0, ge=1, le=5000, description="Height and width of a cell in kilometres, about.")
+    buffer_km: float = Field(0.0, ge=0, description="Kept free around the cells of other parts.")
+
+    @model_validator(mode="after")
+    def _buffer_inside_cell(self) -> "GeographicSplit":
+        if self.buffer_km >= self.cell_km / 2:
+            raise ValueError(
+                f"buffer_km: expected less than half of cell_km ({self.cell_km:g}), found {self.buffer_km:g}: "
+                "a cell among cells of other parts would lose all its rows"
+            )
+        return self
+
+
+class KFoldSplit(_Hashed):
+    """Folds by a seeded hash of a unit, beside a test part that is in no fold.
+
+    Fold k is validation once, `folds/<k>/validation.parquet`; its train part is all other folds. The split's own train
+    and validation parts are those of the last fold.
+    """
+
+    strategy: Literal["k_fold"] = Field(description="In folds, by hash.")
+    folds: int = Field(5, ge=2, le=100, description="Number of folds.")
+    unit: Literal["row", "entity", "group", "stratified"] = Field(
+        "row", description="What stays together (entity, group), or is dealt evenly (stratified)."
+    )
+    columns: Columns = Field((), description="Columns of the group or of the strata; of the entity or row, its keys.")
+    test_fraction: float | None = Field(None, gt=0, lt=1, description="Share of the units held out by hash.")
+    test_from: Moment | None = Field(None, description="Rows decided from here on are held out by time.")
+    gap: timedelta = Field(timedelta(hours=24), ge=timedelta(0), description="Kept free before `test_from`.")
+
+    @model_validator(mode="after")
+    def _one_test(self) -> "KFoldSplit":
+        if (self.test_fraction is None) == (self.test_from is None):
+            raise ValueError("expected one of test_fraction and test_from")
+        if self.unit == "group" and not self.columns:
+            raise ValueError("columns: expected the columns of the group, found none")
+        return self
+
+
+class RollingOriginSplit(_Split):
+    """Several splits by time, each with an origin: train is before it, validation is the horizon after it.
+
+    The last horizon ends at `test_from`, the one before it a step earlier, and so on. Each origin is divided as `time`
+    divides, with the same gap. The split's own train and validation parts are those of the last origin.
+    """
+
+    strategy: Literal["rolling_origin"] = Field(description="In folds, by decision time.")
+    origins: int = Field(5, ge=1, le=1000, description="Number of origins.")
+    horizon: timedelta = Field(gt=timedelta(0), description="Length of each validation part.")
+    step: timedelta | None = Field(None, gt=timedelta(0), description="Between origins; null for the horizon.")
+    window: timedelta | None = Field(
+        None, gt=timedelta(0), description="Length of a sliding train part; null for one that expands."
+    )
+    train_from: Moment | None = Field(None, description="First decision time of any train part; null for the earliest.")
+    test_from: Moment = Field(description="Where the last horizon ends and test begins.")
+    test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
+    gap: timedelta = Field(timedelta(hours=24), ge=timedelta(0), description="Kept free before each boundary.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "RollingOriginSplit":
+        if self.test_until is not None and self.test_until <= self.test_from:
+            raise ValueError("expected test_from < test_until")
+        if self.window is not None and self.window <= self.gap:
+            raise ValueError("window: expected more than the gap, found a train part without rows")
+        if self.train_from is not None and self.train_from >= self.at(0).train_until:
+            raise ValueError(f"expected train_from before the first origin, {self.at(0).train_until.isoformat()}")
+        return self
+
+    def at(self, number: int) -> TimeSplit:
+        """The boundaries of one origin, from 0; the last one's are those of the split."""
+        ahead = (self.origins - 1 - number) * (self.step or self.horizon)
+        origin = self.test_from - self.horizon - ahead
+        starts = [self.train_from] if self.train_from else []
+        starts += [origin - self.window] if self.window else []
+        return TimeSplit.model_construct(
+            train_from=max(starts, default=None),
+            train_until=origin,
+            validation_until=origin + self.horizon,
+            test_until=self.test_until,
+            gap=self.gap,
+            checks=self.checks,
+        )
+
+
+def _strategy(value: Any) -> Any:
+    """`time` where a mapping names no strategy."""
+    return value.get("strategy", "time") if isinstance(value, dict) else getattr(value, "strategy", None)
+
+
+SplitSpec = Annotated[
+    Annotated[TimeSplit, Tag("time")]
+    | Annotated[RandomSplit, Tag("random")]
+    | Annotated[StratifiedSplit, Tag("stratified")]
+    | Annotated[EntitySplit, Tag("entity")]
+    | Annotated[GroupSplit, Tag("group")]
+    | Annotated[GeographicSplit, Tag("geographic")]
+    | Annotated[KFoldSplit, Tag("k_fold")]
+    | Annotated[RollingOriginSplit, Tag("rolling_origin")],
+    Discriminator(_strategy),
+]
+STRATEGIES = (
+    TimeSplit,
+    RandomSplit,
+    StratifiedSplit,
+    EntitySplit,
+    GroupSplit,
+    GeographicSplit,
+    KFoldSplit,
+    RollingOriginSplit,
+)
+
+
+def parse_split(text: str) -> SplitSpec:
+    """The specification in a JSON text, as a KFP parameter carries it."""
+    adapter: TypeAdapter[SplitSpec] = TypeAdapter(SplitSpec)
+    return adapter.validate_json(text)

@@ -1,22 +1,19 @@
-"""Divides rows by time, and checks the structure that no score can show: the order of time between the parts."""
+"""Divides rows by time, and finds what is out of order: rows, decisions and labels that a later part's past holds."""
 
 from collections.abc import Iterator
-from datetime import datetime
-from itertools import combinations
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.errors import LeakageError
+from gatehouse.components.splitting.partition import PARTS, Parts, Rows
+from gatehouse.components.splitting.spec import TimeSplit
 
-PARTS = ("train", "validation", "test")
-Rows = npt.NDArray[np.int64]
 Times = npt.NDArray[np.datetime64]
 
 
-def divide(decision: Times, label: Times, spec: SplitSpec) -> dict[str, Rows]:
+def divide(decision: Times, label: Times, spec: TimeSplit) -> Parts:
     """Row numbers of each part, ascending; a row in a gap is in none.
 
     Args:
@@ -24,98 +21,94 @@ def divide(decision: Times, label: Times, spec: SplitSpec) -> dict[str, Rows]:
         label: When each row's label was known, same type and shape.
         spec: The boundaries.
     """
-    gap = np.timedelta64(int(spec.gap.total_seconds() * 1e6), "us")
-    bounds = [
-        _moment(spec.train_from),
-        _moment(spec.train_until),
-        _moment(spec.validation_until),
-        _moment(spec.test_until),
-    ]
+    given = (spec.train_from, spec.train_until, spec.validation_until, spec.test_until)
+    bounds = [None if bound is None else moment(bound) for bound in given]
     parts: dict[str, Rows] = {}
     for index, name in enumerate(PARTS):
         start, end = bounds[index], bounds[index + 1]
-        chosen = np.ones(len(decision), dtype=bool)
+        chosen = ~np.isnat(decision)
         if start is not None:
             chosen &= decision >= start
         if end is not None:
             chosen &= decision < end
             if name != PARTS[-1]:
-                chosen &= (decision <= end - gap) & (label <= end)
+                chosen &= (decision <= end - ticks(spec.gap)) & (label <= end)
         parts[name] = np.flatnonzero(chosen).astype(np.int64)
     return parts
 
 
-def _moment(value: datetime | None) -> np.datetime64 | None:
-    return None if value is None else np.datetime64(value.replace(tzinfo=None), "us")
+def moment(value: datetime) -> np.datetime64:
+    """A moment in UTC as datetime64[us]."""
+    return np.datetime64(value.replace(tzinfo=None), "us")
 
 
-def check_time_order(
-    decision: Times, label: Times, labels: npt.NDArray[np.integer[Any]], parts: dict[str, Rows]
-) -> None:
-    """Check that nobody could have trained on what a later part decides.
+def ticks(value: timedelta) -> np.timedelta64:
+    """A duration in whole microseconds; its seconds as a float would lose some."""
+    return np.timedelta64(value // timedelta(microseconds=1), "us")
 
-    Every part must have rows and both classes, no row may be in two parts, every row must know its times and its label,
-    and both the last decision of a part and its last label must come before the first decision of each later part. A
-    random split fails this whatever its scores are.
+
+def unusable(rows: int, labels: npt.NDArray[np.integer[Any]], parts: Parts) -> list[str]:
+    """Why the parts are none: a part without rows or with one class, rows that do not exist, or are there twice.
 
     Args:
-        decision: Decision times, datetime64[us], shape (rows,).
-        label: When each label was known, same type and shape.
-        labels: The labels, 0 or 1, shape (rows,).
+        rows: Rows of the training set.
+        labels: 0, 1, or another number where there is none, shape (rows,).
         parts: Row numbers by part.
-
-    Raises:
-        LeakageError: listing everything that is wrong, with counts and times.
     """
-    problems = _misplaced(len(decision), parts)
-    if not problems:
-        problems += [problem for name in PARTS for problem in _incomplete(name, decision, label, labels, parts[name])]
-        for earlier, later in combinations(PARTS, 2):
-            problems += _out_of_order(earlier, later, decision, label, parts)
-    if problems:
-        listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise LeakageError(f"The split is not in order of time:{listed}\nCorrect the boundaries or the gap in `split`.")
-
-
-def _misplaced(rows: int, parts: dict[str, Rows]) -> list[str]:
-    """Parts without rows, rows that do not exist, rows that are there twice."""
-    problems = [f"{name}: has no rows" for name in PARTS if len(parts[name]) == 0]
-    for name in PARTS:
-        outside = int(((parts[name] < 0) | (parts[name] >= rows)).sum())
-        if outside:
-            problems.append(f"{name}: {outside} row numbers are not among the {rows} rows of the training set")
-    together = np.concatenate([parts[name] for name in PARTS])
-    shared = len(together) - len(np.unique(together))
+    problems = [f"{name}: has no rows" for name, part in parts.items() if len(part) == 0]
+    outside = {name: int(((part < 0) | (part >= rows)).sum()) for name, part in parts.items()}
+    for name, count in outside.items():
+        if count:
+            problems.append(f"{name}: {count} row numbers are not among the {rows} rows of the training set")
+    together = np.sort(np.concatenate(list(parts.values())))
+    shared = int((together[1:] == together[:-1]).sum())
     if shared:
         problems.append(f"{shared} rows are in two parts, or twice in one")
+    if not any(outside.values()):
+        problems += [problem for name, part in parts.items() for problem in _unusable_labels(name, labels[part])]
     return problems
 
 
-def _incomplete(
-    name: str, decision: Times, label: Times, labels: npt.NDArray[np.integer[Any]], rows: Rows
-) -> Iterator[str]:
-    """Times that are missing or the wrong way round, and labels that are not both 0 and 1, of one part."""
-    decided, known = decision[rows], label[rows]
-    for what, times in (("decision time", decided), ("label time", known)):
-        missing = int(np.isnat(times).sum())
-        if missing:
-            yield f"{name}: {missing} rows have no {what}"
-    early = int((known < decided).sum())
-    if early:
-        yield f"{name}: {early} labels are said to be known before the decision that they judge"
-    other = int((~np.isin(labels[rows], (0, 1))).sum())
+def _unusable_labels(name: str, labels: npt.NDArray[np.integer[Any]]) -> Iterator[str]:
+    other = int(((labels != 0) & (labels != 1)).sum())
     if other:
         yield f"{name}: {other} labels are neither 0 nor 1"
-    classes = np.unique(labels[rows])
-    if len(classes) == 1:
-        yield f"{name}: every one of its {len(rows)} labels is {classes[0]}"
+    if len(labels) and not other and (labels == labels[0]).all():
+        yield f"{name}: every one of its {len(labels)} labels is {labels[0]}"
 
 
-def _out_of_order(earlier: str, later: str, decision: Times, label: Times, parts: dict[str, Rows]) -> Iterator[str]:
-    decided, first = decision[parts[earlier]], decision[parts[later]].min()
-    behind = int((decided >= first).sum())
-    if behind:
-        yield f"{behind} decisions of {earlier} (last: {decided.max()}) are not before the first of {later} ({first})"
-    late = int((label[parts[earlier]] > first).sum())
-    if late:
-        yield f"{late} labels of {earlier} were known only after the first decision of {later} ({first})"
+def senseless_times(decision: Times | None, label: Times | None, name: str, rows: Rows) -> Iterator[str]:
+    """Times of a part that are missing, and labels known before the decision that they judge; None where not told."""
+    for what, times in (("decision time", decision), ("label time", label)):
+        missing = 0 if times is None else int(np.isnat(times[rows]).sum())
+        if missing:
+            yield f"{name}: {missing} rows have no {what}"
+    early = 0 if decision is None or label is None else int((label[rows] < decision[rows]).sum())
+    if early:
+        yield f"{name}: {early} labels are said to be known before the decision that they judge"
+
+
+def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
+    """Decisions of the earlier part that are not before every decision of the later one."""
+    decided, others = _known(decision, parts[earlier]), _known(decision, parts[later])
+    if len(decided) and len(others):
+        behind = int((decided >= others.min()).sum())
+        if behind:
+            yield (
+                f"{behind} decisions of {earlier} (last: {decided.max()}) are not before the first of {later} "
+                f"({others.min()})"
+            )
+
+
+def labels_out_of_order(decision: Times, label: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
+    """Labels of the earlier part that were not known before the later part's first decision."""
+    others = _known(decision, parts[later])
+    if len(others):
+        late = int((label[parts[earlier]] > others.min()).sum())
+        if late:
+            yield f"{late} labels of {earlier} were known only after the first decision of {later} ({others.min()})"
+
+
+def _known(times: Times, rows: Rows) -> Times:
+    chosen = times[rows]
+    return chosen[~np.isnat(chosen)]

@@ -1,0 +1,412 @@
+"""The leakage checks: each has passed, failed, or could not run, and says why.
+
+What a strategy promises between two parts fails the split where it does not hold; what it does not promise is looked at
+all the same, and noted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from gatehouse.components.splitting.divide import unit_of
+from gatehouse.components.splitting.duplicates import Shared, shared_rows
+from gatehouse.components.splitting.geography import near_pairs
+from gatehouse.components.splitting.partition import PAIRS, PARTS, Partition, Parts
+from gatehouse.components.splitting.profile import MIN_ROWS, Profile, profile_of, sampled
+from gatehouse.components.splitting.spec import (
+    CheckName,
+    Checks,
+    EntitySplit,
+    GeographicSplit,
+    GroupSplit,
+    KFoldSplit,
+    RandomSplit,
+    RollingOriginSplit,
+    Severity,
+    SplitSpec,
+    StratifiedSplit,
+    TimeSplit,
+)
+from gatehouse.components.splitting.stable_hash import Flags, Hashes
+from gatehouse.components.splitting.time_order import (
+    decisions_out_of_order,
+    labels_out_of_order,
+    senseless_times,
+    unusable,
+)
+from gatehouse.components.splitting.training_set import Labels, Times, TrainingSet
+
+NAMES: tuple[CheckName, ...] = get_args(CheckName)
+PASSED, FAILED, COULD_NOT_RUN = "passed", "failed", "could not run"
+_POINTS = 20_000
+
+Pair = tuple[str, str]
+Finding = tuple[Pair | None, str]
+Remark = str  # Said of a check that passed, such as what it covers.
+
+
+class CannotRun(Exception):
+    """What a check needs is not there; the text says what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check.
+
+    Attributes:
+        name: Which.
+        status: `passed`, `failed` or `could not run`.
+        severity: `fail`, `warn` or `note`: what a failure means.
+        said: What was found, or why it could not run, one sentence each.
+        required: Whether the configuration demands that it runs and passes.
+    """
+
+    name: str
+    status: str
+    severity: Severity
+    said: tuple[str, ...]
+    required: bool = False
+
+    @property
+    def ends_the_run(self) -> bool:
+        """Whether the split must not be published."""
+        return self.severity == "fail" and (self.status == FAILED or (self.required and self.status == COULD_NOT_RUN))
+
+
+@dataclass
+class Subject:
+    """What the checks look at: the rows, their parts, and what several checks share, made when first asked."""
+
+    spec: SplitSpec
+    training_set: TrainingSet
+    partition: Partition
+    labels: Labels
+    decision: Times | None
+    label_time: Times | None
+    _profiles: dict[str, Profile] = field(default_factory=dict)
+    _shared: list[Shared] | None = None
+
+    @property
+    def parts(self) -> Parts:
+        """Train, validation and test."""
+        return self.partition.parts
+
+    def profiles(self) -> dict[str, Profile]:
+        """The features' profiles, and that of the decision time, by name."""
+        if not self._profiles:
+            rows = sampled(self.parts)
+            names = [*self.training_set.features, *([self.training_set.decision_time] if self._timed else [])]
+            for name in dict.fromkeys(names):
+                if self.training_set.has(name):
+                    self._profiles[name] = profile_of(self.training_set, name, self.labels, rows)
+        return self._profiles
+
+    @property
+    def _timed(self) -> bool:
+        return self.decision is not None
+
+    def shared(self) -> list[Shared]:
+        """Duplicates across the parts."""
+        if not self.training_set.features:
+            raise CannotRun("the training set does not say which of its columns are features")
+        if self._shared is None:
+            self._shared = shared_rows(self.training_set, self.parts, self.spec.checks.near)
+        return self._shared
+
+    def hashes(self, columns: tuple[str, ...]) -> tuple[Hashes, Flags]:
+        """Hash of each row's values in these columns, and whether one is missing."""
+        return self.training_set.hashes(columns, 0)
+
+
+def promised(spec: SplitSpec, training_set: TrainingSet) -> dict[CheckName, tuple[Pair, ...]]:
+    """Between which parts the strategy promises what a check looks for."""
+    match spec:
+        case TimeSplit() | RollingOriginSplit():
+            return {"time_order": PAIRS, "label_maturity": PAIRS}
+        case EntitySplit() | GroupSplit():
+            return _grouped(spec, training_set, PAIRS)
+        case KFoldSplit():
+            ahead = PAIRS[1:] if spec.test_from else ()
+            in_time: dict[CheckName, tuple[Pair, ...]] = {"time_order": ahead, "label_maturity": ahead}
+            together = PAIRS[:1] if spec.test_from else PAIRS
+            return in_time | (_grouped(spec, training_set, together) if spec.unit in ("entity", "group") else {})
+        case GeographicSplit() if spec.buffer_km:
+            return {"geographic_neighbours": PAIRS}
+    return {}
+
+
+def _grouped(spec: SplitSpec, training_set: TrainingSet, pairs: tuple[Pair, ...]) -> dict[CheckName, tuple[Pair, ...]]:
+    """Rows of one entity agree in all its keys, so they are together wherever some of these decide."""
+    unit = unit_of(spec, training_set)
+    inside = set(unit) <= set(training_set.entity_keys)
+    return {"group_overlap": pairs, "entity_overlap": pairs} if inside else {"group_overlap": pairs}
+
+
+def run_checks(subject: Subject) -> list[Check]:
+    """Run every check."""
+    promises = promised(subject.spec, subject.training_set)
+    problems = tuple(_unusable(subject))
+    usable = Check("parts", FAILED if problems else PASSED, "fail", problems, required=True)
+    return [usable, *(_run(name, subject, promises.get(name, ())) for name in NAMES)]
+
+
+def _run(name: CheckName, subject: Subject, promises: tuple[Pair, ...]) -> Check:
+    wanted = subject.spec.checks.severity.get(name)
+    findings: list[Finding] = []
+    remarks: list[str] = []
+    status = PASSED
+    try:
+        for one in _CHECKS[name](subject):
+            if isinstance(one, Remark):
+                remarks.append(one)
+            else:
+                findings.append(one)
+    except CannotRun as reason:
+        status = COULD_NOT_RUN
+        remarks.append(str(reason))
+    # What was found stays found, also where a check could not run to its end.
+    status = FAILED if findings else status
+    kept = bool(promises) and not any(pair in promises for pair, _ in findings)
+    severity = wanted or ("fail" if promises and (not kept or not findings) else _severity(name, subject.spec))
+    said = (*(text for _, text in findings), *remarks)
+    return Check(name, status, severity, said, required=wanted == "fail" or bool(promises))
+
+
+def _severity(name: CheckName, spec: SplitSpec) -> Severity:
+    """How bad a failure is where the strategy promises nothing and the configuration says nothing."""
+    if name == "availability" or (name == "group_overlap" and spec.checks.groups):
+        return "fail"
+    if name in ("duplicates", "near_duplicates", "single_feature"):
+        return "warn"
+    if name == "geographic_neighbours" and spec.checks.neighbours_km:
+        return "warn"
+    by_row = isinstance(spec, RandomSplit | StratifiedSplit) or (isinstance(spec, KFoldSplit) and not spec.test_from)
+    return "warn" if name == "decision_time_drift" and by_row else "note"
+
+
+def _unusable(subject: Subject) -> Iterator[str]:
+    """Parts and folds on which nothing can be fitted or measured, and times that make no sense."""
+    rows, decision, known = subject.training_set.rows, subject.decision, subject.label_time
+    yield from unusable(rows, subject.labels, subject.parts)
+    for name, part in subject.parts.items():
+        yield from senseless_times(decision, known, name, part)
+    for number, fold in subject.partition.every_fold():
+        if number < subject.partition.folds - 1:
+            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, fold))
+
+
+def _scopes(subject: Subject) -> Iterator[tuple[str, tuple[Pair, ...], Parts]]:
+    """The parts, then each fold but the last, whose parts are those of the split."""
+    yield "", PAIRS, subject.parts
+    for number, fold in subject.partition.every_fold():
+        if number < subject.partition.folds - 1:
+            yield f"fold {number}: ", PAIRS[:1], fold
+
+
+def _time_order(subject: Subject) -> Iterator[Finding | Remark]:
+    if subject.decision is None:
+        raise CannotRun(f"the training set has no column {subject.training_set.decision_time}")
+    for where, pairs, parts in _scopes(subject):
+        for pair in pairs:
+            texts = decisions_out_of_order(subject.decision, *pair, parts)
+            yield from ((pair, where + text) for text in texts)
+
+
+def _label_maturity(subject: Subject) -> Iterator[Finding | Remark]:
+    if subject.decision is None or subject.label_time is None:
+        names = (subject.training_set.decision_time, subject.training_set.label_time)
+        missing = [name for name in names if not subject.training_set.has(name)]
+        raise CannotRun(f"the training set has no column {', '.join(missing)}")
+    for where, pairs, parts in _scopes(subject):
+        for pair in pairs:
+            late = labels_out_of_order(subject.decision, subject.label_time, *pair, parts)
+            yield from ((pair, where + text) for text in late)
+
+
+def _group_overlap(subject: Subject) -> Iterator[Finding | Remark]:
+    spec = subject.spec
+    unit = unit_of(spec, subject.training_set) if not isinstance(spec, RandomSplit | StratifiedSplit) else ()
+    if isinstance(spec, KFoldSplit) and spec.unit == "stratified":
+        unit = ()
+    units = dict.fromkeys([*([unit] if unit else []), *((name,) for name in spec.checks.groups)])
+    if not units:
+        raise CannotRun("the split names no groups: name columns in `checks.groups`")
+    for columns in units:
+        # A group that the user named must not be on two sides, whatever the strategy promises.
+        named = columns != unit
+        for pair, text in _overlap(subject, columns):
+            yield (None if named else pair), text
+
+
+def _entity_overlap(subject: Subject) -> Iterator[Finding | Remark]:
+    if not subject.training_set.entity_keys:
+        raise CannotRun("the training set names no entity keys")
+    yield from _overlap(subject, subject.training_set.entity_keys)
+
+
+def _overlap(subject: Subject, columns: tuple[str, ...]) -> Iterator[Finding]:
+    """Values that rows of two parts share; a row without a value shares none."""
+    hashes, missing = subject.hashes(columns)
+    for where, pairs, parts in _scopes(subject):
+        values = {name: np.unique(hashes[rows[~missing[rows]]]) for name, rows in parts.items()}
+        for pair in pairs:
+            first, second = values[pair[0]], values[pair[1]]
+            shared = np.intersect1d(first, second, assume_unique=True)
+            if len(shared):
+                known = parts[pair[1]][~missing[parts[pair[1]]]]
+                rows = int(np.isin(hashes[known], shared).sum())
+                yield (
+                    pair,
+                    (
+                        f"{where}{len(shared)} of the {len(second)} values of {', '.join(columns)} in {pair[1]} are in "
+                        f"{pair[0]} too; {rows} rows of {pair[1]} have them"
+                    ),
+                )
+
+
+def _duplicates(subject: Subject) -> Iterator[Finding | Remark]:
+    yield from _repeated(subject, subject.spec.checks.duplicates, "exact", "the features of")
+
+
+def _near_duplicates(subject: Subject) -> Iterator[Finding | Remark]:
+    yield from _repeated(subject, subject.spec.checks.near_duplicates, "near", "nearly the features of")
+
+
+def _repeated(subject: Subject, most: float, kind: str, words: str) -> Iterator[Finding | Remark]:
+    for one in subject.shared():
+        count = getattr(one, kind)
+        if count > most * one.rows:
+            share, allowed = f"{100 * count / one.rows:.2f} %", f"{100 * most:g} %"
+            text = f"{count} of {one.rows} rows of {one.later} ({share}, at most {allowed}) have {words} a row of "
+            yield (one.earlier, one.later), text + one.earlier
+
+
+def _single_feature(subject: Subject) -> Iterator[Finding | Remark]:
+    areas = {name: subject.profiles()[name].auc() for name in subject.training_set.features}
+    if not areas:
+        raise CannotRun("the training set does not say which of its columns are features")
+    if all(area is None for area in areas.values()):
+        raise CannotRun(f"train and validation need {MIN_ROWS} rows and both labels each")
+    alarm = subject.spec.checks.single_feature_auc
+    for name, area in sorted(areas.items()):
+        if area is not None and area > alarm:
+            text = f"{name} alone tells the label of validation with ROC AUC {area:.3f}, more than {alarm:g}: "
+            yield None, text + "it may hold the outcome"
+
+
+def _availability(subject: Subject) -> Iterator[Finding | Remark]:
+    training_set = subject.training_set
+    known = dict(training_set.manifest.details.get("availability", {})) | subject.spec.checks.availability
+    if not known:
+        raise CannotRun(
+            "no column of the training set says when a feature was known: name them in `checks.availability`. "
+            "The leakage report of the training set replays the features instead"
+        )
+    if subject.decision is None:
+        raise CannotRun(f"the training set has no column {training_set.decision_time}")
+    training_set.require([*known, *known.values()])
+    inside = np.zeros(training_set.rows, np.bool_)
+    for rows in subject.parts.values():
+        inside[rows] = True
+    for feature, column in sorted(known.items()):
+        times = training_set.times(column)
+        late = inside & (times > subject.decision)
+        if late.any():
+            worst = (times - subject.decision)[late].max() / np.timedelta64(1, "s")
+            yield (
+                None,
+                f"{feature} of {int(late.sum())} rows was known only after the decision, up to {worst:g} s later",
+            )
+        untold = inside & np.isnat(times) & ~training_set.hashes([feature], 0)[1]
+        if untold.any():
+            yield None, f"{feature} of {int(untold.sum())} rows has a value, but {column} does not say since when"
+    others = [name for name in training_set.features if name not in known]
+    if others:
+        raise CannotRun(f"{len(others)} features have no column that says when they were known: {', '.join(others)}")
+
+
+def _geographic_neighbours(subject: Subject) -> Iterator[Finding | Remark]:
+    spec, checks = subject.spec, subject.spec.checks
+    if isinstance(spec, GeographicSplit):
+        names, distance = (spec.latitude, spec.longitude), spec.buffer_km
+    else:
+        names, distance = (checks.latitude, checks.longitude), checks.neighbours_km
+    if not all(names) or not distance:
+        raise CannotRun(
+            "no distance or no place is configured: set `buffer_km`, or `checks.neighbours_km` with latitude and "
+            "longitude"
+        )
+    subject.training_set.require(names)
+    places = {name: _places(subject.training_set, names, subject.parts[name]) for name in PARTS}
+    for earlier, later in PAIRS:
+        asked = places[later][:: max(1, -(-len(places[later]) // _POINTS))]
+        if len(asked) < len(places[later]):
+            yield f"asked for {len(asked)} of the {len(places[later])} places of {later}, evenly spaced"
+        near = near_pairs((asked[:, 0], asked[:, 1]), (places[earlier][:, 0], places[earlier][:, 1]), distance)
+        if near:
+            text = f"{near} of {len(asked)} places of {later} are closer than {distance:g} km to a row of {earlier}"
+            yield (earlier, later), text
+
+
+def _places(training_set: TrainingSet, names: tuple[str, str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Different places of the rows that have one, in degrees, shape (places, 2)."""
+    found = np.stack([training_set.numbers(name)[rows] for name in names], axis=1)
+    known = found[~np.isnan(found).any(axis=1)]
+    return np.unique(known, axis=0) if len(known) else known
+
+
+def _decision_time_drift(subject: Subject) -> Iterator[Finding | Remark]:
+    name = subject.training_set.decision_time
+    if name not in subject.profiles():
+        raise CannotRun(f"the training set has no column {name}")
+    yield from _moved(subject, [name])
+
+
+def _feature_drift(subject: Subject) -> Iterator[Finding | Remark]:
+    if not subject.training_set.features:
+        raise CannotRun("the training set does not say which of its columns are features")
+    yield from _moved(subject, list(subject.training_set.features))
+
+
+def _moved(subject: Subject, names: list[str]) -> Iterator[Finding | Remark]:
+    small: set[str] = set()
+    for name in names:
+        for later in (1, 2):
+            psi = subject.profiles()[name].psi(0, later)
+            if psi is None:
+                small.add(PARTS[later])
+            elif psi > subject.spec.checks.psi:
+                text = (
+                    f"{name} has a PSI of {psi:.3f} from train to {PARTS[later]}, more than {subject.spec.checks.psi:g}"
+                )
+                yield ("train", PARTS[later]), text
+    if small:
+        raise CannotRun(f"train and {', '.join(sorted(small))} need {MIN_ROWS} rows each to be compared")
+
+
+_CHECKS: dict[CheckName, Callable[[Subject], Iterable[Finding | Remark]]] = {
+    "time_order": _time_order,
+    "label_maturity": _label_maturity,
+    "group_overlap": _group_overlap,
+    "entity_overlap": _entity_overlap,
+    "duplicates": _duplicates,
+    "near_duplicates": _near_duplicates,
+    "single_feature": _single_feature,
+    "availability": _availability,
+    "geographic_neighbours": _geographic_neighbours,
+    "decision_time_drift": _decision_time_drift,
+    "feature_drift": _feature_drift,
+}
+
+
+def as_json(checks: list[Check], checked: Checks) -> dict[str, Any]:
+    """What `checks.json` holds."""
+    return {
+        "checks": [
+            {"name": one.name, "status": one.status, "severity": one.severity, "said": list(one.said)} for one in checks
+        ],
+        "thresholds": checked.model_dump(mode="json"),
+    }

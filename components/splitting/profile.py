@@ -1,0 +1,115 @@
+"""One column by part, bin and label: from these counts follow its drift between parts, and what it tells of the label.
+
+The bins are fitted on train. At most 200,000 rows of a part are counted, evenly spaced, which is plenty for both.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.components.splitting.partition import PARTS, Parts
+from gatehouse.components.splitting.training_set import Labels, TrainingSet
+
+MIN_ROWS = 500
+_ROWS = 200_000
+_BINS, _CATEGORIES, _COMPARED = 32, 1000, 30
+_SMOOTHING = 20.0
+_FLOOR = 1e-4
+_MISSING = "\0missing"
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Counts of one column.
+
+    Attributes:
+        name: The column.
+        counts: Rows by part, bin and label, shape (3, bins, 2). Bin 0 is missing; bin 1 is zero, or all rare
+            categories; the rest ascend, or are categories from the most frequent.
+        compared: How many of the bins drift is measured over; further ones count as rare categories.
+    """
+
+    name: str
+    counts: Counts
+    compared: int
+
+    def psi(self, earlier: int, later: int) -> float | None:
+        """PSI between two parts: sum of (q - p) ln(q / p), shares floored at 1e-4 (Siddiqi 2006).
+
+        None where a part has fewer than `MIN_ROWS` rows: the index of so few is mostly noise.
+        """
+        table = self.counts.sum(axis=2)
+        bins = table[:, : self.compared].copy()
+        bins[:, 1] += table[:, self.compared :].sum(axis=1)
+        found, others = bins[earlier], bins[later]
+        if min(found.sum(), others.sum()) < MIN_ROWS:
+            return None
+        p, q = (np.maximum(counts / counts.sum(), _FLOOR) for counts in (found, others))
+        return float(np.sum((q - p) * np.log(q / p)))
+
+    def auc(self) -> float | None:
+        """ROC AUC on validation of the label rate that the row's bin has in train, shrunk by 20 rows towards the mean.
+
+        None where train or validation have fewer than `MIN_ROWS` rows, or one class.
+        """
+        train, judged = self.counts[0], self.counts[1]
+        if min(train.sum(), judged.sum()) < MIN_ROWS or not train.sum(axis=0).all() or not judged.sum(axis=0).all():
+            return None
+        mean = train[:, 1].sum() / train.sum()
+        scores = (train[:, 1] + _SMOOTHING * mean) / (train.sum(axis=1) + _SMOOTHING)
+        levels, group = np.unique(scores, return_inverse=True)
+        negative, positive = (np.bincount(group, judged[:, label], len(levels)) for label in (0, 1))
+        below = np.cumsum(negative) - negative
+        return float(np.sum(positive * (below + negative / 2)) / (positive.sum() * negative.sum()))
+
+
+def sampled(parts: Parts) -> Parts:
+    """Evenly spaced rows of each part, all of them where there are no more than 200,000."""
+    return {name: rows[:: max(1, -(-len(rows) // _ROWS))] for name, rows in parts.items()}
+
+
+def profile_of(training_set: TrainingSet, name: str, labels: Labels, parts: Parts) -> Profile:
+    """Count one column; `parts` is from `sampled`."""
+    if name in training_set.categorical:
+        placed, size, compared = _categories(training_set.column(name), parts)
+    else:
+        placed, size, compared = _numbers(training_set.numbers(name), parts)
+    counts = np.zeros((len(PARTS), size, 2), np.int64)
+    for index, part in enumerate(PARTS):
+        positive = (labels[parts[part]] == 1).astype(np.int64)
+        counts[index] = np.bincount(placed[part] * 2 + positive, minlength=size * 2).reshape(size, 2)
+    return Profile(name, counts, compared)
+
+
+def _numbers(values: npt.NDArray[np.float64], parts: Parts) -> tuple[dict[str, Counts], int, int]:
+    """Bins between quantiles; zero has its own, for where most values are zero the quantiles fall into one."""
+    train = values[parts["train"]]
+    known = train[np.isfinite(train) & (train != 0)]
+    inner = np.linspace(0, 1, _BINS + 1)[1:-1]
+    edges = np.unique(np.quantile(known, inner, method="lower")) if len(known) else np.empty(0)
+    placed = {}
+    for name in PARTS:
+        rows = values[parts[name]]
+        between = np.searchsorted(edges, rows, side="right") + 2
+        placed[name] = np.where(~np.isfinite(rows), 0, np.where(rows == 0, 1, between))
+    return placed, len(edges) + 3, len(edges) + 3
+
+
+def _categories(column: pa.ChunkedArray, parts: Parts) -> tuple[dict[str, Counts], int, int]:
+    """A bin for each frequent category of train."""
+    texts = {name: pc.fill_null(pc.cast(column.take(parts[name]), pa.large_string()), _MISSING) for name in PARTS}
+    counted = pc.value_counts(texts["train"]).to_pylist()
+    ranked = sorted((-one["counts"], one["values"]) for one in counted if one["values"] != _MISSING)[:_CATEGORIES]
+    known = pa.array([name for _, name in ranked], pa.large_string())
+    placed = {}
+    for name in PARTS:
+        codes = pc.fill_null(pc.index_in(texts[name], value_set=known), -1).to_numpy()
+        missing = pc.equal(texts[name], _MISSING).to_numpy()
+        placed[name] = np.where(missing, 0, codes + 2).astype(np.int64)
+    size = len(known) + 2
+    return placed, size, min(size, _COMPARED + 2)

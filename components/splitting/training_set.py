@@ -1,0 +1,118 @@
+"""Reads a training set column by column, so that a split's memory grows with its rows and not with its columns."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.splitting.stable_hash import Flags, Hashes, row_hashes
+from gatehouse.errors import ConfigurationError
+
+_AT_ONCE = 1 << 18
+
+Times = npt.NDArray[np.datetime64]
+Labels = npt.NDArray[np.int8]
+
+
+class TrainingSet:
+    """The columns of a training set's files, and what its manifest says of them."""
+
+    def __init__(self, manifest: Manifest, paths: Sequence[Path]) -> None:
+        self.manifest = manifest
+        self._files = [pq.ParquetFile(path) for path in paths]
+        self.rows = sum(file.metadata.num_rows for file in self._files)
+        self.schema = self._files[0].schema_arrow if self._files else pa.schema([])
+        details = manifest.details
+        self.entity_keys = tuple(details.get("entity_keys", ()))
+        self.label = str(details.get("label", "label"))
+        self.decision_time = str(details.get("decision_time", "decision_time"))
+        self.label_time = str(details.get("label_time", "label_time"))
+        self.numeric = tuple(details.get("numeric", ()))
+        self.categorical = tuple(details.get("categorical", ()))
+
+    @classmethod
+    def open(cls, store: ArtifactStore, reference: str) -> "TrainingSet":
+        """Open the training set of a reference."""
+        return cls(store.manifest(reference), store.paths(reference))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return (*self.numeric, *self.categorical)
+
+    def has(self, column: str) -> bool:
+        """Whether there is such a column."""
+        return column in self.schema.names
+
+    def require(self, columns: Iterable[str]) -> None:
+        """Check that there are such columns.
+
+        Raises:
+            ConfigurationError: naming all that are missing.
+        """
+        missing = [name for name in dict.fromkeys(columns) if not self.has(name)]
+        if missing:
+            raise ConfigurationError(
+                f"The training set {self.manifest.reference} has no column {', '.join(missing)}, which `split` names; "
+                f"it has: {', '.join(self.schema.names) or 'none'}."
+            )
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """All values of one column."""
+        return pa.chunked_array(
+            [chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks],
+            type=self.schema.field(name).type,
+        )
+
+    def batches(self, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
+        """Several columns, some hundred thousand rows at a time."""
+        for file in self._files:
+            for batch in file.iter_batches(_AT_ONCE, columns=list(columns)):
+                yield [batch.column(name) for name in columns]
+
+    def hashes(self, columns: Sequence[str], start: int) -> tuple[Hashes, Flags]:
+        """Hash of every row's values in these columns, and whether one of them is missing; shape (rows,).
+
+        Raises:
+            ConfigurationError: if there is no such column, or its type cannot be hashed.
+        """
+        self.require(columns)
+        return row_hashes(self.batches(columns), start)
+
+    def times(self, name: str) -> Times:
+        """A column of times as datetime64[us] in UTC, NaT where null; a time without a zone is taken as UTC.
+
+        Raises:
+            ConfigurationError: if the column is not one of times.
+        """
+        kind = self.schema.field(name).type
+        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            raise ConfigurationError(
+                f"The training set's column {name} is {kind}: expected a timestamp. Correct the entity rows."
+            )
+        plain = pc.cast(self.column(name), pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
+        ticks = pc.fill_null(pc.cast(plain, pa.int64()), np.iinfo(np.int64).min).to_numpy()
+        times: Times = ticks.view("datetime64[us]")
+        return times
+
+    def numbers(self, name: str) -> npt.NDArray[np.float64]:
+        """A column as numbers, NaN where null: truth values are 0 and 1, times are microseconds."""
+        column = self.column(name)
+        kind = column.type
+        if pa.types.is_temporal(kind):
+            column = pc.cast(pc.cast(column, pa.timestamp("us", getattr(kind, "tz", None)), safe=False), pa.int64())
+        elif pa.types.is_boolean(kind):
+            column = pc.cast(column, pa.int8())
+        return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+    def labels(self) -> Labels:
+        """The labels: 0, 1, or -1 where there is none or another value; shape (rows,)."""
+        self.require([self.label])
+        values = self.numbers(self.label)
+        return np.where(values == 1, 1, np.where(values == 0, 0, -1)).astype(np.int8)
