@@ -1,7 +1,7 @@
 """Sum, mean and deviation, exact from counts and mergeable without them."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,22 @@ import numpy.typing as npt
 
 from gatehouse.components.validation.statistics.counted import CountedNumbers
 
-Add = Callable[[Iterable[float]], float]
+Add = Callable[[npt.NDArray[np.float64]], float]
+
+
+def exact_sum(values: npt.NDArray[np.float64]) -> float:
+    """The sum, rounded once."""
+    try:
+        return math.fsum(values.tolist())
+    except OverflowError:
+        return math.inf
+    except ValueError:  # Infinities of both signs.
+        return math.nan
+
+
+def fast_sum(values: npt.NDArray[np.float64]) -> float:
+    """The sum by pairs, twenty times faster."""
+    return float(values.sum())
 
 
 @dataclass(frozen=True)
@@ -22,28 +37,26 @@ class Moments:
     squares: float
 
     @classmethod
-    def of(cls, counted: CountedNumbers, add: Add = math.fsum) -> "Moments":
+    def of(cls, counted: CountedNumbers, add: Add = exact_sum) -> "Moments":
         """Moments of counted numbers.
 
         Args:
             counted: The numbers.
-            add: How floats are summed: `math.fsum` rounds once, so that no order of rows changes a digit; `numpy.sum`
-                is twenty times faster and as good as pairwise summation.
+            add: How floats are summed: `exact_sum`, where no order of rows changes a digit, or `fast_sum`.
         """
         values, counts, rows = counted.values, counted.counts, counted.rows
         if rows == 0:
             return cls(0, 0, 0.0, 0.0)
         with np.errstate(over="ignore", invalid="ignore"):
             if values.dtype == np.int64:
-                total: int | float = _whole_sum(values, counts)
-                mean = total / rows
-                distances = _distances(values, total, rows)
-            else:
-                total = _sum(add, values * counts)
-                # A sum beyond the largest double does not mean that the mean is beyond it.
-                mean = total / rows if math.isfinite(total) else _sum(add, values * (counts / rows))
-                distances = values - mean
-            return cls(rows, total, mean, _sum(add, distances * distances * counts))
+                whole = _whole_sum(values, counts)
+                distances = _distances(values, whole, rows)
+                return cls(rows, whole, whole / rows, add(distances * distances * counts))
+            total = add(values * counts)
+            # A sum beyond the largest double does not mean that the mean is beyond it.
+            mean = total / rows if math.isfinite(total) else add(values * (counts / rows))
+            distances = values - mean
+            return cls(rows, total, mean, add(distances * distances * counts))
 
     def merged(self, other: "Moments") -> "Moments":
         """Moments of both (Chan, Golub, LeVeque, Updating formulae and a pairwise algorithm, 1979)."""
@@ -76,12 +89,3 @@ def _distances(values: npt.NDArray[np.int64], total: int, rows: int) -> npt.NDAr
     if int(values[-1]) - int(values[0]) < 2**63:
         return (values - base).astype(np.float64) - beyond
     return values.astype(np.float64) - total / rows
-
-
-def _sum(add: Add, values: npt.NDArray[np.float64]) -> float:
-    try:
-        return float(add(values.tolist() if add is math.fsum else values))
-    except OverflowError:
-        return math.inf
-    except ValueError:
-        return math.nan

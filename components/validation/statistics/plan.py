@@ -21,7 +21,7 @@ class ColumnPlan:
         arrow: Name of its Arrow type.
         kind: What is measured.
         sensitive: Whether only rows, nulls and distinct values are counted, and no value kept beyond that.
-        edges: Edges of the baseline's bins; empty for none.
+        edges: Edges of the baseline's bins, or None where it has none.
         display: Edges of the baseline's histogram; empty for none.
         known: Values that the baseline lists, or None where it lists none.
     """
@@ -30,7 +30,7 @@ class ColumnPlan:
     arrow: str
     kind: Kind
     sensitive: bool = False
-    edges: tuple[float, ...] = ()
+    edges: tuple[float, ...] | None = None
     display: tuple[float, ...] = ()
     known: tuple[Any, ...] | None = None
 
@@ -74,10 +74,11 @@ class Binned:
     below: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, counted: CountedNumbers, edges: Sequence[float], display: Sequence[float]) -> "Binned":
+    def of(cls, counted: CountedNumbers, plan: ColumnPlan) -> "Binned":
         """Count."""
+        display = plan.display
         held = counted.values != 0
-        up_to = ranks(counted.values[held], counted.counts[held], edges, "right")
+        up_to = ranks(counted.values[held], counted.counts[held], plan.edges or (), "right")
         below = ranks(counted.values, counted.counts, display, "left")
         if len(below):
             below[-1:] = ranks(counted.values, counted.counts, display[-1:], "right")

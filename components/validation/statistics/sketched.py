@@ -6,13 +6,12 @@ two of them count NaN as a value.
 """
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from tfx_bsl.sketches import KmvSketch, MisraGriesSketch, QuantilesSketch
+from tfx_bsl.sketches import KmvSketch, MisraGriesSketch, QuantilesSketch  # type: ignore[import-untyped]  # no stubs
 
 from gatehouse.components.validation.statistics.counted import CountedNumbers, CountedTexts, Counts
 from gatehouse.components.validation.statistics.kinds import Numbers
-from gatehouse.components.validation.statistics.moments import Moments
+from gatehouse.components.validation.statistics.moments import Moments, fast_sum
 from gatehouse.components.validation.statistics.plan import Binned, ColumnPlan
 from gatehouse.components.validation.statistics.texts import Lengths, counts_of_known, extremes_of
 
@@ -42,8 +41,8 @@ class SketchedNumbers:
         values, counts = counted.values, counted.counts
         self.low, self.high = values[0].item(), values[-1].item()
         self.zeros = int(counts[values == 0].sum())
-        self.moments = Moments.of(counted, np.sum)
-        self.binned = Binned.of(counted, plan.edges, plan.display)
+        self.moments = Moments.of(counted, fast_sum)
+        self.binned = Binned.of(counted, plan)
         self._distinct = KmvSketch(_HASHES)
         self._distinct.AddValues(_bytes_of(values))
         self._quantiles = QuantilesSketch(_SKETCH_ERROR, _UNLIMITED, 1)
@@ -65,7 +64,7 @@ class SketchedNumbers:
         """Estimated number of distinct values."""
         return int(self._distinct.Estimate())
 
-    def points(self) -> tuple[Numbers, npt.NDArray[np.float64]]:
+    def points(self) -> tuple[Numbers, Numbers]:
         """Ascending values and the weight of rows that each stands for. The end: nothing can be merged afterwards."""
         found, cumulated = self._quantiles.GetQuantilesAndCumulativeWeights(_STEPS)
         values, last = np.unique(found.flatten().to_numpy()[::-1], return_index=True)
@@ -85,7 +84,7 @@ def _bytes_of(values: Numbers) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
-def _thinned(values: Numbers, counts: Counts) -> tuple[Numbers, npt.NDArray[np.float64]]:
+def _thinned(values: Numbers, counts: Counts) -> tuple[Numbers, Numbers]:
     """At most `_POINTS` of the ascending values, evenly spaced by rank, with the rows that each stands for."""
     if len(values) <= _POINTS:
         return values, counts.astype(np.float64)
