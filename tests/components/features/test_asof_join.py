@@ -8,8 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.features.asof_join import Joined, asof_join
+from gatehouse.components.features import asof_join as joining
+from gatehouse.components.features.asof_join import MEMORY_BYTES, Joined, asof_join
 from gatehouse.components.features.compute import connect
+from gatehouse.errors import ConfigurationError
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
@@ -24,6 +26,7 @@ def join(
     rows: list[tuple[str | None, int | None, int | None, int | None]],
     ttl: int | None = None,
     created: bool = True,
+    memory: int = MEMORY_BYTES,
 ) -> list[Any]:
     """Values joined to `(key, minute)` entity rows from `(key, event, created, value)` feature rows."""
     table = pa.table(
@@ -50,7 +53,7 @@ def join(
             features={"value": "value"},
             ttl=timedelta(minutes=ttl) if ttl else None,
         )
-        found = asof_join(connection, wanted, "time", [view])
+        found = asof_join(connection, wanted, "time", [view], memory)
     assert found.select(["id", "time"]).equals(wanted)
     return list(found["value"].to_pylist())
 
@@ -86,14 +89,22 @@ minutes = st.one_of(st.none(), st.integers(0, 8), st.integers(0, 8), st.integers
     rows=st.lists(st.tuples(keys, minutes, minutes, st.one_of(st.none(), st.integers(0, 99))), max_size=14),
     ttl=st.sampled_from([None, 1, 3]),
     created=st.booleans(),
+    memory=st.sampled_from([MEMORY_BYTES, 200]),
+    wide=st.booleans(),
 )
 def test_agrees_with_brute_force(
     entities: list[tuple[str | None, int | None]],
     rows: list[tuple[str | None, int | None, int | None, int | None]],
     ttl: int | None,
     created: bool,
+    memory: int,
+    wide: bool,
 ) -> None:
-    assert join(entities, rows, ttl, created) == brute_force(entities, rows, ttl, created)
+    """With little memory the view is divided by key; where times leave no room for keys they are numbered first."""
+    with pytest.MonkeyPatch.context() as patch:
+        if wide:
+            patch.setattr(joining, "_CAPACITY", 1)
+        assert join(entities, rows, ttl, created, memory) == brute_force(entities, rows, ttl, created)
 
 
 def test_a_row_exactly_at_the_entity_time_counts() -> None:
@@ -129,3 +140,60 @@ def test_a_view_without_entities_joins_by_time_alone() -> None:
         wanted = pa.table({"time": pa.array([at(6), at(1)], TIME)})
         found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
     assert found["value"].to_pylist() == [2, 1]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    entities=st.lists(st.tuples(keys, st.one_of(st.none(), st.integers(0, 2)), minutes), max_size=8),
+    rows=st.lists(st.tuples(keys, st.one_of(st.none(), st.integers(0, 2)), minutes, st.integers(0, 99)), max_size=12),
+    memory=st.sampled_from([MEMORY_BYTES, 200]),
+)
+def test_several_keys_match_together(
+    entities: list[tuple[str | None, int | None, int | None]],
+    rows: list[tuple[str | None, int | None, int | None, int]],
+    memory: int,
+) -> None:
+    table = pa.table(
+        {
+            "name": pa.array([row[0] for row in rows], pa.string()),
+            "number": pa.array([row[1] for row in rows], pa.int32()),
+            "event": pa.array([at(row[2]) for row in rows], TIME),
+            "value": pa.array([row[3] for row in rows], pa.int64()),
+        }
+    )
+    wanted = pa.table(
+        {
+            "name": pa.array([entity[0] for entity in entities], pa.large_string()),
+            "number": pa.array([entity[1] for entity in entities], pa.int64()),
+            "time": pa.array([at(entity[2]) for entity in entities], TIME),
+        }
+    )
+    view = Joined("rows", {"name": "name", "number": "number"}, "event", {"value": "value"})
+    with connect() as connection:
+        connection.register("rows", table)
+        found = asof_join(connection, wanted, "time", [view], memory)
+
+    def single(name: str | None, number: int | None) -> str | None:
+        return None if name is None or number is None else f"{name} {number}"
+
+    joined_keys = [(single(*entity[:2]), entity[2]) for entity in entities]
+    expected = brute_force(joined_keys, [(single(*row[:2]), row[2], None, row[3]) for row in rows], None, False)
+    assert found["value"].to_pylist() == expected
+
+
+def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
+    with connect() as connection:
+        connection.register("rows", pa.table({"key": [1], "event": pa.array([at(0)], TIME), "value": [1]}))
+        wanted = pa.table({"id": ["one"], "time": pa.array([at(1)], TIME)})
+        with pytest.raises(ConfigurationError, match="Entity key id: expected values of type int64"):
+            asof_join(connection, wanted, "time", [Joined("rows", {"key": "id"}, "event", {"value": "value"})])
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_entity_times_of_every_precision_count_and_are_kept(unit: str) -> None:
+    moment = pa.array([at(5)], TIME).cast(pa.timestamp(unit, "Europe/Berlin"))
+    with connect() as connection:
+        connection.register("rows", pa.table({"event": pa.array([at(5), at(6)], TIME), "value": [1, 2]}))
+        wanted = pa.table({"time": moment})
+        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
+    assert found["value"].to_pylist() == [1] and found["time"].type == moment.type
