@@ -59,3 +59,11 @@ class LeakageError(GatehouseError):
 
 class LauncherError(GatehouseError):
     """A training job ended in anything but success."""
+
+
+class DeprecatedArtifactError(GatehouseError):
+    """A deprecated artifact is about to be read, and the policy is to fail."""
+
+
+class ErasedArtifactError(GatehouseError):
+    """An artifact's data was removed on request; the message names the record."""

@@ -1,6 +1,9 @@
 """JSON records beside artifacts (leases, tombstones, markers): created once, read with a clear error."""
 
+import getpass
 import json
+import os
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -39,6 +42,15 @@ def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[st
     with ThreadPoolExecutor(_READERS) as readers:
         found = readers.map(lambda key: read_record(objects, key), wanted)
         return {key: body for key, body in zip(wanted, found, strict=True) if body is not None}
+
+
+def author(by: str = "") -> dict[str, str]:
+    """Who writes a record, and when by this machine's clock: for people, never for a decision."""
+    try:
+        user = by or getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return {"by": user, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
 def remove_record(objects: ObjectStore, key: str) -> None:

@@ -115,6 +115,9 @@ class Stage(Generic[Req, Res]):
     def _recall_or_run(
         self, request: Req, store: ArtifactStore, attempt: Attempt, code: str, force: str
     ) -> tuple[Res, bool]:
+        inputs = references_in(request.model_dump(mode="json"))
+        if deprecated := list(filter(None, map(store.require_readable, inputs))):
+            attempt.note("warned", message=" ".join(deprecated))
         if not self.door.memo:
             return self.function(request, store), False
         key = self.key(request, code)

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.deprecation import require_in_use
+from gatehouse.components.artifacts.erasure import Erasures, erased_marker
 from gatehouse.components.artifacts.leases import Lease
 from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
+from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError, StoreError
 
 
 class ArtifactStore:
@@ -28,7 +30,9 @@ class ArtifactStore:
 
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects
+        self.erasures = Erasures(objects)
         self._verified: set[str] = set()
+        self._warnings: dict[Reference, str] = {}
 
     @classmethod
     def open(cls, address: str | Path) -> "ArtifactStore":
@@ -113,6 +117,7 @@ class ArtifactStore:
         Raises:
             StoreError: if writing fails; nothing is visible then.
             CorruptArtifactError: if the store already holds altered bytes under one of the digests.
+            ErasedArtifactError: if this content was erased on request.
         """
         counts = rows_per_file or {}
         contents: dict[str, Path | bytes] = {}
@@ -138,6 +143,7 @@ class ArtifactStore:
         parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
         blobs = [entry.blob for entry in manifest.files]
         with Lease(self.objects, [*blobs, key, *parents]) as lease:
+            self.erasures.refuse(manifest)
             for entry in manifest.files:
                 self._put_blob(entry, contents[entry.path])
             self.objects.put_bytes(key, manifest.to_json().encode())
@@ -148,6 +154,7 @@ class ArtifactStore:
                     self._put_blob(entry, contents[entry.path])
             if found[key] is None:
                 self.objects.put_bytes(key, manifest.to_json().encode())
+            self.erasures.settle(manifest)
 
     def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
         objects, key = self.objects, entry.blob
@@ -182,14 +189,32 @@ class ArtifactStore:
             )
         return Manifest.from_json(json.loads(data))
 
+    def require_readable(self, reference: Reference | str) -> str:
+        """Raise, or warn once, where `reference` should not be read; `manifest` alone does not ask.
+
+        Returns:
+            The warning, or nothing.
+
+        Raises:
+            ErasedArtifactError: if it was erased; the message names the record.
+            DeprecatedArtifactError: if it is deprecated and the policy is to fail.
+        """
+        reference = Reference.parse(reference)
+        if reference not in self._warnings:
+            self.erasures.require_kept(reference)
+            self._warnings[reference] = require_in_use(self.objects, reference)
+        return self._warnings[reference]
+
     def path(self, reference: Reference | str, file: str) -> Path:
         """A local file with the verified bytes of one file of an artifact. Read it; never write to it.
 
         Raises:
             MissingArtifactError: if the artifact has no such file.
             CorruptArtifactError: if the bytes are missing, short or altered.
+            ErasedArtifactError, DeprecatedArtifactError: as `require_readable` does.
         """
         manifest = self.manifest(reference)
+        self.require_readable(reference)
         entry = manifest.entry(file)
         if entry is None:
             names = ", ".join(item.path for item in manifest.files) or "none"
@@ -200,6 +225,7 @@ class ArtifactStore:
         """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order."""
         reference = Reference.parse(reference)
         entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
+        self.require_readable(reference)
         return [self._verified_path(reference, entry) for entry in entries]
 
     def read_bytes(self, reference: Reference | str, file: str) -> bytes:
@@ -222,6 +248,7 @@ class ArtifactStore:
     def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
         found = self.objects.stat(entry.blob)
         if found is None or found.bytes != entry.bytes:
+            self.erasures.require_kept(reference)
             state = "is missing" if found is None else f"has {found.bytes} bytes"
             raise _corrupt(reference, entry, state)
         path = self.objects.local_path(entry.blob)
@@ -233,12 +260,15 @@ class ArtifactStore:
         return path
 
     def exists(self, reference: Reference | str) -> bool:
-        """Whether the artifact is complete here: manifest verified, every blob present in full length."""
+        """Whether the artifact is complete here: manifest verified, every blob present in full length, not erased."""
         try:
             manifest = self.manifest(reference)
         except MissingArtifactError:
             return False
-        found = self.objects.stats(entry.blob for entry in manifest.files)
+        marker = erased_marker(manifest.reference)
+        found = self.objects.stats([marker, *(entry.blob for entry in manifest.files)])
+        if found[marker] is not None and self.erasures.of(manifest.reference) is not None:
+            return False
         held = {key: None if stat is None else stat.bytes for key, stat in found.items()}
         return all(held[entry.blob] == entry.bytes for entry in manifest.files)
 
@@ -264,6 +294,23 @@ class ArtifactStore:
                 self._verified_path(current, entry)
             pending.extend(Reference.parse(parent) for parent in manifest.derived_from.values())
         return len(seen)
+
+    def problems(self, reference: Reference | str) -> list[GatehouseError]:
+        """Everything that is wrong with one artifact, every byte of it read again. What was erased is one problem."""
+        reference = Reference.parse(reference)
+        try:
+            manifest = self.manifest(reference)
+            self.erasures.require_kept(reference)
+        except GatehouseError as error:
+            return [error]
+        found: list[GatehouseError] = []
+        for entry in manifest.files:
+            self._verified.discard(entry.blob)
+            try:
+                self._verified_path(reference, entry)
+            except GatehouseError as error:
+                found.append(error)
+        return found
 
     def references(self, kind: str | None = None, name: str | None = None) -> Iterator[Reference]:
         """All references that the store holds, sorted; optionally of one kind and name."""

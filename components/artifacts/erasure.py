@@ -1,0 +1,159 @@
+"""Erasure, as readers and writers meet it: records of what was erased, and the markers beside manifests.
+
+`erasures/<n>.json` says who asked, when, why, and which blobs went; `<n>.done.json` that they are gone;
+`<n>.lifted.json` that the same content may come back. `<reference>/erased.json` marks an artifact whose data was
+removed, and `<reference>/not-reproducible.json` one that was derived from such an artifact. Both name the record.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.components.artifacts.records import create_record, read_record
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.errors import ErasedArtifactError
+
+RECORDS = "erasures"
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """One record: a request and what it covers."""
+
+    key: str
+    reason: str
+    by: str
+    at: str
+    artifacts: frozenset[str]
+    dependants: frozenset[str]
+    blobs: dict[str, int]
+
+    @classmethod
+    def from_record(cls, key: str, body: dict[str, Any]) -> "Erasure":
+        """Rebuild it from its parsed JSON; `blobs` maps keys to bytes."""
+        return cls(
+            key=key,
+            reason=body["reason"],
+            by=body["by"],
+            at=body["at"],
+            artifacts=frozenset(body["artifacts"]),
+            dependants=frozenset(body["dependants"]),
+            blobs={blob["key"]: blob["bytes"] for blob in body["blobs"]},
+        )
+
+    def explain(self, what: str) -> str:
+        """One sentence for a person."""
+        return f"{what} was erased on {self.at} by {self.by}: {self.reason.rstrip('.')} (record {self.key})."
+
+
+def erased_marker(reference: Reference | str) -> str:
+    """The key that marks an artifact as erased."""
+    return f"{reference}/erased.json"
+
+
+def dependant_marker(reference: Reference | str) -> str:
+    """The key that marks an artifact as derived from an erased one."""
+    return f"{reference}/not-reproducible.json"
+
+
+class Erasures:
+    """All erasures of a store that stand. Records are read once, as they never change."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._read: dict[str, Erasure] = {}
+
+    def standing(self) -> list[Erasure]:
+        """Every record that was not lifted, in order."""
+        keys = set(self._objects.list(RECORDS))
+        suffixes = (".done.json", ".lifted.json")
+        records = sorted(key for key in keys if not key.endswith(suffixes))
+        return [self._record(key) for key in records if _beside(key, "lifted") not in keys]
+
+    def unfinished(self) -> list[Erasure]:
+        """Every standing record whose blobs may not all be gone yet: the eraser was killed, or is at work."""
+        return [each for each in self.standing() if self._objects.stat(_beside(each.key, "done")) is None]
+
+    def of(self, reference: Reference) -> Erasure | None:
+        """The erasure of `reference` that stands, or None."""
+        return self._marked(erased_marker(reference))
+
+    def behind(self, reference: Reference) -> Erasure | None:
+        """The erasure that makes `reference` not reproducible, or None."""
+        return self._marked(dependant_marker(reference))
+
+    def require_kept(self, reference: Reference) -> None:
+        """Raise ErasedArtifactError if `reference` was erased."""
+        erasure = self.of(reference)
+        if erasure is not None:
+            raise ErasedArtifactError(erasure.explain(str(reference)))
+
+    def refuse(self, manifest: Manifest) -> None:
+        """Raise ErasedArtifactError if `manifest`, or a blob of it, was erased and may not come back."""
+        hit = self._covering(manifest)
+        if hit is not None:
+            raise ErasedArtifactError(_refusal(manifest, hit))
+
+    def settle(self, manifest: Manifest) -> None:
+        """The last look after a commit: what was erased meanwhile goes again, and a dependant gets its mark.
+
+        A writer puts its blobs and reads the records after; an eraser writes its record and deletes after, then looks
+        for new manifests. So one of the two sees the other.
+
+        Raises:
+            ErasedArtifactError: if the manifest, or a blob of it, was erased while it was published.
+        """
+        hit = self._covering(manifest)
+        if hit is not None:
+            create_record(self._objects, erased_marker(manifest.reference), {"record": hit.key})
+            for entry in manifest.files:
+                if entry.blob in hit.blobs:
+                    remove_blob(self._objects, entry.blob)
+            raise ErasedArtifactError(_refusal(manifest, hit))
+        parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self.standing() else []
+        behind = next((found for each in parents if (found := self.of(each) or self.behind(each))), None)
+        if behind is not None:
+            create_record(self._objects, dependant_marker(manifest.reference), {"record": behind.key})
+
+    def _covering(self, manifest: Manifest) -> Erasure | None:
+        blobs = {entry.blob for entry in manifest.files}
+        reference = str(manifest.reference)
+        standing = self.standing()
+        return next((each for each in standing if reference in each.artifacts or blobs & each.blobs.keys()), None)
+
+    def _marked(self, marker: str) -> Erasure | None:
+        body = read_record(self._objects, marker)
+        if body is None or self._objects.stat(_beside(body["record"], "lifted")) is not None:
+            return None
+        return self._record(body["record"])
+
+    def _record(self, key: str) -> Erasure:
+        if key not in self._read:
+            body = read_record(self._objects, key)
+            if body is None:
+                raise ErasedArtifactError(f"The record {key} of an erasure is gone. Restore it from a copy.")
+            self._read[key] = Erasure.from_record(key, body)
+        return self._read[key]
+
+
+def remove_blob(objects: ObjectStore, key: str) -> bool:
+    """Delete `key` in whatever generation it stands; False where it was gone already."""
+    removed = False
+    while (found := objects.stat(key)) is not None:
+        removed = objects.delete(key, found.generation) or removed
+    return removed
+
+
+def _beside(key: str, word: str) -> str:
+    return f"{key.removesuffix('.json')}.{word}.json"
+
+
+def _refusal(manifest: Manifest, erasure: Erasure) -> str:
+    blobs = [entry.path for entry in manifest.files if entry.blob in erasure.blobs]
+    what = f"{manifest.reference}: the content of {', '.join(blobs[:5])}" if blobs else str(manifest.reference)
+    number = erasure.key.rsplit("/", 1)[1].removesuffix(".json")
+    return (
+        f"{erasure.explain(what)} It is not published again. Remove the rows in question from the source; where the "
+        f"content may lawfully come back, `gatehouse data lift {number} --reason …` allows it."
+    )
