@@ -43,6 +43,15 @@ class Dot:
 
 
 @dataclass(frozen=True)
+class Bin:
+    """One step of a distribution: from `low` to `high`, as high as the share of rows in it over its width."""
+
+    low: float
+    high: float
+    height: float
+
+
+@dataclass(frozen=True)
 class _Frame:
     """The plot inside a picture: its edges in pixels, and the numbers at these edges."""
 
@@ -131,6 +140,67 @@ def histogram(
         path = f"M{frame.left},{frame.bottom:.1f}{''.join(steps)}L{frame.right},{frame.bottom:.1f}"
         plot.append(f'<path class="area {style}" d="{path}Z"/><path class="series {style}" d="{path}"/>')
     return _svg(size[0], size[1], f"{y} by {x}", [*_axes(frame, x, y), *plot, legend])
+
+
+def distributions(
+    groups: Sequence[tuple[str, Sequence[Bin]]],
+    label: str,
+    limits: Point,
+    ends: Sequence[str] = (),
+    size: tuple[int, int] = (300, 132),
+) -> str:
+    """One or two distributions over one axis, small enough to stand on a page in hundreds.
+
+    Args:
+        groups: Name and bins of each. The first is filled; a second, to compare with, is a dashed outline. A height is
+            a density, so that areas compare even where bins differ.
+        label: What it shows, for those who cannot see it.
+        limits: Ends of the axis; bins are cut off there.
+        ends: What stands at the ends of the axis, in place of numbers along it.
+        size: Width and height in pixels.
+    """
+    width, height = size
+    highest = max((one.height for _, bins in groups for one in bins), default=0.0)
+    legend = ""
+    if len(groups) > 1:
+        samples = zip(groups, ('class="key s0"', 'class="other"'), strict=False)
+        places = (6, 12 + int(len(groups[0][0]) * _GLYPH) + 40)
+        legend = "".join(
+            f'<path {style} d="M{at},8h20"/><text x="{at + 26}" y="12">{escape(name)}</text>'
+            for ((name, _), style), at in zip(samples, places, strict=False)
+        )
+    frame = _Frame(6, 22 if legend else 6, width - 6, height - 20, *limits, 0.0, highest * 1.04 or 1.0)
+    shapes = [
+        f'<path {style} d="{_steps(frame, bins)}"/>'
+        for (_, bins), style in zip(groups, ('class="own"', 'class="other"'), strict=False)
+    ]
+    placed = [(frame.x(tick), text, "middle") for tick, text in _ticks(*limits, _step(*limits, 4))]
+    placed = [one for one in placed if 14 < one[0] < width - 14]
+    if ends:
+        placed = [(frame.left, ends[0], "start"), (frame.right, ends[-1], "end")]
+    marks = [
+        f'<text x="{at:.0f}" y="{height - 5}" text-anchor="{anchor}">{escape(text)}</text>'
+        for at, text, anchor in placed
+    ]
+    floor = f'<path class="axis" d="M6,{frame.bottom:.0f}H{width - 6}"/>'
+    return _svg(width, height, label, [*shapes, floor, *marks, legend])
+
+
+def sparkline(bins: Sequence[Bin], limits: Point) -> str:
+    """The shape of one distribution, without axes; the caller says in words what matters of it."""
+    frame = _Frame(0, 1, 84, 24, *limits, 0.0, max((one.height for one in bins), default=0.0) or 1.0)
+    shape = f'<path class="own" d="{_steps(frame, bins)}"/>'
+    return f'<svg class="spark" viewBox="0 0 84 24" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>'
+
+
+def _steps(frame: _Frame, bins: Sequence[Bin]) -> str:
+    """The outline of bins from floor to floor, within the frame."""
+    kept = [one for one in bins if one.high > frame.x0 and one.low < frame.x1]
+    if not kept:
+        return ""
+    parts = [f"M{frame.x(max(kept[0].low, frame.x0)):.1f},{frame.bottom:.1f}"]
+    parts += [f"V{frame.y(one.height):.1f}H{frame.x(min(one.high, frame.x1)):.1f}" for one in kept]
+    return "".join([*parts, f"V{frame.bottom:.1f}"])
 
 
 def bar_chart(
@@ -293,14 +363,14 @@ def _legend(entries: Sequence[tuple[str, str]], width: int, dots: bool = False) 
 
 
 def _axes(frame: _Frame, x: str, y: str) -> list[str]:
-    parts = []
+    lines, parts = [], []
     for tick, label in _ticks(frame.x0, frame.x1, _step(frame.x0, frame.x1)):
         at = frame.x(tick)
-        parts.append(f'<line class="grid" {_vertical(frame, at)}/>')
+        lines.append(f"M{at:.1f},{frame.top:.1f}V{frame.bottom:.1f}")
         parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>')
     for tick, label in _ticks(frame.y0, frame.y1, _step(frame.y0, frame.y1)):
         at = frame.y(tick)
-        parts.append(f'<line class="grid" x1="{frame.left:.1f}" y1="{at:.1f}" x2="{frame.right:.1f}" y2="{at:.1f}"/>')
+        lines.append(f"M{frame.left:.1f},{at:.1f}H{frame.right:.1f}")
         parts.append(f'<text x="{frame.left - 8:.1f}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
     across, down = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
     floor = f'x1="{frame.left:.1f}" y1="{frame.bottom:.1f}" x2="{frame.right:.1f}" y2="{frame.bottom:.1f}"'
@@ -309,7 +379,8 @@ def _axes(frame: _Frame, x: str, y: str) -> list[str]:
         f'<text class="label" {place} text-anchor="middle">{escape(name)}</text>'
         for place, name in zip(places, (x, y), strict=True)
     ]
-    return [*parts, f'<line class="axis" {floor}/>', *names]
+    grid = f'<path class="grid" d="{"".join(lines)}"/>'
+    return [grid, *parts, f'<line class="axis" {floor}/>', *names]
 
 
 def _clipped(frame: _Frame, parts: Sequence[str]) -> list[str]:

@@ -1,35 +1,41 @@
-"""A report: one self-contained HTML page, the same bytes for the same content."""
+"""A report: one self-contained HTML page, the same bytes for the same content.
 
+The page loads nothing and sends nothing: its policy (Content-Security-Policy) allows its own style sheet and, where it
+has a filter, its own script, both by digest, so that no text from data can become either. Without the script
+everything is there to read; the filter, which needs it, is hidden.
+"""
+
+import base64
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.components.reports.format import escape, is_number, number
+from gatehouse.components.reports import elements
+from gatehouse.components.reports.elements import MARKS, SIGNS, Card, Entry, Marked
+from gatehouse.components.reports.format import escape
+from gatehouse.components.reports.script import SCRIPT
 from gatehouse.components.reports.style import STYLE
 
-MARKS = ("pass", "fail", "refused", "warn")
-_WIDE = 7  # Tables of more columns are set smaller.
-_SIGNS = {"pass": "✓", "fail": "✕", "refused": "✕", "warn": "!"}
+__all__ = ["MARKS", "Card", "Entry", "Marked", "Report", "Verdict"]
+
+_CONTENTS_FROM = 3  # Sections, from which on the page has a table of contents.
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was decided: `pass`, `fail`, `refused` or `warn`, and why. Several lines of text become a list."""
+    """What was decided: `pass`, `fail`, `refused` or `warn`, and why.
+
+    Several lines of text become a list. `reasons` are a list below the text.
+    """
 
     word: str
     text: str = ""
+    reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.word not in MARKS:
             raise ValueError(f"verdict: expected one of {', '.join(MARKS)}, found {self.word!r}")
-
-
-@dataclass(frozen=True)
-class Marked:
-    """A cell that stands out: `good`, `bad`, `warn`, `soft` (of less weight) or `best` (of its row)."""
-
-    value: Any
-    mark: str
 
 
 class Report:
@@ -43,15 +49,22 @@ class Report:
 
     def __init__(self, title: str, subtitle: str = "", verdict: Verdict | None = None) -> None:
         self._title = title
-        self._parts = [f"<h1>{escape(title)}</h1>"]
+        self._head = [f"<h1>{escape(title)}</h1>"]
         if subtitle:
-            self._parts.append(f'<p class="sub">{escape(subtitle)}</p>')
+            self._head.append(f'<p class="sub">{escape(subtitle)}</p>')
         if verdict:
-            self._parts.append(_verdict(verdict))
+            self._head.append(_verdict(verdict))
+        self._parts: list[str] = []
+        self._sections: list[tuple[str, str]] = []
+        self._facets: Mapping[str, Sequence[str]] | None = None
 
-    def section(self, title: str, text: str = "") -> "Report":
-        """Begin a section."""
-        self._parts.append(f"<h2>{escape(title)}</h2>")
+    def section(self, title: str, text: str = "", count: str = "") -> "Report":
+        """Begin a section; `count` stands beside its title in the table of contents."""
+        if self._sections:
+            self._parts.append("</section>")
+        self._sections.append((title, count))
+        anchor = f"s{len(self._sections)}"
+        self._parts.append(f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{escape(title)}</h2>')
         if text:
             self._parts.append(f"<p>{escape(text)}</p>")
         return self
@@ -63,8 +76,12 @@ class Report:
 
     def facts(self, facts: Mapping[str, Any]) -> "Report":
         """Names and values, one a line; references are set in a fixed width."""
-        rows = "".join(f"<dt>{escape(name)}</dt>{_fact(value)}" for name, value in facts.items())
-        self._parts.append(f"<dl>{rows}</dl>")
+        self._parts.append(elements.facts(facts))
+        return self
+
+    def tiles(self, numbers: Mapping[str, Any]) -> "Report":
+        """A few numbers, large, each over its name; `Marked` ones in their colour."""
+        self._parts.append(elements.tiles(numbers))
         return self
 
     def table(
@@ -85,26 +102,7 @@ class Report:
         Raises:
             ValueError: if a row has another number of cells than there are headers.
         """
-        body = [[cell if isinstance(cell, Marked) else Marked(cell, "") for cell in row] for row in rows]
-        wrong = next((index for index, row in enumerate(body) if len(row) != len(headers)), None)
-        if wrong is not None:
-            raise ValueError(f"table: expected {len(headers)} cells a row, found {len(body[wrong])} in row {wrong}")
-        write = [(formats or {}).get(name, number) for name in headers]
-        right = [_numeric([row[column].value for row in body]) for column in range(len(headers))]
-        head = "".join(
-            f'<th scope="col"{_classes("n" if flag else "")}>{escape(name)}</th>'
-            for name, flag in zip(headers, right, strict=True)
-        )
-        lines = []
-        for index, row in enumerate(body):
-            cells = "".join(
-                f"<td{_classes('n' if flag else '', cell.mark)}>{_cell(cell.value, form)}</td>"
-                for cell, flag, form in zip(row, right, write, strict=True)
-            )
-            lines.append(f"<tr{_classes((marks or {}).get(index, ''))}>{cells}</tr>")
-        wide = _classes("wide" if len(headers) > _WIDE else "")
-        body_rows = f"<tbody>{''.join(lines)}</tbody>"
-        self._parts.append(f'<div class="scroll"><table{wide}><thead><tr>{head}</tr></thead>{body_rows}</table></div>')
+        self._parts.append(elements.table(headers, rows, marks, formats, self._label()))
         return self
 
     def figure(self, svg: str, caption: str) -> "Report":
@@ -113,44 +111,80 @@ class Report:
 
     def figures(self, *figures: tuple[str, str]) -> "Report":
         """Charts side by side, each an SVG from `charts` with a caption."""
-        drawn = "".join(f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>" for svg, caption in figures)
+        drawn = "".join(
+            f"<figure>{elements.scrolling(svg, caption)}<figcaption>{escape(caption)}</figcaption></figure>"
+            for svg, caption in figures
+        )
         self._parts.append(f'<div class="figures">{drawn}</div>')
+        return self
+
+    def filters(self, facets: Mapping[str, Sequence[str]]) -> "Report":
+        """A bar that filters all entries and cards of the page by text and by facet.
+
+        Args:
+            facets: Names of facets (words of letters) and the values that entries and cards may have.
+        """
+        self._facets = facets
+        self._parts.append(elements.filters(facets))
+        return self
+
+    def entries(self, headers: Sequence[str], rows: Sequence[Entry]) -> "Report":
+        """A table whose rows filter and expand."""
+        self._parts.append(elements.entries(headers, rows, self._facets or {}, self._label()))
+        return self
+
+    def cards(self, cards: Sequence[Card]) -> "Report":
+        """Cards below each other, closed, that filter and expand."""
+        self._parts.append(elements.cards(cards, self._facets or {}))
         return self
 
     def html(self) -> str:
         """The whole page."""
+        contents = self._contents()
+        ending = "</section>" if self._sections else ""
+        script = f"<script>{SCRIPT}</script>" if self._facets is not None else ""
+        allowed = f"script-src {_digest(SCRIPT)}; " if script else ""
+        policy = (
+            f"default-src 'none'; style-src {_digest(STYLE)}; {allowed}img-src data:; base-uri 'none'; "
+            "form-action 'none'"
+        )
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta name="color-scheme" content="light dark">'
-            f"<title>{escape(self._title)}</title><style>{STYLE}</style></head>\n"
-            f"<body><main>\n{chr(10).join(self._parts)}\n</main></body></html>\n"
+            # Without an icon of its own, a page makes the browser ask the server for one.
+            f'<link rel="icon" href="data:,"><title>{escape(self._title)}</title><style>{STYLE}</style></head>\n'
+            '<body><a class="skip" href="#main">Skip to the content</a>'
+            f'<div class="page{" with-contents" if contents else ""}"><header>\n{chr(10).join(self._head)}\n</header>'
+            f'{contents}<main id="main" tabindex="-1">\n{chr(10).join(self._parts)}\n{ending}</main></div>'
+            f"{script}</body></html>\n"
         )
+
+    def _label(self) -> str:
+        return self._sections[-1][0] if self._sections else self._title
+
+    def _contents(self) -> str:
+        if len(self._sections) < _CONTENTS_FROM:
+            return ""
+        lines = "".join(
+            f'<li><a href="#s{index}">{escape(title)}</a>{f" <small>{escape(count)}</small>" if count else ""}</li>'
+            for index, (title, count) in enumerate(self._sections, start=1)
+        )
+        return f'<nav class="contents" aria-label="Contents"><ul>{lines}</ul></nav>'
 
 
 def _verdict(verdict: Verdict) -> str:
     lines = [escape(line) for line in verdict.text.splitlines() if line.strip()]
-    if len(lines) > 1:
-        text = f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
-    else:
-        text = "".join(f"<p>{line}</p>" for line in lines)
-    sign = f'<span class="sign" aria-hidden="true">{_SIGNS[verdict.word]}</span>'
-    return f'<div class="verdict {verdict.word}"><b>{sign}{verdict.word}</b>{text}</div>'
+    listed = lines if len(lines) > 1 else []
+    text = "".join(f"<p>{line}</p>" for line in lines if not listed)
+    listed += [escape(reason) for reason in verdict.reasons]
+    if listed:
+        text += f"<ul>{''.join(f'<li>{line}</li>' for line in listed)}</ul>"
+    sign = f'<span class="sign" aria-hidden="true">{SIGNS[verdict.word]}</span>'
+    opening = f'<div class="verdict {verdict.word}" role="region" aria-label="Verdict">'
+    return f"{opening}<b>{sign}{verdict.word}</b>{text}</div>"
 
 
-def _fact(value: Any) -> str:
-    mono = ' class="mono"' if isinstance(value, str) and "/sha256-" in value else ""
-    return f"<dd{mono}>{escape(number(value))}</dd>"
-
-
-def _cell(value: Any, form: Callable[[Any], str]) -> str:
-    return escape(form(value) if value is None or is_number(value) else value)
-
-
-def _numeric(cells: Sequence[Any]) -> bool:
-    return bool(cells) and all(cell is None or is_number(cell) for cell in cells)
-
-
-def _classes(*names: str) -> str:
-    used = " ".join(name for name in names if name)
-    return f' class="{escape(used)}"' if used else ""
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,24 +1,81 @@
-"""The look of a report: type, spacing and colours, light and dark, on screen and on paper.
+"""The look of a report: type, spacing and colours, light and dark, wide and narrow, on screen and on paper.
+
+The colours are data, so that a test can hold their contrast against WCAG's level AA.
 
 The four colours of series (blue, vermilion, green, purple) keep apart under the common forms of colour blindness, after
 Okabe and Ito; dashes tell them apart without any colour. A caption has no width of its own, so it is as wide as
 its chart.
 """
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #17202b; --soft: #5c6978; --line: #e3e8ee; --axis: #9aa6b4; --page: #ffffff;
-  --tint: #f6f8fa; --good: #0a6b4c; --good-tint: #e9f5f0; --bad: #b42318; --bad-tint: #fdf0ee; --warn: #8a5a00;
-  --warn-tint: #fcf5e5; --a: #0067b1; --b: #cf5200; --c: #008a65; --d: #9b4f96; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #9ba7b6; --line: #2b343f; --axis: #64707f;
-  --page: #12161c; --tint: #1a2028; --good: #58cda0; --good-tint: #12291f; --bad: #ff8f84; --bad-tint: #331917;
-  --warn: #e9ba62; --warn-tint: #2e2411; --a: #5cb0ff; --b: #ff9a52; --c: #4fd0a5; --d: #d596d0; } }
+LIGHT = {
+    "ink": "#17202b",
+    "soft": "#56626f",
+    "line": "#e3e8ee",
+    "axis": "#7d8998",
+    "page": "#ffffff",
+    "tint": "#f6f8fa",
+    "good": "#0a6b4c",
+    "good-tint": "#e9f5f0",
+    "bad": "#b42318",
+    "bad-tint": "#fdf0ee",
+    "warn": "#855600",
+    "warn-tint": "#fcf5e5",
+    "a": "#0067b1",
+    "b": "#c44e00",
+    "c": "#008060",
+    "d": "#9b4f96",
+}
+DARK = {
+    "ink": "#e6eaf0",
+    "soft": "#a3aebc",
+    "line": "#2b343f",
+    "axis": "#74808f",
+    "page": "#12161c",
+    "tint": "#1a2028",
+    "good": "#58cda0",
+    "good-tint": "#12291f",
+    "bad": "#ff9a90",
+    "bad-tint": "#331917",
+    "warn": "#e9ba62",
+    "warn-tint": "#2e2411",
+    "a": "#5cb0ff",
+    "b": "#ff9a52",
+    "c": "#4fd0a5",
+    "d": "#d596d0",
+}
+
+
+def _variables(colours: dict[str, str]) -> str:
+    return " ".join(f"--{name}: {value};" for name, value in colours.items())
+
+
+_COLOURS = f"""
+:root {{ color-scheme: light dark; {_variables(LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
+@media print {{ :root {{ color-scheme: light; {_variables(LIGHT)} }} }}
+"""
+
+_RULES = """
 * { box-sizing: border-box; }
+[hidden] { display: none !important; }
+html { scroll-padding-top: 76px; }
 body { margin: 0; background: var(--page); color: var(--ink); -webkit-text-size-adjust: 100%;
   font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 976px; margin: 0 auto; padding: 32px 32px 64px; }
+.page { max-width: 976px; margin: 0 auto; padding: 32px 32px 64px; }
+main { outline: none; min-width: 0; }
+a { color: var(--a); text-decoration-thickness: 1px; text-underline-offset: 4px; }
+a:hover { text-decoration-thickness: 2px; }
+:focus-visible { outline: 2.5px solid var(--a); outline-offset: 2px; border-radius: 3px; }
+.skip { position: absolute; left: 12px; top: -60px; z-index: 9; padding: 10px 16px; border-radius: 0 0 8px 8px;
+  background: var(--ink); color: var(--page); } .skip:focus { top: 0; }
+.contents { margin: 18px 0 0; font-size: 14px; } .contents ul { list-style: none; margin: 0; padding: 0;
+  display: flex; flex-wrap: wrap; gap: 2px 18px; }
+.contents a { display: inline-block; padding: 3px 0; text-decoration: none; overflow-wrap: anywhere; }
+.contents a:hover { text-decoration: underline; } .contents small { color: var(--soft); }
 h1 { font-size: 26px; font-weight: 650; line-height: 1.2; margin: 0; letter-spacing: -0.015em;
   overflow-wrap: anywhere; }
-h2 { font-size: 17px; font-weight: 650; margin: 42px 0 8px; letter-spacing: -0.005em; }
+h2 { font-size: 17px; font-weight: 650; margin: 42px 0 8px; letter-spacing: -0.005em;
+  overflow-wrap: anywhere; }
 p { margin: 6px 0; max-width: 78ch; overflow-wrap: anywhere; }
 .sub, figcaption, .note { color: var(--soft); }
 .sub { margin-top: 6px; } .note { font-size: 13.5px; }
@@ -36,7 +93,7 @@ p { margin: 6px 0; max-width: 78ch; overflow-wrap: anywhere; }
 .fail .sign, .refused .sign { background: var(--bad); }
 .verdict.warn { background: var(--warn-tint); border-color: transparent; } .warn b { color: var(--warn); }
 .verdict.warn .sign { background: var(--warn); }
-.scroll { overflow-x: auto; margin: 10px 0; }
+.scroll { overflow-x: auto; margin: 10px 0; } figure .scroll { margin: 0; }
 table { border-collapse: collapse; font-size: 14px; line-height: 1.4; min-width: 46%; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 12.5px; white-space: nowrap;
   border-bottom: 1.5px solid var(--axis); }
@@ -45,6 +102,7 @@ th, td { padding: 6px 12px; vertical-align: top; overflow-wrap: break-word; }
 .wide { font-size: 12.5px; min-width: 100%; } .wide th { font-size: 12px; } .wide th, .wide td { padding: 5px 8px; }
 th:first-child, td:first-child { padding-left: 2px; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
+th[scope="row"] { color: var(--ink); border-bottom: 1px solid var(--line); font-weight: 500; font-size: inherit; }
 td.best { font-weight: 700; } td.good { color: var(--good); } td.bad, tr.bad td { color: var(--bad); }
 td.warn, tr.warn td { color: var(--warn); } td.soft, tr.soft td { color: var(--soft); }
 tr.good td { color: var(--good); }
@@ -54,11 +112,67 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .mono { font: 12.5px/1.7 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .figures { display: flex; flex-wrap: wrap; gap: 14px 12px; } figure { margin: 10px 0; min-width: 0; }
 figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inline-size; }
-svg { max-width: 100%; height: auto; display: block; } svg.clip { overflow: hidden; }
+.tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 16px 0; }
+.tiles div { display: flex; flex-direction: column-reverse; padding: 10px 16px; min-width: 96px; flex: 0 1 auto;
+  background: var(--tint); border: 1px solid var(--line); border-radius: 8px; }
+.tiles dd { font-size: 21px; font-weight: 650; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.tiles dt { font-size: 12.5px; } .tiles .bad dd { color: var(--bad); } .tiles .warn dd { color: var(--warn); }
+.chip { display: inline-flex; align-items: center; gap: 6px; font-weight: 600; font-size: 13px; white-space: nowrap; }
+.chip .sign { width: 17px; height: 17px; font-size: 11px; } .chip.fail, .chip.warn, .chip.pass { background: none; }
+.chip.fail { color: var(--bad); } .chip.warn { color: var(--warn); } .chip.pass { color: var(--good); }
+.chip.warn .sign { background: var(--warn); }
+.filters { position: sticky; top: 0; z-index: 5; display: flex; flex-wrap: wrap; gap: 8px 14px; align-items: center;
+  margin: 20px -12px 0; padding: 10px 12px; background: var(--page); border-bottom: 1px solid var(--line);
+  font-size: 13.5px; color: var(--soft); }
+.filters label { display: inline-flex; align-items: center; gap: 7px; min-width: 0; }
+.filters .search { flex: 1 1 210px; } .filters .search input { flex: 1; min-width: 0; }
+.filters input, .filters select, .filters button { font: inherit; color: var(--ink); background: var(--page);
+  border: 1px solid var(--axis); border-radius: 6px; padding: 5px 9px; min-height: 32px; max-width: 100%; }
+.filters input::placeholder { color: var(--soft); opacity: 1; }
+.filters select { min-width: 0; max-width: 170px; } .filters button { cursor: pointer; }
+.filters button:hover { background: var(--tint); } .buttons { display: inline-flex; gap: 6px; }
+.filters output { min-width: 96px; font-variant-numeric: tabular-nums; } .filters output:empty { display: none; }
+.none { color: var(--soft); font-style: italic; } .empty > .scroll { display: none; }
+.entries { width: 100%; } .entries > tbody > tr > td { border-bottom: 0; }
+.entries td[data-l="where"] { min-width: 156px; } .entries td[data-l="rule"] { min-width: 118px; }
+.entries td[data-l="expected"] { min-width: 170px; overflow-wrap: anywhere; }
+.entries td[data-l="rows"] { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.entries tbody { border-bottom: 1px solid var(--line); scroll-margin-top: 76px; }
+.entries tbody:target { background: var(--tint); }
+.entries .more > td { padding: 0 12px 8px 2px; } .more summary { color: var(--a); font-size: 13.5px; }
+summary { cursor: pointer; min-height: 24px; } details details .scroll { margin-bottom: 4px; }
+.card { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; scroll-margin-top: 76px; }
+.card > summary { display: grid; grid-template-columns: 10px minmax(0, 1fr) 84px 84px 104px 140px 128px; gap: 4px 14px;
+  align-items: center; padding: 9px 14px; list-style: none; border-radius: 8px; font-size: 13px; color: var(--soft); }
+.card > summary::-webkit-details-marker { display: none; }
+.card > summary::before { content: ""; width: 7px; height: 7px; border: solid var(--soft); border-width: 0 2px 2px 0;
+  transform: rotate(-45deg); } .card[open] > summary::before { transform: rotate(45deg) translate(-2px, -2px); }
+.card > summary:hover { background: var(--tint); } .card[open] > summary { border-bottom: 1px solid var(--line);
+  border-radius: 8px 8px 0 0; background: var(--tint); }
+.card h3 { font-size: 14.5px; font-weight: 600; color: var(--ink); margin: 0; overflow-wrap: anywhere; }
+.card .body { padding: 12px 16px 16px; } .card .body:empty { display: none; }
+.card .found { list-style: none; margin: 2px 0 12px; padding: 0; font-size: 14px; }
+.card .found li { display: flex; flex-wrap: wrap; gap: 2px 10px; padding: 3px 0; overflow-wrap: anywhere; }
+.sides { display: flex; flex-wrap: wrap; gap: 12px 32px; align-items: flex-start; }
+.sides > * { min-width: 0; max-width: 100%; margin: 4px 0; } .sides table { min-width: 260px; }
+.body table { font-size: 13px; } .body th, .body td { padding: 4px 10px; }
+.body th:first-child { padding-left: 2px; font-weight: 400; }
+h4 { font-size: 13px; font-weight: 600; margin: 0 0 2px; color: var(--soft); }
+.long { width: max-content; max-width: 260px; overflow-wrap: anywhere; white-space: normal; }
+.marks { display: flex; gap: 12px; } .distinct { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.nulls { font-variant-numeric: tabular-nums; }
+.nulls { display: flex; align-items: center; gap: 8px; white-space: nowrap; }
+.meter { width: 60px; height: 8px; flex: none; border-radius: 2px; overflow: hidden; }
+.meter .rail { fill: var(--line); }
+.meter .tick { fill: var(--b); stroke: var(--page); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
+.values .meter { width: 84px; } .spark { width: 84px; height: 24px; }
+.values td:first-child, .values th[scope="row"] { white-space: normal; overflow-wrap: anywhere; max-width: 280px; }
+svg { max-width: 100%; height: auto; display: block; } figure svg { max-width: none; } svg.clip { overflow: hidden; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
   fill: var(--soft); font-variant-numeric: tabular-nums; }
 svg .label { fill: var(--ink); } svg .grid { stroke: var(--line); } svg .axis { stroke: var(--axis); }
 svg .halo { paint-order: stroke; stroke: var(--page); stroke-width: 5px; stroke-linejoin: round; }
+svg .grid { fill: none; }
 svg .series { fill: none; stroke-width: 2; stroke-linejoin: round; } svg .dashed { stroke-dasharray: 3 4; }
 svg .s0 { stroke: var(--a); stroke-width: 2.4; } svg .s1 { stroke: var(--b); stroke-dasharray: 8 3; }
 svg .s2 { stroke: var(--c); stroke-dasharray: 2.5 2.5; } svg .s3 { stroke: var(--d); stroke-dasharray: 8 3 2 3; }
@@ -69,7 +183,44 @@ svg .f0 { fill: var(--a); } svg .f1 { fill: var(--b); } svg .f2 { fill: var(--c)
 svg .f-bad { fill: var(--bad); } svg .l-bad { stroke: var(--bad); } svg .f-soft { fill: var(--axis); }
 svg .range { stroke-width: 1.6; stroke-dasharray: none; opacity: 0.75; }
 svg .hollow { fill: var(--page); stroke-width: 1.8; stroke-dasharray: none; }
-@media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; }
-  figure, tr, .verdict { break-inside: avoid; }
+svg .own { fill: var(--a); fill-opacity: 0.28; stroke: var(--a); stroke-width: 1.2; stroke-linejoin: round; }
+svg .key { stroke: var(--a); stroke-width: 2.4; } .spark .own { stroke-width: 1; vector-effect: non-scaling-stroke; }
+svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 6 3; }
+@media (min-width: 1280px) { .with-contents { max-width: 1220px; display: grid; column-gap: 40px;
+    grid-template-columns: 172px minmax(0, 1fr); } .with-contents > header, .with-contents > main { grid-column: 2; }
+  .contents { grid-area: 1 / 1 / span 2; position: sticky; top: 24px; align-self: start; margin: 4px 0 0;
+    max-height: calc(100vh - 48px); overflow-y: auto; }
+  .contents ul { flex-direction: column; } }
+@media (max-width: 900px) { figure svg { max-width: 100%; } figure svg.drawn-wide { max-width: none; } }
+@media (max-width: 640px) { .page { padding: 20px 16px 48px; } h1 { font-size: 22px; } h2 { margin-top: 32px; }
+  dl { grid-template-columns: minmax(0, 1fr); gap: 0; } dd { margin-bottom: 7px; } .tiles { gap: 8px; }
+  .tiles dd { margin: 0; } .tiles div { padding: 8px 12px; min-width: 76px; flex: 1 1 76px; }
+  html { scroll-padding-top: 8px; } .card, .entries tbody { scroll-margin-top: 8px; }
+  .verdict { padding: 12px 14px; } .verdict p, .verdict ul { margin-left: 0; }
+  .filters { position: static; margin: 16px 0 0; padding: 8px 0; gap: 8px; }
+  .filters .search { flex-basis: 100%; } .filters select { max-width: 104px; }
+  .filters input, .filters select { font-size: 16px; padding: 4px 8px; } .buttons { flex: 1; }
+  .buttons button { flex: 1; padding: 4px; }
+  figure svg { max-width: none; }
+  .entries, .entries > tbody, .entries > tbody > tr { display: block; } .entries > thead { position: absolute;
+    width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+  .entries > tbody { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; padding: 8px 12px; }
+  .entries > tbody > tr > td { display: grid; grid-template-columns: 78px minmax(0, 1fr); padding: 2px 0;
+    overflow-wrap: anywhere; white-space: normal; }
+  .entries td[data-l]::before { content: attr(data-l); color: var(--soft); font-size: 13px; }
+  .entries > tbody > .more > td { display: block; padding: 4px 0 0; }
+  .card > summary { grid-template-columns: 10px minmax(0, 1fr) auto minmax(84px, auto); gap: 3px 10px;
+    padding: 9px 12px; }
+  .card > summary > h3 { grid-area: 1 / 2 / 1 / 4; } .card > summary > .spark { grid-area: 1 / 4; justify-self: end; }
+  .card > summary > .kind { display: none; } .card > summary > .distinct { grid-area: 2 / 4; text-align: right; }
+  .card > summary > .nulls { grid-area: 2 / 2; } .card > summary > .marks { grid-area: 2 / 3; }
+  .card .body { padding: 10px 12px 14px; } .body th, .body td { padding: 4px 7px; } .sides table { min-width: 0; }
+  .marks { gap: 6px; } .marks .chip { font-size: 0; gap: 0; } }
+@media print { .page { max-width: none; padding: 0; display: block; } h2 { break-after: avoid; }
+  .filters, .contents, .skip { display: none !important; } .scroll { overflow: visible; }
+  figure, tr, .verdict, .entries tbody, .card > summary { break-inside: avoid; } .card .body { break-before: avoid; }
+  a { color: inherit; text-decoration: none; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
+
+STYLE = _COLOURS + _RULES

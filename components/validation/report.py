@@ -1,22 +1,38 @@
-"""The HTML report of a validation: verdict, anomalies, what was not judged, statistics of every column."""
+"""The HTML report of a validation: verdict, anomalies, what was not judged, and a card of every column.
+
+An anomaly expands to its example rows and links to the card of its column, which links back. All of it is one file
+that needs no server; the filter needs the page's own script, everything else does not.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatehouse.components.reports.elements import Card, Entry, Marked, Piece, isolated, link, shortened, sign, table
+from gatehouse.components.reports.format import escape, number
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.validation.anomalies import Anomaly, Findings
-from gatehouse.components.validation.statistics import Statistics
+from gatehouse.components.validation.column_card import Column, column_card, rows_of
+from gatehouse.components.validation.shape import Statistics
 
-_MARK = {"fail": "bad", "warn": "warn"}
+ByColumn = Mapping[str, Mapping[str, Statistics]]
+
+# What keeps the page below a megabyte however much is wrong; `anomalies.json` beside it holds everything.
+_ANOMALIES = 1000
+_EXAMPLES_BYTES = 120_000
+_REASONS = 3
+_SEVERITIES = ("fail", "warn")
 
 
 def validation_page(
     snapshot: str,
     as_of: str,
     findings: Findings,
-    statistics: Mapping[str, Mapping[str, Statistics]],
+    statistics: ByColumn,
     rows: Mapping[str, int],
     baseline: str,
+    *,
+    baseline_statistics: ByColumn | None = None,
+    rebinned: ByColumn | None = None,
 ) -> str:
     """The page.
 
@@ -27,60 +43,157 @@ def validation_page(
         statistics: By table and column.
         rows: Row count by table.
         baseline: Short reference of the baseline; empty for none.
+        baseline_statistics: Statistics by table and column of the baseline.
+        rebinned: The snapshot's rows by table and column, counted in the baseline's bins.
     """
     anomalies = findings.sorted()
-    failed = sum(one.severity == "fail" for one in anomalies)
-    warned = len(anomalies) - failed
-    subtitle = f"snapshot {snapshot}; as of {as_of}; baseline: {baseline or 'none'}"
-    page = Report("Validation against the contract", subtitle, _verdict(findings, failed, warned))
-    page.facts(
-        {"rules judged": findings.judged, "failed": failed, "warned": warned, "not judged": len(findings.not_judged)}
-    )
-    _add_anomalies(page, anomalies)
+    anchors = _anchors(statistics)
+    page = Report("Validation against the contract", "", _verdict(findings, anomalies))
+    page.facts({"snapshot": snapshot, "as of": as_of, "baseline": baseline or "none"})
+    page.tiles(_numbers(findings, anomalies, statistics, rows))
+    page.filters({"severity": _SEVERITIES, "table": sorted({*statistics, *(one.table for one in anomalies)})})
+    _add_anomalies(page, anomalies, anchors)
     if findings.not_judged:
-        page.section("Not judged", "A rule that could not be judged is not a rule that was kept.")
-        page.table(["what"], [[line] for line in findings.not_judged])
-    for table, columns in statistics.items():
-        page.section(f"Table {table}", f"{rows[table]:,} rows; distinct counts and quantiles are approximate.")
-        page.table(
-            ["column", "type", "nulls", "distinct", "min", "median", "max", "mean", "deviation"],
-            [_line(column, found) for column, found in columns.items()],
+        page.section("Not judged", "A rule that could not be judged is not a rule that was kept.", _count(findings))
+        page.table(["what"], [[shortened(line)] for line in findings.not_judged])
+    for name, columns in statistics.items():
+        failed = sum(one.table == name and one.severity == "fail" for one in anomalies)
+        page.section(f"Table {shortened(name, 120)}", _rows_text(rows[name], len(columns)), f"{failed:,} failed" if failed else "")
+        known = (baseline_statistics or {}).get(name, {})
+        before = rows_of(known)
+        page.cards(
+            [
+                _card(
+                    name, column, found, rows[name], known, before, (rebinned or {}).get(name, {}), anomalies, anchors
+                )
+                for column, found in columns.items()
+            ]
         )
     return page.html()
 
 
-def _verdict(findings: Findings, failed: int, warned: int) -> Verdict:
+def _card(
+    name: str,
+    column: str,
+    found: Statistics,
+    rows: int,
+    known: Mapping[str, Statistics],
+    before: int,
+    rebinned: Mapping[str, Statistics],
+    anomalies: Sequence[Anomaly],
+    anchors: Mapping[tuple[str, str], str],
+) -> Card:
+    mine = [
+        (f"a{index}", one)
+        for index, one in enumerate(anomalies[:_ANOMALIES])
+        if one.table == name and column in _columns(one, anchors)
+    ]
+    shown = Column(name, column, found, rows, known.get(column), before, rebinned.get(column), mine)
+    return column_card(shown, anchors[name, column])
+
+
+def _anchors(statistics: ByColumn) -> dict[tuple[str, str], str]:
+    """What links to the card of each column name: its number, as a name may hold any character."""
+    places = [(name, column) for name, columns in statistics.items() for column in columns]
+    return {place: f"c{index}" for index, place in enumerate(places)}
+
+
+def _columns(anomaly: Anomaly, anchors: Mapping[tuple[str, str], str]) -> list[str]:
+    """The columns with cards that an anomaly names: one, or several joined by a comma."""
+    if (anomaly.table, anomaly.column) in anchors:
+        return [anomaly.column]
+    return [name for name in anomaly.column.split(", ") if (anomaly.table, name) in anchors]
+
+
+def _verdict(findings: Findings, anomalies: Sequence[Anomaly]) -> Verdict:
+    failed = [one for one in anomalies if one.severity == "fail"]
+    warned = len(anomalies) - len(failed)
     if failed:
-        return Verdict("fail", "\n".join(findings.reasons()))
+        reasons = [shortened(str(one), 160) for one in failed[:_REASONS]]
+        if len(failed) > _REASONS:
+            reasons.append(f"and {len(failed) - _REASONS:,} more, below")
+        text = f"The snapshot breaks its contract: {_rules(len(failed))} failed, {warned:,} warned."
+        return Verdict("fail", text, tuple(reasons))
     if warned:
-        return Verdict("pass", f"The snapshot keeps its contract, with {warned} warnings.")
+        return Verdict("pass", f"The snapshot keeps its contract, with {warned:,} warning{'s' * (warned > 1)}.")
     return Verdict("pass", "The snapshot keeps its contract.")
 
 
-def _add_anomalies(page: Report, anomalies: Sequence[Anomaly]) -> None:
+def _rules(count: int) -> str:
+    return f"{count:,} rule{'s' * (count != 1)}"
+
+
+def _numbers(
+    findings: Findings, anomalies: Sequence[Anomaly], statistics: ByColumn, rows: Mapping[str, int]
+) -> dict[str, Any]:
+    failed = sum(one.severity == "fail" for one in anomalies)
+    return {
+        "failed": Marked(failed, "bad" if failed else ""),
+        "warned": Marked(len(anomalies) - failed, "warn" if len(anomalies) > failed else ""),
+        "rules judged": findings.judged,
+        "not judged": len(findings.not_judged),
+        "rows": sum(rows.values()),
+        "columns": sum(len(columns) for columns in statistics.values()),
+        "tables": len(statistics),
+    }
+
+
+def _count(findings: Findings) -> str:
+    return str(len(findings.not_judged))
+
+
+def _rows_text(rows: int, columns: int) -> str:
+    return f"{number(rows)} rows, {number(columns)} columns. Open a column for its statistics."
+
+
+def _add_anomalies(page: Report, anomalies: Sequence[Anomaly], anchors: Mapping[tuple[str, str], str]) -> None:
     if not anomalies:
+        page.section("Anomalies", "None: every rule that was judged is kept.", "0")
         return
-    page.section("Anomalies", "Those that fail the contract first.")
-    page.table(
-        ["severity", "table", "column", "rule", "expected", "found", "rows", "owner"],
-        [
-            [one.severity, one.table, one.column, one.rule, one.expected, one.observed, one.rows, one.owner]
-            for one in anomalies
-        ],
-        {index: _MARK[one.severity] for index, one in enumerate(anomalies)},
+    hidden = len(anomalies) - _ANOMALIES
+    text = "Those that fail the contract first." + (
+        f" {hidden:,} more are in anomalies.json beside this report." if hidden > 0 else ""
     )
-    for one in anomalies:
-        if one.examples:
-            page.note(f"{one.table}, {one.rule} of {one.column}: the first of {one.rows:,} rows, numbered from 0")
-            headers = list(one.examples[0])
-            page.table(headers, [[_cell(example[header]) for header in headers] for example in one.examples])
+    page.section("Anomalies", text, f"{len(anomalies):,}")
+    room, entries = _EXAMPLES_BYTES, []
+    for index, one in enumerate(anomalies[:_ANOMALIES]):
+        more = _examples(one) if room > 0 else _left_out(one)
+        room -= len(more[1]) if more else 0
+        entries.append(_entry(one, index, more, anchors))
+    page.entries(["severity", "where", "rule", "expected", "found", "rows", "owner"], entries)
 
 
-def _line(column: str, found: Statistics) -> list[Any]:
-    wanted = ("distinct", "min", "median", "max", "mean", "std")
-    return [column, found["type"], found["nulls"], *(found.get(statistic) for statistic in wanted)]
+def _entry(one: Anomaly, index: int, more: tuple[str, str] | None, anchors: Mapping[tuple[str, str], str]) -> Entry:
+    linked = _columns(one, anchors)
+    if linked:
+        where = f"{isolated(one.table)}.{', '.join(link(anchors[one.table, name], name) for name in linked)}"
+    else:
+        where = isolated(f"{one.table}.{one.column}" if one.column else one.table)
+    texts = [Piece(isolated(shortened(text))) for text in (one.rule, one.expected, one.observed)]
+    cells = [Piece(sign(one.severity)), Piece(f"<div>{where}</div>"), *texts, one.rows, one.owner]
+    return Entry(cells, f"a{index}", {"severity": [one.severity], "table": [one.table]}, more)
 
 
-def _cell(value: Any) -> str:
-    """A raw value as it stands in the data, without the rounding and separators of the other tables."""
-    return "–" if value is None else str(value)
+def _examples(one: Anomaly) -> tuple[str, str] | None:
+    if not one.examples:
+        return None
+    shown = len(one.examples)
+    title = f"{shown:,} of {one.rows:,} rows" if one.rows and one.rows > shown else f"{shown:,} example rows"
+    headers = list(one.examples[0])
+    rows = [[_raw(example.get(header)) for header in headers] for example in one.examples]
+    label = f"Example rows of {one.rule} in {one.table}"
+    return title, f'<p class="note">Rows are numbered from 0.</p>{table(headers, rows, label=label)}'
+
+
+def _left_out(one: Anomaly) -> tuple[str, str] | None:
+    if not one.examples:
+        return None
+    return (
+        "Example rows",
+        f"<p>{escape('They are in anomalies.json beside this report, which has no room for more.')}</p>",
+    )
+
+
+def _raw(value: Any) -> Piece:
+    """A value as it stands in the data, without the rounding and separators of the other tables."""
+    return Piece(f'<div class="long">{"–" if value is None else isolated(shortened(str(value), 200))}</div>')

@@ -83,6 +83,8 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         statistics,
         rows,
         short,
+        baseline_statistics=baseline,
+        rebinned=rebinned,
     )
     verdict = {
         "verdict": findings.verdict,

@@ -1,5 +1,7 @@
 """A report is one safe, self-contained page with the same bytes for the same content."""
 
+import base64
+import hashlib
 import re
 import subprocess
 import sys
@@ -10,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.components.reports.charts import Dot, Series, bar_chart, dot_chart, histogram, line_chart
+from gatehouse.components.reports.elements import Piece, isolated, link, meter, shortened, sign, table
 from gatehouse.components.reports.format import percent
-from gatehouse.components.reports.page import Marked, Report, Verdict
+from gatehouse.components.reports.page import Card, Entry, Marked, Report, Verdict
 
-VOID = {"meta", "rect", "line", "circle", "polyline", "path"}
+VOID = {"meta", "link", "input", "wbr"}
 
 
 class Outline(HTMLParser):
@@ -52,8 +55,16 @@ def outline(html: str) -> Outline:
 
 def page(text: str = "plain") -> str:
     """A page that uses everything, with `text` wherever text may stand."""
-    report = Report(text, text, Verdict("refused", f"{text}\nsecond"))
-    report.section(text, text).note(text).facts({text: text, "reference": "models/a/sha256-" + "0" * 64})
+    report = Report(text, text, Verdict("refused", f"{text}\nsecond", (text,)))
+    report.section(text, text, text).note(text).facts({text: text, "reference": "models/a/sha256-" + "0" * 64})
+    report.tiles({text: Marked(1, "bad")}).filters({"severity": ("fail", "warn"), "table": (text, f"{text} 2")})
+    more = (text, table([text], [[text]], label=text))
+    report.section(text).entries(
+        [text, "where"], [Entry([text, Piece(link("c1", text))], "a1", {"table": [text]}, more)]
+    )
+    report.section(text).cards(
+        [Card(text, "c1", sign("fail") + meter(0.5, 0.2), isolated(text), {"severity": ["fail"]})]
+    )
     report.table([text, "n"], [[text, 1], [Marked(text, "bad"), None]], {1: "warn"}, {"n": percent})
     report.figure(line_chart([Series(text, [(0, 0), (1, 1)])], text, text), text)
     report.figures((bar_chart([(text, 1.0)], 0.5, marker_name=text), text))
@@ -69,22 +80,70 @@ def test_the_same_content_gives_the_same_bytes() -> None:
 @given(st.text(min_size=1))
 def test_no_text_becomes_markup(text: str) -> None:
     plain, other = outline(page()), outline(page(text))
-    extra = {"title", "p", "li", "ul"}  # Empty text draws no paragraph, long names get a tooltip.
+    # Empty text draws no paragraph, long names get a tooltip, underscores let a line break.
+    extra = {"title", "p", "li", "ul", "wbr", "small"}
     assert [tag for tag in other.tags if tag not in extra] == [tag for tag in plain.tags if tag not in extra]
     page(text).encode("utf-8")
 
 
 def test_text_is_shown_as_it_is() -> None:
     assert "<script>x</script>" in outline(page("<script>x</script>")).text
-    assert "script" not in outline(page("<script>x</script>")).tags
+    assert outline(page("<script>x</script>")).tags.count("script") == 1
 
 
 def test_nothing_outside_the_page_is_needed() -> None:
     html = page()
     parsed = outline(html)
-    assert not {"script", "link", "img", "iframe", "object"} & set(parsed.tags)
-    assert not {"src", "href", "onload", "id"} & {name for name, _ in parsed.attributes}
+    assert not {"img", "iframe", "object", "base"} & set(parsed.tags)
+    assert not {"src", "onload", "style", "action"} & {name for name, _ in parsed.attributes}
+    assert {value for name, value in parsed.attributes if name == "href" and not value.startswith("#")} == {"data:,"}
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", html)
+
+
+@given(st.text(min_size=1))
+def test_every_link_on_the_page_has_its_one_target(text: str) -> None:
+    attributes = outline(page(text)).attributes
+    ids = [value for name, value in attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert {value[1:] for name, value in attributes if name == "href" and value != "data:,"} <= set(ids)
+
+
+def test_the_policy_allows_this_style_and_this_script_and_nothing_else() -> None:
+    def digest(text: str) -> str:
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    html = page()
+    policy = _policy(html)
+    style, script = (re.search(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL) for tag in ("style", "script"))
+    assert style and script
+    assert policy["default-src"] == "'none'"
+    assert policy["style-src"] == f"'sha256-{digest(style[1])}'"
+    assert policy["script-src"] == f"'sha256-{digest(script[1])}'"
+    assert "script-src" not in _policy(Report("T").html())
+    assert "<script" not in Report("T").html()
+
+
+def _policy(html: str) -> dict[str, str]:
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
+    assert found
+    return {name: value for name, _, value in (part.strip().partition(" ") for part in found[1].split(";"))}
+
+
+def test_a_page_of_some_sections_has_a_table_of_contents_and_a_way_past_it() -> None:
+    few, many = (Report("T") for _ in range(2))
+    for at in range(4):
+        many.section(f"Section {at}", count="7" if at == 1 else "")
+    few.section("Only")
+    assert "nav" not in outline(few.html()).tags
+    html = many.html()
+    assert re.findall(r'<li><a href="#(s\d)">', html) == ["s1", "s2", "s3", "s4"]
+    assert html.index('class="skip" href="#main"') < html.index("<nav") < html.index('id="main"')
+    assert '<a href="#s2">Section 1</a> <small>7</small>' in html
+
+
+def test_a_long_text_is_cut_and_says_how_long_it_was() -> None:
+    assert shortened("x" * 5000, 10) == "xxxxxxxxxx… (5,000 characters)"
+    assert shortened("x" * 10, 10) == "x" * 10
 
 
 def test_light_dark_and_paper() -> None:
