@@ -46,4 +46,5 @@ def _edges(low: float, high: float, kind: Kind) -> list[float]:
         return [math.floor(low) - 0.5 + width * bar for bar in range(int(high - math.floor(low)) // width + 2)]
     shares = np.arange(_BARS + 1) / _BARS
     # Not low + share * (high - low), as the difference of two doubles may be beyond the largest.
-    return sorted(set((float(low) * (1 - shares) + float(high) * shares).tolist()))
+    edges = sorted(set((float(low) * (1 - shares) + float(high) * shares).tolist()))
+    return edges if len(edges) > 1 else edges * 2

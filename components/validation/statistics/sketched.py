@@ -47,7 +47,7 @@ class SketchedNumbers:
         self._distinct.AddValues(_bytes_of(values))
         self._quantiles = QuantilesSketch(_SKETCH_ERROR, _UNLIMITED, 1)
         points, weights = _thinned(values[values != 0], counts[values != 0])
-        self._quantiles.AddValues(pa.array(points, pa.float64()), pa.array(weights, pa.float64()))
+        self._quantiles.AddValues(pa.array(points.astype(np.float64)), pa.array(weights))
         self._quantiles.Compact()
 
     def merge(self, other: "SketchedNumbers") -> None:
@@ -68,6 +68,9 @@ class SketchedNumbers:
         """Ascending values and the weight of rows that each stands for. The end: nothing can be merged afterwards."""
         found, cumulated = self._quantiles.GetQuantilesAndCumulativeWeights(_STEPS)
         values, last = np.unique(found.flatten().to_numpy()[::-1], return_index=True)
+        if isinstance(self.low, int):
+            # Doubles above 2^53 may round beyond what an int64 holds.
+            values = np.array([min(max(int(value), self.low), self.high) for value in values.tolist()], np.int64)
         reached = cumulated.flatten().to_numpy()[::-1][last]
         weights = np.diff(reached, prepend=0.0)
         others = self.moments.rows - self.zeros
@@ -75,7 +78,7 @@ class SketchedNumbers:
         if not self.zeros:
             return values, weights
         at = int(np.searchsorted(values, 0.0))
-        return np.insert(values, at, 0.0), np.insert(weights, at, float(self.zeros))
+        return np.insert(values, at, 0), np.insert(weights, at, float(self.zeros))
 
 
 def _bytes_of(values: Numbers) -> pa.Array:

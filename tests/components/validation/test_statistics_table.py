@@ -1,0 +1,105 @@
+"""Measuring whole tables: threads, files and row groups change nothing, and what was measured is not measured again."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.measure import MeasureRequest, measure
+from gatehouse.components.validation.stage import ValidateRequest, validate
+from gatehouse.components.validation.statistics import counted, table
+from gatehouse.components.validation.statistics.table import measure_table
+from gatehouse.errors import ConfigurationError
+from tests.components.validation.conftest import publish
+
+
+def _table(rows: int) -> pa.Table:
+    generator = np.random.default_rng(7)
+    reals = generator.normal(size=rows)
+    texts = pa.array([f"{number % 700:03d}" for number in range(rows)])
+    columns = {"b": pa.array(reals, mask=reals > 2), "a": generator.integers(0, 90, rows), "text": texts}
+    return pa.table(columns | {"coded": texts.dictionary_encode(), "list": [[1], None] * (rows // 2)})
+
+
+def _files(folder: Path, rows: int, each: int, group: int) -> list[Path]:
+    whole, paths = _table(rows), []
+    for start in range(0, rows, each):
+        paths.append(folder / f"{each}-{group}-{start:06d}.parquet")
+        pq.write_table(whole.slice(start, each), paths[-1], row_group_size=group)
+    return paths
+
+
+@pytest.mark.parametrize("most", [counted.MOST_VALUES, 64], ids=["counted", "sketched"])
+def test_any_number_of_threads_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(counted, "MOST_VALUES", most)
+    files = _files(tmp_path, 4000, 1500, 200)
+    baseline = measure_table(files[:1], frozenset(), {}).statistics
+    found = [measure_table(files, frozenset({"a"}), baseline, threads) for threads in (1, 2, 5, 2, 5)]
+    written = {canonical_json([one.rows, one.statistics, one.rebinned]) for one in found}
+    assert len(written) == 1
+
+
+def test_files_and_row_groups_do_not_change_what_is_counted(tmp_path: Path) -> None:
+    (whole,) = _files(tmp_path, 4000, 4000, 4000)
+    expected = measure_table([whole], frozenset(), {})
+    assert expected.rows == 4000
+    assert list(expected.statistics) == ["b", "a", "text", "coded", "list"]
+    assert expected.statistics["list"] == {"type": "list<element: int64>", "nulls": 2000}
+    assert measure_table(_files(tmp_path, 4000, 700, 130), frozenset(), {}) == expected
+
+
+def test_a_row_group_is_read_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = _files(tmp_path, 4000, 4000, 4000)
+    expected = measure_table([whole], frozenset(), {})
+    monkeypatch.setattr(table, "_ROWS", 300)
+    assert measure_table([whole], frozenset(), {}) == expected
+
+
+def test_empty_files_and_files_without_row_groups_count_no_row(tmp_path: Path) -> None:
+    files = _files(tmp_path, 1000, 500, 500)
+    expected = measure_table(files, frozenset(), {})
+    pq.write_table(_table(0), tmp_path / "empty.parquet")
+    with pq.ParquetWriter(tmp_path / "bare.parquet", _table(0).schema):
+        pass
+    bare, empty = tmp_path / "bare.parquet", tmp_path / "empty.parquet"
+    assert measure_table([files[0], bare, empty, files[1], bare], frozenset(), {}) == expected
+    assert measure_table([bare], frozenset(), {}).statistics["b"]["nulls"] == 0
+    assert measure_table([], frozenset(), {}).rows == 0
+
+
+def test_a_changed_contract_is_judged_without_measuring_again(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = publish(store, {"t": pa.table({"a": [1, 2, 3]})})
+
+    def judged(**rules: int) -> str:
+        contract = {"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64"} | rules}}}}
+        reference = store.publish("config", "contract", {"contract.yaml": yaml.safe_dump(contract)})
+        result = validate(ValidateRequest(snapshot=snapshot, contract=str(reference)), store)
+        return store.manifest(result.validation).derived_from["statistics"]
+
+    first = judged(max=3)
+    monkeypatch.setattr(table, "measure_table", None)
+    assert judged(max=2) == first
+
+
+def test_statistics_of_another_version_are_refused_as_a_baseline(store: ArtifactStore) -> None:
+    snapshot = publish(store, {"t": pa.table({"a": [1]})})
+    old = store.publish("validations", "old", {"statistics.json": '{"t":{"a":{"type":"int64","nulls":0}}}'})
+    datasets = store.manifest(snapshot).derived_from
+    with pytest.raises(ConfigurationError, match="Validate that snapshot again"):
+        measure(MeasureRequest(name="small", datasets=datasets, baseline=str(old)), store)
+
+
+def test_statistics_alone_are_a_baseline(store: ArtifactStore) -> None:
+    snapshot = publish(store, {"t": pa.table({"a": [1, 2]})})
+    datasets = store.manifest(snapshot).derived_from
+    baseline = measure(MeasureRequest(name="small", datasets=datasets), store).statistics
+    again = measure(MeasureRequest(name="small", datasets=datasets, baseline=baseline), store).statistics
+    (column,) = store.read_json(again, "rebinned.json")["tables"]["t"]["columns"].values()
+    assert column["counts"] == store.read_json(baseline, "statistics.json")["tables"]["t"]["columns"]["a"]["counts"]
