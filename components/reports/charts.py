@@ -188,9 +188,9 @@ def distributions(
 
 def sparkline(bins: Sequence[Bin], limits: Point) -> str:
     """The shape of one distribution, without axes; the caller says in words what matters of it."""
-    frame = _Frame(0, 1, 84, 24, *limits, 0.0, max((one.height for one in bins), default=0.0) or 1.0)
+    frame = _Frame(0, 2, 84, 48, *limits, 0.0, max((one.height for one in bins), default=0.0) or 1.0)
     shape = f'<path class="own" d="{_steps(frame, bins)}"/>'
-    return f'<svg class="spark" viewBox="0 0 84 24" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>'
+    return f'<svg class="spark" viewBox="0 0 84 48" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>'
 
 
 def _steps(frame: _Frame, bins: Sequence[Bin]) -> str:
@@ -198,9 +198,9 @@ def _steps(frame: _Frame, bins: Sequence[Bin]) -> str:
     kept = [one for one in bins if one.high > frame.x0 and one.low < frame.x1]
     if not kept:
         return ""
-    parts = [f"M{frame.x(max(kept[0].low, frame.x0)):.1f},{frame.bottom:.1f}"]
-    parts += [f"V{frame.y(one.height):.1f}H{frame.x(min(one.high, frame.x1)):.1f}" for one in kept]
-    return "".join([*parts, f"V{frame.bottom:.1f}"])
+    parts = [f"M{frame.x(max(kept[0].low, frame.x0)):.0f},{frame.bottom:.0f}"]
+    parts += [f"V{frame.y(one.height):.0f}H{frame.x(min(one.high, frame.x1)):.0f}" for one in kept]
+    return "".join([*parts, f"V{frame.bottom:.0f}"])
 
 
 def bar_chart(
@@ -414,7 +414,7 @@ def _limits(values: Sequence[float], given: Point | None) -> Point:
     if given and high > low:
         return low, high
     margin = (high - low) * 0.05
-    if not high - low > 1e-9 * max(abs(low), abs(high)):
+    if not high - low > max(1e-9 * abs(low), 1e-9 * abs(high), 1e-300):
         margin = abs(high) * 0.05 or 0.5
     return low - margin, high + margin
 

@@ -14,6 +14,7 @@ SIGNS = {"pass": "✓", "fail": "✕", "refused": "✕", "warn": "!"}
 _WIDE = 7  # Tables of more columns are set smaller.
 _NARROW = 4  # Tables of no more columns fit a phone, and are no stop of the tabulator.
 _LONGEST = 300
+_BREAKS_FROM = 24
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,15 @@ def sign(word: str) -> str:
 
 def meter(share: float, other: float | None = None) -> str:
     """A share as a bar, and optionally a tick at another share. The caller writes the number beside it."""
-    tick = "" if not other else f'<rect class="tick" x="{min(96.0, 100 * other):.1f}" width="4" height="8"/>'
-    bar = f'<rect class="f0" width="{100 * share:.1f}" height="8"/>' if share > 0 else ""
-    return (
-        f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="rail" width="100" height="8"/>{bar}{tick}</svg>'
-    )
+    tick = f'<path class="tick" d="M{min(96, 100 * other):.0f},0h4v8h-4"/>' if other else ""
+    bar = f'<path d="M0,0h{max(1, 100 * share):.0f}v8H0"/>' if share > 0 else ""
+    return f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">{bar}{tick}</svg>'
+
+
+def cell(text: str, longest: int) -> Piece:
+    """Text in a cell of its own: a long one breaks into lines, and is cut where it is longer than `longest`."""
+    shown = escape(shortened(text, longest))
+    return Piece(f'<div class="long">{shown}</div>' if len(text) > _BREAKS_FROM else shown)
 
 
 def facts(values: Mapping[str, Any]) -> str:

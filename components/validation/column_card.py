@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.reports.charts import distributions, sparkline
-from gatehouse.components.reports.elements import Card, Piece, isolated, link, meter, shortened, sign, table
+from gatehouse.components.reports.elements import Card, Piece, cell, isolated, link, meter, shortened, sign, table
 from gatehouse.components.reports.format import escape, number, percent
 from gatehouse.components.validation.anomalies import Anomaly
 from gatehouse.components.validation.shape import Shape, Statistics, shape_of
@@ -133,8 +133,7 @@ def _plain(value: Any) -> str:
 
 
 def _value(value: Any) -> Any:
-    text = number(value) if not isinstance(value, str) else shortened(value, _VALUE)
-    return Piece(f'<div class="long">{isolated(text)}</div>') if isinstance(value, str) else text
+    return cell(value, _VALUE) if isinstance(value, str) else number(value)
 
 
 def _figure(column: Column, shape: Shape | None) -> str:
@@ -169,7 +168,7 @@ def _values(column: Column) -> str:
     rest = rows - sum(counts.get(_key(value), 0) for value in listed)
     headers = ["value", "rows", "share", *(["baseline"] if before else [])]
     drawn = [
-        [Piece(isolated(shortened(str(value), _VALUE))), counts.get(_key(value), 0), *cells]
+        [cell(str(value), _VALUE), counts.get(_key(value), 0), *cells]
         for value, cells in zip(listed, lines, strict=True)
     ]
     if rest > 0:

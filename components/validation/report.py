@@ -7,8 +7,19 @@ that needs no server; the filter needs the page's own script, everything else do
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.components.reports.elements import Card, Entry, Marked, Piece, isolated, link, shortened, sign, table
-from gatehouse.components.reports.format import escape, number
+from gatehouse.components.reports.elements import (
+    Card,
+    Entry,
+    Marked,
+    Piece,
+    cell,
+    isolated,
+    link,
+    shortened,
+    sign,
+    table,
+)
+from gatehouse.components.reports.format import escape
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.validation.anomalies import Anomaly, Findings
 from gatehouse.components.validation.column_card import Column, column_card, rows_of
@@ -18,7 +29,7 @@ ByColumn = Mapping[str, Mapping[str, Statistics]]
 
 # What keeps the page below a megabyte however much is wrong; `anomalies.json` beside it holds everything.
 _ANOMALIES = 1000
-_EXAMPLES_BYTES = 120_000
+_EXAMPLES_BYTES = 60_000
 _REASONS = 3
 _SEVERITIES = ("fail", "warn")
 
@@ -54,11 +65,16 @@ def validation_page(
     page.filters({"severity": _SEVERITIES, "table": sorted({*statistics, *(one.table for one in anomalies)})})
     _add_anomalies(page, anomalies, anchors)
     if findings.not_judged:
-        page.section("Not judged", "A rule that could not be judged is not a rule that was kept.", _count(findings))
+        page.section(
+            "Not judged",
+            "A rule that could not be judged is not a rule that was kept.",
+            f"{len(findings.not_judged):,}",
+        )
         page.table(["what"], [[shortened(line)] for line in findings.not_judged])
     for name, columns in statistics.items():
         failed = sum(one.table == name and one.severity == "fail" for one in anomalies)
-        page.section(f"Table {shortened(name, 120)}", _rows_text(rows[name], len(columns)), f"{failed:,} failed" if failed else "")
+        text = f"{rows[name]:,} rows, {len(columns):,} columns. Open a column for its statistics."
+        page.section(f"Table {shortened(name, 120)}", text, f"{failed:,} failed" if failed else "")
         known = (baseline_statistics or {}).get(name, {})
         before = rows_of(known)
         page.cards(
@@ -138,14 +154,6 @@ def _numbers(
     }
 
 
-def _count(findings: Findings) -> str:
-    return str(len(findings.not_judged))
-
-
-def _rows_text(rows: int, columns: int) -> str:
-    return f"{number(rows)} rows, {number(columns)} columns. Open a column for its statistics."
-
-
 def _add_anomalies(page: Report, anomalies: Sequence[Anomaly], anchors: Mapping[tuple[str, str], str]) -> None:
     if not anomalies:
         page.section("Anomalies", "None: every rule that was judged is kept.", "0")
@@ -196,4 +204,4 @@ def _left_out(one: Anomaly) -> tuple[str, str] | None:
 
 def _raw(value: Any) -> Piece:
     """A value as it stands in the data, without the rounding and separators of the other tables."""
-    return Piece(f'<div class="long">{"–" if value is None else isolated(shortened(str(value), 200))}</div>')
+    return cell("–" if value is None else str(value), 200)
