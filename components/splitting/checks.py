@@ -251,20 +251,20 @@ def _overlap(subject: Subject, columns: tuple[str, ...]) -> Iterator[Finding]:
     """Values that rows of two parts share; a row without a value shares none."""
     hashes, missing = subject.hashes(columns)
     for where, pairs, parts in _scopes(subject):
-        values = {name: np.unique(hashes[rows[~missing[rows]]]) for name, rows in parts.items()}
-        for pair in pairs:
-            first, second = values[pair[0]], values[pair[1]]
-            shared = np.intersect1d(first, second, assume_unique=True)
-            if len(shared):
-                known = parts[pair[1]][~missing[parts[pair[1]]]]
-                rows = int(np.isin(hashes[known], shared).sum())
-                yield (
-                    pair,
-                    (
-                        f"{where}{len(shared)} of the {len(second)} values of {', '.join(columns)} in {pair[1]} are in "
-                        f"{pair[0]} too; {rows} rows of {pair[1]} have them"
-                    ),
-                )
+        values = {name: _counted(hashes[rows[~missing[rows]]]) for name, rows in parts.items()}
+        for earlier, later in pairs:
+            (held, _), (asked, rows) = values[earlier], values[later]
+            shared = np.isin(asked, held, assume_unique=True, kind="sort")
+            if shared.any():
+                text = f"{shared.sum()} of the {len(asked)} values of {', '.join(columns)} in {later} are in {earlier}"
+                yield (earlier, later), f"{where}{text} too; {rows[shared].sum()} rows of {later} have them"
+
+
+def _counted(hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.int64]]:
+    """The different hashes, and how many rows have each; sorting is faster than numpy's own way for so many."""
+    ordered = np.sort(hashes)
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.empty(0, np.int64)
+    return ordered[starts], np.diff(np.append(starts, len(ordered)))
 
 
 def _duplicates(subject: Subject) -> Iterator[Finding | Remark]:

@@ -1,6 +1,7 @@
 """Gives every row its part, by the strategy that the specification names."""
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
@@ -23,7 +24,7 @@ from gatehouse.components.splitting.spec import (
 from gatehouse.components.splitting.stable_hash import Flags, Hashes, seed_of
 from gatehouse.components.splitting.time_order import divide as divide_by_time
 from gatehouse.components.splitting.time_order import moment, ticks
-from gatehouse.components.splitting.training_set import TrainingSet
+from gatehouse.components.splitting.training_set import Times, TrainingSet
 from gatehouse.errors import ConfigurationError
 
 _LEAVE = "null keys"
@@ -110,12 +111,7 @@ def _in_time(spec: TimeSplit | RollingOriginSplit, training_set: TrainingSet) ->
             return {name: found[name] for name in ("train", "validation")}
 
         partition = replace(partition, folds=spec.origins, fold=fold)
-    problems = [
-        f"{int(np.isnat(times).sum())} rows have no {name}: nobody can tell on which side they are"
-        for name, times in ((training_set.decision_time, decision), (training_set.label_time, known))
-        if np.isnat(times).any()
-    ]
-    return Divided(partition, problems=problems)
+    return Divided(partition, problems=_timeless(training_set, decision, known))
 
 
 def _in_fractions(spec: RandomSplit | EntitySplit | GroupSplit | StratifiedSplit, training_set: TrainingSet) -> Divided:
@@ -161,41 +157,41 @@ def _in_folds(spec: KFoldSplit, training_set: TrainingSet) -> Divided:
     unit = unit_of(spec, training_set)
     hashes, null = training_set.hashes(unit, seed_of(spec.seed, "fold"))
     problems = _null_problems(spec, training_set, unit, null)
-    test, gap, late = _held_out(spec, training_set, unit)
-    problems += late
+    test, gap = np.zeros((2, training_set.rows), np.bool_)
+    if spec.test_from is not None:
+        test, gap, late = _held_out(spec.test_from, spec.gap, training_set)
+        problems += late
     if spec.unit == "stratified":
-        strata = _strata(spec.columns, training_set)
-        if spec.test_fraction is not None:
-            test = np.zeros(training_set.rows, np.bool_)
-            drawn = training_set.hashes(unit, seed_of(spec.seed, "test"))[0]
-            test[~null] = hashed.held_out_of_strata(drawn[~null], strata[~null], spec.test_fraction)
-        inside = ~(test | gap | null)
         fold_of: Codes = np.full(training_set.rows, NONE, np.int8)
-        fold_of[inside] = hashed.fold_by_rank(hashes[inside], strata[inside], spec.folds)
+        inside, strata = ~(test | gap | null), _strata(spec.columns, training_set)
+        drawn = hashed.fold_by_rank(hashes[inside], strata[inside], spec.folds, spec.test_fraction or 0.0)
+        fold_of[inside], test[inside] = drawn
     else:
         fold_of = hashed.fold_by_threshold(hashes, spec.folds)
+        if spec.test_fraction is not None:
+            test = hashed.held_out(training_set.hashes(unit, seed_of(spec.seed, "test"))[0], spec.test_fraction)
     partition = hashed.k_folds(fold_of, test, gap | null, spec.folds)
     return Divided(replace(partition, left_out=_left_out({"gap": gap & ~null, _LEAVE: null})), unit, problems)
 
 
-def _held_out(spec: KFoldSplit, training_set: TrainingSet, unit: tuple[str, ...]) -> tuple[Flags, Flags, list[str]]:
+def _held_out(begins_at: datetime, gap: timedelta, training_set: TrainingSet) -> tuple[Flags, Flags, list[str]]:
     """Which rows are the test part, which are in the gap before it, and what is wrong with their times."""
-    none = np.zeros(training_set.rows, np.bool_)
-    if spec.test_fraction is not None:
-        drawn = training_set.hashes(unit, seed_of(spec.seed, "test"))[0]
-        return hashed.held_out(drawn, spec.test_fraction), none, []
-    assert spec.test_from is not None  # The specification has one of both.
     training_set.require([training_set.decision_time, training_set.label_time])
     decision, known = (training_set.times(name) for name in (training_set.decision_time, training_set.label_time))
-    begins = moment(spec.test_from)
+    begins = moment(begins_at)
     test = decision >= begins
-    gap = ~test & ~((decision <= begins - ticks(spec.gap)) & (known <= begins))
-    problems = [
-        f"{int(np.isnat(times).sum())} rows have no {name}: nobody can tell on which side of test_from they are"
-        for name, times in ((training_set.decision_time, decision), (training_set.label_time, known))
-        if np.isnat(times).any()
+    before = (decision <= begins - ticks(gap)) & (known <= begins)
+    return test, ~test & ~before, _timeless(training_set, decision, known)
+
+
+def _timeless(training_set: TrainingSet, decision: Times, known: Times) -> list[str]:
+    named = ((training_set.decision_time, decision), (training_set.label_time, known))
+    counts = {name: int(np.isnat(times).sum()) for name, times in named}
+    return [
+        f"{count} rows have no {name}: nobody can tell on which side they are. Correct the entity rows"
+        for name, count in counts.items()
+        if count
     ]
-    return test, gap, problems
 
 
 def _on_earth(spec: GeographicSplit, training_set: TrainingSet) -> Divided:

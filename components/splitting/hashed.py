@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from gatehouse.components.splitting.partition import NONE, TEST, TRAIN, VALIDATION, Codes, Partition, rows_of
 from gatehouse.components.splitting.spec import Fractions
@@ -46,9 +47,13 @@ def _bounds(fractions: Fractions) -> tuple[float, float]:
 def _ranks(hashes: Hashes, strata: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Rank of each row within its stratum, from 0, the least of equal hashes; and the size of its stratum."""
     count = len(hashes)
-    order = np.lexsort((hashes, strata))
+    numbers = pa.array(strata).dictionary_encode().indices.to_numpy()
+    if count and int(numbers.max()) < 1 << 16:
+        numbers = numbers.astype(np.uint16)  # numpy sorts these by radix.
+    order = np.argsort(hashes)
+    order = order[np.argsort(numbers[order], kind="stable")]
     places = np.arange(count)
-    ordered, groups = hashes[order], strata[order]
+    ordered, groups = hashes[order], numbers[order]
     new_group = np.ones(count, np.bool_)
     new_group[1:] = groups[1:] != groups[:-1]
     new_rank = new_group.copy()
@@ -68,25 +73,27 @@ def held_out(hashes: Hashes, fraction: float) -> Flags:
     return hashes < np.uint64(int(Fraction(fraction) * _SPACE))
 
 
-def held_out_of_strata(hashes: Hashes, strata: Hashes, fraction: float) -> Flags:
-    """As `held_out`, to within one row in each stratum."""
-    ranks, sizes = _ranks(hashes, strata)
-    return np.asarray(ranks < np.floor(fraction * sizes + 0.5))
-
-
 def fold_by_threshold(hashes: Hashes, folds: int) -> Codes:
     """The fold of every row, from 0, by its hash alone."""
     return ((hashes >> np.uint64(32)) * np.uint64(folds) >> np.uint64(32)).astype(np.int8)
 
 
-def fold_by_rank(hashes: Hashes, strata: Hashes, folds: int) -> Codes:
-    """The fold of every row, where each stratum is dealt to the folds to within one row.
+def fold_by_rank(hashes: Hashes, strata: Hashes, folds: int, held_out: float = 0.0) -> tuple[Codes, Flags]:
+    """The fold of every row, and whether it is held out; both to within one row in each stratum.
 
     Each stratum begins at a fold of its own, else small strata would all lie in the first.
+
+    Args:
+        hashes: Hash of each row's key, shape (rows,).
+        strata: Hash of each row's stratum, same shape.
+        folds: Their number.
+        held_out: Share of each stratum that is held out: its first rows by hash.
     """
     ranks, sizes = _ranks(hashes, strata)
+    cuts = np.floor(held_out * sizes + 0.5).astype(np.int64)
     first = fold_by_threshold(strata, folds).astype(np.int64)
-    return ((ranks * folds // np.maximum(sizes, 1) + first) % folds).astype(np.int8)
+    dealt = (ranks - cuts) * folds // np.maximum(sizes - cuts, 1)
+    return ((dealt + first) % folds).astype(np.int8), ranks < cuts
 
 
 def k_folds(fold_of: Codes, test: Flags, left_out: Flags, folds: int) -> Partition:

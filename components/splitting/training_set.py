@@ -25,16 +25,17 @@ class TrainingSet:
 
     def __init__(self, manifest: Manifest, paths: Sequence[Path]) -> None:
         self.manifest = manifest
-        self._files = [pq.ParquetFile(path) for path in paths]
+        details = manifest.details
+        self.numeric = tuple(details.get("numeric", ()))
+        self.categorical = tuple(details.get("categorical", ()))
+        # A category is hashed once, not in every row.
+        self._files = [pq.ParquetFile(path, read_dictionary=list(self.categorical)) for path in paths]
         self.rows = sum(file.metadata.num_rows for file in self._files)
         self.schema = self._files[0].schema_arrow if self._files else pa.schema([])
-        details = manifest.details
         self.entity_keys = tuple(details.get("entity_keys", ()))
         self.label = str(details.get("label", "label"))
         self.decision_time = str(details.get("decision_time", "decision_time"))
         self.label_time = str(details.get("label_time", "label_time"))
-        self.numeric = tuple(details.get("numeric", ()))
-        self.categorical = tuple(details.get("categorical", ()))
 
     @classmethod
     def open(cls, store: ArtifactStore, reference: str) -> "TrainingSet":

@@ -1,0 +1,145 @@
+"""Dividing millions of rows: our hash and strata beside scikit-learn's splitters on the same rows, as ratios.
+
+Ours reads the key columns from Parquet and hashes them; scikit-learn is given arrays that are in memory already, with
+the groups as integers. Each contestant runs in turn, several rounds; medians. Last, the whole stage with every check,
+in a process of its own, with its peak memory.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.splitting.divide import divide
+from gatehouse.components.splitting.spec import SplitSpec
+from gatehouse.components.splitting.training_set import TrainingSet
+
+GROUPS, NUMERIC, CATEGORICAL = 200_000, 15, 4
+_STAGE = """
+import json, resource, sys, time
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.splitting.spec import parse_split
+from gatehouse.components.splitting.stage import SplitRequest, split
+began = time.perf_counter()
+request = SplitRequest(training_set=sys.argv[2], spec=parse_split(sys.argv[3]))
+split(request, ArtifactStore.open(sys.argv[1]))
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def main() -> None:
+    """Measure and print one line a contestant."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "rows.parquet"
+        group, label = _write(path, options.rows)
+        training_set = TrainingSet(_manifest(), [path])
+        print(f"{options.rows:,} rows, {GROUPS:,} groups; medians of {options.rounds}")
+        for name, ours, theirs in _contests(training_set, group, label):
+            seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+            for _ in range(options.rounds):
+                for who, contestant in (("ours", ours), ("theirs", theirs)):
+                    began = time.perf_counter()
+                    contestant()
+                    seconds[who].append(time.perf_counter() - began)
+            taken, other = (statistics.median(seconds[who]) for who in ("ours", "theirs"))
+            print(f"{name:<52} {taken:6.2f} s against {other:6.2f} s: {taken / other:5.2f} x")
+        _run_stage(Path(directory) / "store", path, options.rows)
+
+
+def _manifest() -> Manifest:
+    numeric, categorical = [f"n{number}" for number in range(NUMERIC)], [f"c{number}" for number in range(CATEGORICAL)]
+    details = {"label": "label", "entity_keys": ["key"], "numeric": numeric, "categorical": categorical}
+    return Manifest("training-sets", "benchmark", (), details=details)
+
+
+def _write(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(7)
+    group, label = generator.integers(0, GROUPS, rows), (generator.random(rows) < 0.25).astype(np.int8)
+    moments = np.sort(generator.integers(0, 365 * 86_400_000_000, rows)).view("datetime64[us]")
+    columns = {
+        "key": pa.array(np.arange(rows)).cast(pa.string()),
+        "group": pa.array(group).cast(pa.string()),
+        "decision_time": pa.array(moments, pa.timestamp("us", "UTC")),
+        "label_time": pa.array(moments + np.timedelta64(3, "h"), pa.timestamp("us", "UTC")),
+        "label": label,
+    }
+    columns |= {f"n{number}": generator.normal(size=rows).astype(np.float32) for number in range(NUMERIC)}
+    names = pa.array([f"category {number}" for number in range(50)])
+    columns |= {f"c{number}": names.take(generator.integers(0, 50, rows)) for number in range(CATEGORICAL)}
+    pq.write_table(pa.table(columns), path)
+    return group, label
+
+
+def _contests(
+    training_set: TrainingSet, group: np.ndarray, label: np.ndarray
+) -> list[tuple[str, Callable[[], object], Callable[[], object]]]:
+    from sklearn.model_selection import GroupKFold, GroupShuffleSplit, StratifiedKFold, train_test_split
+
+    rows = np.arange(len(group))
+    adapter: TypeAdapter[SplitSpec] = TypeAdapter(SplitSpec)
+
+    def ours(**keys: object) -> Callable[[], object]:
+        spec = adapter.validate_python(keys)
+
+        def divided() -> object:
+            partition = divide(spec, training_set).partition
+            return [fold for _, fold in partition.every_fold()]
+
+        return divided
+
+    def thrice(stratify: np.ndarray | None) -> None:
+        _, rest = train_test_split(rows, train_size=0.7, random_state=7, stratify=stratify)
+        train_test_split(rest, train_size=0.5, random_state=7, stratify=None if stratify is None else label[rest])
+
+    def grouped() -> None:
+        _, rest = next(GroupShuffleSplit(1, train_size=0.7, random_state=7).split(rows, groups=group))
+        next(GroupShuffleSplit(1, train_size=0.5, random_state=7).split(rest, groups=group[rest]))
+
+    return [
+        ("random, beside train_test_split", ours(strategy="random"), lambda: thrice(None)),
+        ("stratified, beside train_test_split(stratify)", ours(strategy="stratified"), lambda: thrice(label)),
+        ("group, beside GroupShuffleSplit", ours(strategy="group", columns=["group"]), grouped),
+        (
+            "5 folds of groups, beside GroupKFold",
+            ours(strategy="k_fold", unit="group", columns=["group"], test_fraction=0.15),
+            lambda: list(GroupKFold(5).split(rows, groups=group)),
+        ),
+        (
+            "5 stratified folds, beside StratifiedKFold",
+            ours(strategy="k_fold", unit="stratified", test_fraction=0.15),
+            lambda: list(StratifiedKFold(5, shuffle=True, random_state=7).split(rows, label)),
+        ),
+    ]
+
+
+def _run_stage(folder: Path, path: Path, rows: int) -> None:
+    store, manifest = ArtifactStore.open(folder), _manifest()
+    with store.workspace() as workspace:
+        held = workspace / "part-00000.parquet"
+        held.write_bytes(path.read_bytes())
+        reference = store.publish(manifest.kind, manifest.name, {held.name: held}, rows=rows, details=manifest.details)
+    spec = '{"strategy":"group","columns":["group"],"checks":{"severity":{"near_duplicates":"note"}}}'
+    command = [sys.executable, "-c", _STAGE, store.address, str(reference), spec]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, memory = (float(word) for word in ended.stdout.split())
+    columns = NUMERIC + CATEGORICAL
+    print(f"the stage by group, with all checks of {columns} features: {seconds:.1f} s, at most {memory:,.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
