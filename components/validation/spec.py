@@ -15,3 +15,22 @@ class StatisticsSpec(BaseModel):
     options: tuple[str, ...] = Field(
         (), description="Pipeline options of Beam, e.g. --runner=FlinkRunner; without any, Beam runs in the process."
     )
+
+
+class SkewSpec(BaseModel):
+    """What counts as skew between the features that a model was trained on and those that it was asked about."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    psi: float | None = Field(0.2, gt=0, description="Greatest population stability index of a feature.")
+    js: float | None = Field(0.1, gt=0, le=1, description="Greatest Jensen-Shannon divergence of a feature, in bits.")
+    linf: float | None = Field(
+        None, gt=0, le=1, description="Greatest difference of the share of any bin or value of a feature."
+    )
+    nulls: float = Field(0.05, ge=0, le=1, description="Greatest growth of the share of nulls, NaN and infinities.")
+    new_features: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that training never saw.")
+    ignore: tuple[str, ...] = Field((), description="Columns that are not compared, e.g. request ids.")
+    sensitive: tuple[str, ...] = Field(
+        (), description="Columns of which no value may be kept: only their types and nulls are compared."
+    )
+    min_rows: int = Field(1000, ge=1, description="Fewer logged rows are not judged.")
