@@ -1,4 +1,4 @@
-"""The KFP interface of the validate stage."""
+"""The KFP interface of the validate and skew stages."""
 
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ def validate(
     force: str,
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
+    statistics: str = "{}",
 ) -> NamedTuple("Outputs", [("validation", str), ("verdict", str), ("reasons", list)]):
     """Judge a snapshot against its contract; a breach is a verdict, and the report is written either way.
 
@@ -29,13 +30,53 @@ def validate(
         force: A nonce that runs the stage whatever the memo holds; empty for none.
         metrics: Numbers of rules judged, failed and warned for the UI.
         report: The report for the UI.
+        statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.validation.spec import StatisticsSpec
     from gatehouse.components.validation.stage import ValidateRequest, show
     from gatehouse.components.validation.stage import validate as run
 
-    opened = ArtifactStore.open(store)
-    request = ValidateRequest(snapshot=snapshot, contract=contract, baseline=baseline)
+    opened, engine = ArtifactStore.open(store), StatisticsSpec.model_validate_json(statistics)
+    request = ValidateRequest(snapshot=snapshot, contract=contract, baseline=baseline, statistics=engine, force=force)
     result = run(request, opened, code=code, force=force)
     show(result, opened, metrics, report)
     return (result.validation, result.verdict, list(result.reasons))
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def skew(
+    store: str,
+    training_set: str,
+    serving: str,
+    spec: str,
+    code: str,
+    force: str,
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    statistics: str = "{}",
+) -> NamedTuple("Outputs", [("skew", str), ("verdict", str), ("reasons", list)]):
+    """Compare logged serving features with a training set; skew is a verdict, and the report is written either way.
+
+    Args:
+        store: Address of the artifact store.
+        training_set: Reference of the training set.
+        serving: Reference of the dataset with the logged features.
+        spec: Thresholds, as canonical JSON of a SkewSpec.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+        metrics: The greatest distance and the numbers of features and anomalies for the UI.
+        report: The report for the UI.
+        statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.validation.skew import SkewRequest, show
+    from gatehouse.components.validation.skew import skew as run
+    from gatehouse.components.validation.spec import SkewSpec, StatisticsSpec
+
+    opened, thresholds = ArtifactStore.open(store), SkewSpec.model_validate_json(spec)
+    engine = StatisticsSpec.model_validate_json(statistics)
+    request = SkewRequest(training_set=training_set, serving=serving, spec=thresholds, statistics=engine, force=force)
+    result = run(request, opened, code=code, force=force)
+    show(result, opened, metrics, report)
+    return (result.skew, result.verdict, list(result.reasons))
