@@ -1,0 +1,341 @@
+"""Tables of a SQL database: a query in key order, all tables in one consistent snapshot, cut into runs of rows."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
+from gatehouse.components.snapshot.sources.interim import SourceBase, TableBase
+from gatehouse.components.snapshot.spec import ColumnType
+from gatehouse.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gatehouse.components.snapshot.sources.databases import Database
+
+_KEY_TYPES = (ColumnType.int64, ColumnType.string, ColumnType.timestamp)
+
+
+class SqlTable(TableBase):
+    """One table, view or query of a database."""
+
+    table: str = Field("", description="Table or view to read, `name` or `schema.name`; or give `query`.")
+    query: str = Field("", description="A SELECT statement to read; or give `table`.")
+    order_by: tuple[str, ...] = Field(
+        (), description="Columns that order the rows totally: no two rows share their values, none is null."
+    )
+    sort_on_ingest: bool = Field(
+        False, description="For a table without such columns: the database sorts by all declared columns."
+    )
+    append_only: bool = Field(
+        False,
+        description="Rows are only ever added, with keys above the earlier ones: then only the new ones are read.",
+    )
+    version_query: str = Field(
+        "", description="Query of one value that changes whenever the rows do; without it, every look reads them all."
+    )
+
+    @model_validator(mode="after")
+    def _is_repeatable(self) -> "SqlTable":
+        if bool(self.table) == bool(self.query):
+            raise ValueError("give either table or query")
+        if bool(self.order_by) == self.sort_on_ingest:
+            raise ValueError("give either order_by, columns that order the rows totally, or sort_on_ingest: true")
+        if self.append_only and self.sort_on_ingest:
+            raise ValueError("append_only needs order_by: new rows come after the earlier ones")
+        if self.append_only and self.version_query:
+            raise ValueError("append_only and version_query exclude each other: the last key and the count tell")
+        for column in self.order_by:
+            if self.columns.get(column) not in _KEY_TYPES:
+                raise ValueError(f"order_by: expected a column declared as int64, string or timestamp, found {column}")
+        return self
+
+
+class SqlSource(SourceBase):
+    """A database: PostgreSQL through ADBC, DuckDB files through duckdb, the rest through SQLAlchemy."""
+
+    kind: Literal["sql"] = "sql"
+    url: str = Field("", description="Its URL without a password, e.g. sqlite:///data/shop.db; or give `url_env`.")
+    url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
+    rows_per_part: int = Field(131_072, ge=1, description="Rows that are read, held and kept together.")
+    time_zone: str = Field("", description="Zone of times that state none, e.g. UTC; empty refuses such times.")
+    tables: dict[str, SqlTable] = Field(min_length=1)
+
+    @field_validator("url")
+    @classmethod
+    def _holds_no_password(cls, url: str) -> str:
+        if urlsplit(url).password or re.search(r"(?i)(password|passwd|token|secret)=", url):
+            # Not the value: it would reach the log.
+            raise ValueError("holds a password: put the URL into an environment variable and name it in url_env")
+        return url
+
+    @model_validator(mode="after")
+    def _names_a_database(self) -> "SqlSource":
+        if bool(self.url) == bool(self.url_env):
+            raise ValueError("give either url or url_env")
+        return self
+
+
+class SqlReader:
+    """A database in one read transaction, which begins with the first look and ends with `close`."""
+
+    def __init__(self, spec: SqlSource) -> None:
+        self._spec = spec
+        self._url = address(spec.url, spec.url_env)
+        self._opened: Database | None = None
+        self._state: dict[str, Any] = {}
+
+    def __enter__(self) -> "SqlReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the transaction."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def state(self) -> Mapping[str, Any]:
+        """By table: query, dialect and order; and what tells the rows apart from other ones.
+
+        For `append_only` the last key and the count; else the value of `version_query`; else a digest of the rows,
+        which reads them all.
+
+        Raises:
+            SourceError: if the database cannot be reached or lacks a table or column.
+        """
+        for name in self._spec.tables:
+            if name not in self._state:
+                self._state[name] = self._identify(name)
+        return dict(self._state)
+
+    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+        """Runs of `rows_per_part` rows in key order.
+
+        Of an `append_only` table, the full runs of `known` are yielded again without being read, and the rest is read
+        from the last key on. A part holds its rows, so drop each before taking the next.
+
+        Raises:
+            SourceError: if the keys are no total order, a value does not fit, rows were added below the last key of an
+                `append_only` table or removed there, or the database goes away.
+        """
+        spec = self._spec.tables[table]
+        held = self._held(table, known) if spec.append_only else ()
+        after: Any = None
+        for part in held:
+            yield Part(part.fingerprint, partial(self._again, table, after, part.position), part.position)
+            after = part.position["key"]
+        for rows, key in self._runs(table, after):
+            position = {"key": key, "rows": rows.num_rows} if spec.append_only else {}
+            fingerprint = self._fingerprint(table, after, position) if spec.append_only else ""
+            yield Part(fingerprint, partial(Raw, rows), position)
+            after = key
+
+    def _held(self, table: str, known: tuple[KnownPart, ...]) -> tuple[KnownPart, ...]:
+        """The full runs at the head of `known` that this declaration would cut again.
+
+        Raises:
+            SourceError: if the table no longer has as many rows there.
+        """
+        held: list[KnownPart] = []
+        after: Any = None
+        for part in known:
+            full = part.position.get("rows") == self._spec.rows_per_part
+            if not full or part.fingerprint != self._fingerprint(table, after, part.position):
+                break
+            held.append(part)
+            after = part.position["key"]
+        if held:
+            wanted = len(held) * self._spec.rows_per_part
+            found = self._count(table, f"WHERE NOT ({self._above(table, after)})")
+            if found != wanted:
+                raise SourceError(
+                    f"Table {table}: declared append_only, but up to the key {after} it has {found} rows now, and had "
+                    f"{wanted} when it was last read. Order by columns that only grow as rows become visible, or "
+                    "remove append_only to read the table whole."
+                )
+        return tuple(held)
+
+    def _fingerprint(self, table: str, after: Any, position: Mapping[str, Any]) -> str:
+        spec = self._spec.tables[table]
+        read = [self._subquery(table), list(spec.order_by), dict(spec.columns), self._spec.time_zone]
+        return digest_of([read, after, dict(position)])
+
+    def _again(self, table: str, after: Any, position: Mapping[str, Any]) -> Raw:
+        rows = next((rows for rows, key in self._runs(table, after) if key == position["key"]), None)
+        if rows is None:
+            raise SourceError(f"Table {table}: the rows up to the key {position['key']} are not what they were.")
+        return Raw(rows)
+
+    def _identify(self, table: str) -> dict[str, Any]:
+        from gatehouse.components.snapshot.sources.rows_digest import RowsDigest
+
+        spec = self._spec.tables[table]
+        self._check_columns(table)
+        query = spec.query or f"SELECT * FROM {spec.table}"
+        found: dict[str, Any] = {"query": canonical_query(query), "dialect": self._database().dialect}
+        found |= {"order_by": list(self._order(table)), "columns": dict(spec.columns)}
+        if spec.append_only:
+            ordered = ", ".join(f"{column} DESC" for column in self._sorted_by(table))
+            last = self._one_row(table, f"{self._select(table, spec.order_by)} ORDER BY {ordered} LIMIT 1")
+            return found | {"last_key": None if last is None else _plain(last), "rows": self._count(table, "")}
+        if spec.version_query:
+            row = self._one_row(table, canonical_query(spec.version_query))
+            return found | {"version": [str(value) for value in row or ()]}
+        digest = RowsDigest()
+        for rows, _ in self._runs(table, None):
+            digest.add(rows)
+        return found | {"rows": digest.rows, "digest": digest.hexdigest()}
+
+    def _check_columns(self, table: str) -> None:
+        with self._explained(table):
+            found = self._database().names(f"SELECT * FROM {self._subquery(table)} WHERE 1 = 0")
+        missing = [column for column in self._spec.tables[table].columns if column not in found]
+        if missing:
+            raise SourceError(
+                f"Table {table}: the columns are not those declared (missing: {', '.join(missing)}; "
+                f"found: {', '.join(found)}). Correct source.tables."
+            )
+
+    def _runs(self, table: str, after: Any) -> Iterator[tuple["pa.Table", Any]]:
+        """Runs of rows with declared types after a key, each with its last key as the database gave it."""
+        from gatehouse.components.snapshot.sources.declared import declared
+        from gatehouse.components.snapshot.sources.key_order import KeyOrder
+        from gatehouse.components.snapshot.sources.runs import runs
+
+        spec = self._spec.tables[table]
+        query = self._select(table, tuple(spec.columns))
+        query += f" WHERE {self._above(table, after)}" if after else ""
+        query += f" ORDER BY {', '.join(self._sorted_by(table))}"
+        order = KeyOrder(table, spec.order_by)
+        size = self._spec.rows_per_part
+        last_keys: dict[int, list[int | str]] = {}
+
+        def typed() -> Iterator["pa.Table"]:
+            seen = 0
+            with self._explained(table):
+                for raw in self._database().tables(query, table, tuple(spec.columns.values())):
+                    place = partial(_place, raw, self._order(table))
+                    rows = declared(raw, spec.columns, name=table, place=place, time_zone=self._spec.time_zone)
+                    order.check(rows)
+                    ends = {*range(size - 1 - seen % size, rows.num_rows, size), rows.num_rows - 1}
+                    last_keys.update({seen + end: _key(raw, spec.order_by, end) for end in ends})
+                    seen += rows.num_rows
+                    yield rows
+
+        passed = 0
+        for run in runs(typed(), size):
+            passed += run.num_rows
+            yield run, last_keys.pop(passed - 1)
+
+    def _order(self, table: str) -> tuple[str, ...]:
+        spec = self._spec.tables[table]
+        return spec.order_by or tuple(spec.columns)
+
+    def _sorted_by(self, table: str) -> list[str]:
+        return [self._comparable(table, column) for column in self._order(table)]
+
+    def _comparable(self, table: str, column: str) -> str:
+        """A column as an expression that every machine orders the same."""
+        database = self._database()
+        quoted = database.quote(column)
+        text = self._spec.tables[table].columns[column] is ColumnType.string
+        return database.by_bytes(quoted) if text else quoted
+
+    def _above(self, table: str, key: list[Any]) -> str:
+        """Condition that a row's key is greater than `key`, column after column, that can use an index on the first."""
+        condition = ""
+        for column, value in reversed(list(zip(self._spec.tables[table].order_by, key, strict=True))):
+            left, right = self._comparable(table, column), self._database().literal(value)
+            condition = (
+                f"{left} >= {right} AND ({left} > {right} OR ({condition}))" if condition else f"{left} > {right}"
+            )
+        return condition
+
+    def _count(self, table: str, condition: str) -> int:
+        row = self._one_row(table, f"SELECT count(*) AS n FROM {self._subquery(table)} {condition}")
+        return int(row[0]) if row else 0
+
+    def _one_row(self, table: str, query: str) -> tuple[Any, ...] | None:
+        with self._explained(table):
+            return self._database().first(query)
+
+    def _select(self, table: str, columns: tuple[str, ...]) -> str:
+        return f"SELECT {', '.join(map(self._database().quote, columns))} FROM {self._subquery(table)}"
+
+    def _subquery(self, table: str) -> str:
+        spec = self._spec.tables[table]
+        if spec.query:
+            # The line break ends a comment on the query's last line.
+            return f"({canonical_query(spec.query)}\n) AS source_rows"
+        return ".".join(self._database().quote(name) for name in spec.table.split("."))
+
+    def _database(self) -> "Database":
+        from gatehouse.components.snapshot.sources.databases import connect, redacted
+
+        if self._opened is None:
+            try:
+                self._opened = connect(self._url)
+            except SourceError:
+                raise
+            except Exception as error:
+                raise SourceError(
+                    f"Source {self._spec.name}: the database cannot be opened: {redacted(str(error), self._url)} "
+                    "Check its address, the user and the password."
+                ) from None
+        return self._opened
+
+    @contextmanager
+    def _explained(self, table: str) -> Iterator[None]:
+        """Turn a driver's error into one that names the table and holds no credentials."""
+        from gatehouse.components.snapshot.sources.databases import redacted
+
+        database = self._database()
+        try:
+            yield
+        except database.failures as error:
+            raise SourceError(
+                f"Source {self._spec.name}, table {table}: the database ended the read: "
+                f"{redacted(str(error), self._url)} Nothing was published; correct it and run again."
+            ) from None
+
+
+def address(url: str, variable: str) -> str:
+    """The URL itself, or what the environment variable holds.
+
+    Raises:
+        SourceError: if the variable is not set.
+    """
+    if variable and not os.environ.get(variable):
+        raise SourceError(f"The environment variable {variable} is not set: it holds the URL of the source.")
+    return os.environ[variable] if variable else url
+
+
+def canonical_query(query: str) -> str:
+    """A query without what its meaning does not depend on: line ends, trailing blanks and the last semicolon."""
+    lines = [line.rstrip() for line in query.strip().splitlines()]
+    return "\n".join(lines).rstrip("; \n")
+
+
+def _place(raw: "pa.Table", columns: tuple[str, ...], index: int) -> str:
+    shown = {column: raw[column][index].as_py() for column in columns[:4]}
+    return "the row with " + ", ".join(f"{column}={value!r}" for column, value in shown.items())
+
+
+def _key(raw: "pa.Table", columns: tuple[str, ...], row: int) -> list[int | str]:
+    return _plain(raw[column][row].as_py() for column in columns)
+
+
+def _plain(key: Iterable[Any]) -> list[int | str]:
+    """A key as JSON: whole numbers as they are, everything else as the text that the database reads back."""
+    return [value if isinstance(value, int) else str(value) for value in key]

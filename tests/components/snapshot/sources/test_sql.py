@@ -1,0 +1,468 @@
+"""Reading SQL databases: PostgreSQL, SQLite and DuckDB, each a real one."""
+
+import sqlite3
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_postgresql.dbapi as adbc
+import duckdb
+import pgserver
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from gatehouse.components.snapshot.sources.base import KnownPart, Part
+from gatehouse.components.snapshot.sources.sql import SqlReader, SqlSource
+from gatehouse.errors import SourceError
+
+ORDERS = {"id": "int64", "item": "string", "price": "double", "paid": "bool", "placed": "timestamp"}
+AT = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def run(url: str, *statements: str) -> None:
+    """Let another connection write."""
+    if url.startswith("postgresql"):
+        with adbc.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+    elif url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+    else:
+        with duckdb.connect(url.removeprefix("duckdb:///")) as opened:
+            for statement in statements:
+                opened.execute(statement)
+
+
+@pytest.fixture(params=["postgresql", "sqlite", "duckdb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres"))
+    if request.param == "sqlite":
+        sqlite3.connect(tmp_path / "shop.db").execute("PRAGMA journal_mode = WAL")
+        return f"sqlite:///{tmp_path / 'shop.db'}"
+    duckdb.connect(str(tmp_path / "shop.duckdb")).close()
+    return f"duckdb:///{tmp_path / 'shop.duckdb'}"
+
+
+def orders(url: str, start: int, stop: int) -> None:
+    """Write orders `start` to `stop`, later keys first."""
+    kind = "timestamptz" if not url.startswith("sqlite") else "text"
+    numbers = ", ".join(
+        f"({i}, 'té {i}', {i}.5, {'true' if i % 2 else 'false'}, '2024-03-01 12:00:{i % 60:02d}+00:00')"
+        for i in reversed(range(start, stop))
+    )
+    create = (
+        f"CREATE TABLE IF NOT EXISTS orders (id bigint, item text, price double precision, paid boolean, placed {kind})"
+    )
+    run(url, create, *([f"INSERT INTO orders VALUES {numbers}"] if start < stop else []))
+
+
+def source(url: str, rows_per_part: int = 10, time_zone: str = "", **table: Any) -> SqlSource:
+    declared = {"table": "orders", "columns": ORDERS, "order_by": ["id"]} | table
+    if "query" in table:
+        del declared["table"]
+    if table.get("sort_on_ingest"):
+        del declared["order_by"]
+    return SqlSource.model_validate(
+        {
+            "name": "shop",
+            "url": url,
+            "rows_per_part": rows_per_part,
+            "time_zone": time_zone,
+            "tables": {"orders": declared},
+        }
+    )
+
+
+def read(spec: SqlSource, known: tuple[KnownPart, ...] = ()) -> tuple[dict[str, Any], list[Part], pa.Table]:
+    with SqlReader(spec) as reader:
+        state = dict(reader.state())
+        parts = list(reader.parts("orders", known))
+        tables = [part.read().table for part in parts]
+    return state, parts, pa.concat_tables(tables) if tables else pa.table({})
+
+
+def as_known(parts: list[Part]) -> tuple[KnownPart, ...]:
+    return tuple(KnownPart(part.fingerprint, part.read().table.num_rows, part.position) for part in parts)
+
+
+def test_rows_come_in_key_order_with_the_declared_types_in_runs(url: str) -> None:
+    orders(url, 0, 25)
+    _, parts, table = read(source(url))
+    assert [part.read().table.num_rows for part in parts] == [10, 10, 5]
+    assert table.schema.types == [pa.int64(), pa.string(), pa.float64(), pa.bool_(), pa.timestamp("us", tz="UTC")]
+    assert table["id"].to_pylist() == list(range(25))
+    assert table.to_pylist()[3] == {"id": 3, "item": "té 3", "price": 3.5, "paid": True, "placed": AT.replace(second=3)}
+
+
+def test_the_same_rows_give_the_same_state_wherever_they_lie(url: str, tmp_path: Path) -> None:
+    orders(url, 0, 25)
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    orders(other, 0, 25)
+    digests = [read(source(place, rows))[0]["orders"]["digest"] for place, rows in ((url, 10), (url, 7), (other, 10))]
+    assert len(set(digests)) == 1
+
+
+@pytest.mark.parametrize("change", ["UPDATE orders SET item = 'other' WHERE id = 7", "DELETE FROM orders WHERE id = 7"])
+def test_a_changed_row_changes_the_state(url: str, change: str) -> None:
+    orders(url, 0, 25)
+    before = read(source(url))[0]
+    run(url, change)
+    assert read(source(url))[0] != before
+
+
+def test_a_version_query_stands_for_the_rows(url: str) -> None:
+    orders(url, 0, 3)
+    spec = source(url, version_query="SELECT max(id) FROM orders;")
+    before = read(spec)[0]["orders"]
+    assert before["version"] == ["2"]
+    assert "digest" not in before
+
+
+def test_rows_that_arrive_during_the_read_are_in_the_next_snapshot(url: str) -> None:
+    if url.startswith("duckdb"):
+        return  # The file is locked while it is read: see test_a_duckdb_file_cannot_be_written_while_it_is_read.
+    orders(url, 0, 25)
+    with SqlReader(source(url)) as reader:
+        before = reader.state()
+        parts = reader.parts("orders")
+        first = next(parts).read().table
+        orders(url, 25, 30)
+        run(url, "UPDATE orders SET item = 'late' WHERE id = 24")
+        rest = [part.read().table for part in parts]
+    table = pa.concat_tables([first, *rest])
+    assert table["id"].to_pylist() == list(range(25))
+    assert table["item"][24].as_py() == "té 24"
+    assert read(source(url))[0] != before
+
+
+def test_tables_are_read_in_one_snapshot(url: str) -> None:
+    if url.startswith("duckdb"):
+        return  # The file is locked while it is read.
+    orders(url, 0, 3)
+    run(url, "CREATE TABLE lines (id bigint)", "INSERT INTO lines VALUES (1)")
+    spec = source(url)
+    lines = {"query": "SELECT id FROM lines", "columns": {"id": "int64"}, "order_by": ["id"]}
+    spec = SqlSource.model_validate(
+        spec.model_dump() | {"tables": {"orders": spec.tables["orders"].model_dump(), "lines": lines}}
+    )
+    with SqlReader(spec) as reader:
+        assert [part.read().table.num_rows for part in reader.parts("orders")] == [3]
+        run(url, "INSERT INTO lines VALUES (2)")
+        assert [part.read().table.num_rows for part in reader.parts("lines")] == [1]
+
+
+def test_of_an_appended_table_only_the_new_rows_are_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders(url, 0, 1000)
+    spec = source(url, rows_per_part=100, append_only=True)
+    _, before, _ = read(spec)
+    known = as_known(before)
+    orders(url, 1000, 1010)
+    fetched = count_fetched(monkeypatch)
+    with SqlReader(spec) as reader:
+        state = reader.state()["orders"]
+        after = list(reader.parts("orders", known))
+    assert (state["last_key"], state["rows"]) == ([1009], 1010)
+    assert sum(fetched) == 10
+    assert [part.fingerprint for part in after[:10]] == [part.fingerprint for part in before]
+    _, fresh, table = read(spec)
+    assert [part.fingerprint for part in fresh] == [part.fingerprint for part in after]
+    assert table["id"].to_pylist() == list(range(1010))
+
+
+def count_fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of every piece that comes out of a database from now on."""
+    from gatehouse.components.snapshot.sources import databases
+
+    fetched: list[int] = []
+    for kind in (databases._PostgreSQL, databases._DuckDB, databases._AnyDatabase):
+
+        def counted(self: Any, query: str, name: str, kinds: Any, tables: Any = kind.tables) -> Any:
+            for table in tables(self, query, name, kinds):
+                # Without kinds it is a look at one row.
+                fetched.append(table.num_rows if kinds else 0)
+                yield table
+
+        monkeypatch.setattr(kind, "tables", counted)
+    return fetched
+
+
+def test_the_short_last_part_is_read_again_and_a_known_part_can_be(url: str) -> None:
+    orders(url, 0, 25)
+    spec = source(url, append_only=True)
+    known = as_known(read(spec)[1])
+    orders(url, 25, 32)
+    _, parts, table = read(spec, known)
+    assert [part.read().table.num_rows for part in parts] == [10, 10, 10, 2]
+    assert table["id"].to_pylist() == list(range(32))
+
+
+def test_known_parts_of_another_declaration_are_not_taken(url: str) -> None:
+    orders(url, 0, 25)
+    known = as_known(read(source(url, append_only=True))[1])
+    _, parts, table = read(source(url, rows_per_part=5, append_only=True), known)
+    assert len(parts) == 5 and table.num_rows == 25
+    query = "SELECT * FROM orders WHERE id <> 3"
+    assert read(source(url, query=query, append_only=True), known)[2]["id"].to_pylist()[3] == 4
+
+
+def test_a_row_below_the_last_key_is_not_lost_silently(url: str) -> None:
+    orders(url, 0, 10)
+    orders(url, 11, 25)
+    spec = source(url, append_only=True)
+    known = as_known(read(spec)[1])
+    orders(url, 10, 11)
+    with pytest.raises(SourceError, match=r"append_only, but up to the key \[20\] it has 21 rows now, and had 20"):
+        read(spec, known)
+
+
+def test_keys_of_several_columns_and_of_text_continue_where_they_ended(url: str) -> None:
+    run(url, "CREATE TABLE orders (shop text, id bigint)")
+    shops = ["a", "B", "é", "Z", "it's", "b", "", "ÿ", "😀", "a\\"]
+    values = [(shop, i) for shop in shops for i in range(7)]
+    written = ", ".join(f"('{shop.replace(chr(39), chr(39) * 2)}', {i})" for shop, i in values)
+    run(url, f"INSERT INTO orders VALUES {written}")
+    columns = {"shop": "string", "id": "int64"}
+    spec = source(url, rows_per_part=3, columns=columns, order_by=["shop", "id"], append_only=True)
+    _, parts, table = read(spec)
+    rows = [tuple(row.values()) for row in table.to_pylist()]
+    assert rows == sorted(values, key=lambda value: (value[0].encode(), value[1]))
+    for index in range(1, len(parts)):
+        continued = read(spec, as_known(parts[:index]))[2]
+        assert continued.equals(table)
+
+
+def test_times_as_keys_continue_where_they_ended(url: str) -> None:
+    orders(url, 0, 25)
+    spec = source(url, order_by=["placed", "id"], append_only=True)
+    _, parts, table = read(spec)
+    assert read(spec, as_known(parts))[2].equals(table)
+
+
+def test_ties_are_an_error_that_says_so(url: str) -> None:
+    orders(url, 0, 25)
+    run(url, "UPDATE orders SET id = 13 WHERE id = 14")
+    with pytest.raises(SourceError, match=r"several rows have the key id=13, so their order is not fixed"):
+        read(source(url))
+    with pytest.raises(SourceError, match=r"several rows have the key id=13"):
+        read(source(url, rows_per_part=14))
+
+
+def test_a_null_in_the_key_is_an_error(url: str) -> None:
+    orders(url, 0, 3)
+    run(url, "UPDATE orders SET id = NULL WHERE id = 1")
+    with pytest.raises(SourceError, match="order_by column id is null in 1 rows"):
+        read(source(url))
+
+
+def test_an_order_that_is_not_that_of_the_declared_type_is_an_error(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    run(url, "CREATE TABLE orders (at text)")
+    run(url, "INSERT INTO orders VALUES ('2024-01-01 10:00:00+02:00'), ('2024-01-01 09:00:00+00:00')")
+    spec = source(url, columns={"at": "timestamp"}, order_by=["at"])
+    with pytest.raises(SourceError, match="the database puts the row with at="):
+        read(spec)
+
+
+def test_a_table_without_a_key_is_sorted_by_all_its_columns(url: str) -> None:
+    run(url, "CREATE TABLE orders (item text, n bigint)")
+    run(url, "INSERT INTO orders VALUES ('b', 1), ('a', 2), ('a', 1), ('a', 2), ('C', 1)")
+    spec = source(url, columns={"item": "string", "n": "int64"}, sort_on_ingest=True)
+    assert read(spec)[2].to_pydict() == {"item": ["C", "a", "a", "a", "b"], "n": [1, 1, 2, 2, 1]}
+
+
+def test_an_empty_table_has_no_parts_and_all_null_columns_keep_their_type(url: str) -> None:
+    orders(url, 0, 0)
+    state, parts, _ = read(source(url, append_only=True))
+    assert parts == [] and state["orders"]["last_key"] is None
+    run(url, "INSERT INTO orders (id) VALUES (1), (2)")
+    table = read(source(url))[2]
+    assert table.schema.types == [pa.int64(), pa.string(), pa.float64(), pa.bool_(), pa.timestamp("us", tz="UTC")]
+    assert table["item"].null_count == table["placed"].null_count == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "declared_as", "value", "message"),
+    [
+        ("bigint", "string", "5", "declared as string"),
+        ("text", "int64", "'5'", "declared as int64"),
+        ("double precision", "int64", "1.5", "found 1.5"),
+        ("bigint", "double", "9007199254740993", "found 9007199254740993"),
+        ("numeric(30)", "int64", "100000000000000000000", "found"),
+        ("bigint", "bool", "2", "expected true or false or a null, found 2"),
+        ("text", "timestamp", "'2024-01-01 10:00:00'", "State the zone of times without one in source.time_zone"),
+        ("text", "timestamp", "'yesterday'", "found 'yesterday'"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(url: str, column: str, declared_as: str, value: str, message: str) -> None:
+    run(url, f"CREATE TABLE orders (id bigint, v {column})", "INSERT INTO orders (id) VALUES (1), (2)")
+    run(url, f"INSERT INTO orders VALUES (3, {value})")
+    with pytest.raises(SourceError, match=r"Table orders.*column v.*expected") as caught:
+        read(source(url, columns={"id": "int64", "v": declared_as}))
+    assert message in str(caught.value)
+
+
+def test_numbers_of_the_database_become_the_declared_ones(url: str) -> None:
+    run(url, "CREATE TABLE orders (id bigint, money numeric(10,2), whole numeric(20,0), small real, flag smallint)")
+    run(url, "INSERT INTO orders VALUES (1, 12.50, 12, 0.5, 1), (9223372036854775807, NULL, 7, 2, 0)")
+    columns = {"id": "int64", "money": "double", "whole": "int64", "small": "double", "flag": "bool"}
+    assert read(source(url, columns=columns))[2].to_pydict() == {
+        "id": [1, 2**63 - 1],
+        "money": [12.5, None],
+        "whole": [12, 7],
+        "small": [0.5, 2.0],
+        "flag": [True, False],
+    }
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
+def test_times_dates_and_special_doubles(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue("postgres") if kind == "postgresql" else f"duckdb:///{tmp_path / 'a.duckdb'}"
+    run(url, "CREATE TABLE orders (id int, zoned timestamptz, naive timestamp, day date, v double precision)")
+    run(
+        url,
+        "INSERT INTO orders VALUES (1, '2024-07-01 12:00:00+02', '2024-07-01 12:00:00', '2024-07-01', 'NaN'), "
+        "(2, '2024-01-01 00:00:00.000001+00', '2024-01-01 00:00:00', '1969-12-31', '-Infinity')",
+    )
+    columns = {"id": "int64", "zoned": "timestamp", "naive": "timestamp", "day": "timestamp", "v": "double"}
+    table = read(source(url, columns=columns, time_zone="America/New_York"))[2]
+    assert table["zoned"].to_pylist() == [datetime(2024, 7, 1, 10, tzinfo=UTC), datetime(2024, 1, 1, 0, 0, 0, 1, UTC)]
+    assert table["naive"].to_pylist() == [datetime(2024, 7, 1, 16, tzinfo=UTC), datetime(2024, 1, 1, 5, tzinfo=UTC)]
+    assert table["day"].to_pylist() == [datetime(2024, 7, 1, 4, tzinfo=UTC), datetime(1969, 12, 31, 5, tzinfo=UTC)]
+    assert str(table["v"].to_pylist()) == "[nan, -inf]"
+    for column in ("naive", "day"):
+        with pytest.raises(SourceError, match=f"the row with id=1, column {column}: .*with its zone"):
+            read(source(url, columns={"id": "int64", column: "timestamp"}))
+
+
+def test_bytes_are_refused_and_uuids_are_text(postgres: str) -> None:
+    run(postgres, "CREATE TABLE orders (id uuid, b bytea)")
+    run(postgres, "INSERT INTO orders VALUES ('00000000-0000-0000-0000-00000000000a', '\\x00')")
+    columns = {"id": "string"}
+    assert read(source(postgres, columns=columns))[2]["id"].to_pylist() == ["00000000-0000-0000-0000-00000000000a"]
+    with pytest.raises(SourceError, match=r"column b: expected text .* found the type binary"):
+        read(source(postgres, columns=columns | {"b": "string"}))
+
+
+def test_a_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    run(url, "CREATE TABLE orders (id bigint, v text)")
+    run(url, "INSERT INTO orders VALUES (1, 'ok'), (2, CAST(x'ff' AS text))")
+    with pytest.raises(SourceError, match=r"Table orders|table orders"):
+        read(source(url, columns={"id": "int64", "v": "string"}))
+
+
+def test_a_column_of_mixed_values_names_the_one_that_does_not_fit(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    run(url, "CREATE TABLE orders (id bigint, v)")
+    run(url, "INSERT INTO orders VALUES (1, 5), (2, 'five')")
+    with pytest.raises(
+        SourceError, match="Table orders, the row with id=2, v='five', column v: expected int64 or a null, found 'five'"
+    ):
+        read(source(url, columns={"id": "int64", "v": "int64"}))
+
+
+def test_missing_tables_and_columns_are_named(url: str) -> None:
+    with pytest.raises(SourceError, match=r"Source shop, table orders: the database ended the read: .*orders"):
+        read(source(url))
+    orders(url, 0, 3)
+    with pytest.raises(SourceError, match=r"missing: colour; found: id, item"):
+        read(source(url, columns=ORDERS | {"colour": "string"}))
+
+
+def test_a_query_keeps_its_colons_and_its_comment(url: str) -> None:
+    orders(url, 0, 3)
+    query = "SELECT id, '12:30:45 :x' AS item FROM orders -- all of them;\n"
+    table = read(source(url, query=query, columns={"id": "int64", "item": "string"}))[2]
+    assert table["item"].to_pylist() == ["12:30:45 :x"] * 3
+
+
+def test_two_readers_at_once_see_the_same(url: str) -> None:
+    orders(url, 0, 25)
+    with SqlReader(source(url)) as one, SqlReader(source(url)) as other:
+        first, second = one.parts("orders"), other.parts("orders")
+        assert [a.read().table for a in first] == [b.read().table for b in second]
+
+
+def test_a_duckdb_file_cannot_be_written_while_it_is_read(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    url = f"duckdb:///{tmp_path / 'shop.duckdb'}"
+    orders(url, 0, 3)
+    with SqlReader(source(url)) as reader:
+        reader.state()
+        program = f"import duckdb; duckdb.connect({str(tmp_path / 'shop.duckdb')!r})"
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "lock" in ended.stderr
+
+
+def test_a_server_that_goes_away_ends_the_read_with_a_clear_error(postgres: str) -> None:
+    run(postgres, "CREATE TABLE orders AS SELECT i AS id, repeat('x', 1000) AS item FROM generate_series(1, 100000) i")
+    with SqlReader(source(postgres, columns={"id": "int64", "item": "string"})) as reader:
+        parts = reader.parts("orders")
+        next(parts)
+        run(postgres, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        with pytest.raises(SourceError, match="Source shop, table orders: the database ended the read"):
+            list(parts)
+
+
+def test_a_wrong_password_is_not_told(
+    postgres: str, postgres_server: pgserver.PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(postgres, "CREATE ROLE guarded LOGIN PASSWORD 'right'")
+    rules = Path(postgres_server.pgdata) / "pg_hba.conf"
+    rules.write_text("local all guarded scram-sha-256\n" + rules.read_text())
+    loaded = "SELECT pg_conf_load_time()"
+    before = postgres_server.psql(loaded)
+    run(postgres, "SELECT pg_reload_conf()")
+    while postgres_server.psql(loaded) == before:
+        time.sleep(0.02)
+    monkeypatch.setenv("SHOP_URL", postgres.replace("postgres:@", "guarded:s3cr3t%2Fpass@", 1))
+    spec = SqlSource.model_validate(
+        {"name": "shop", "url_env": "SHOP_URL", "tables": source(postgres).model_dump()["tables"]}
+    )
+    with pytest.raises(SourceError, match=r"cannot be opened.*password authentication failed") as caught:
+        SqlReader(spec).state()
+    shown = f"{caught.value!r} {caught.value.__cause__!r} {spec!r}"
+    assert "s3cr3t" not in shown
+
+
+def test_a_password_in_the_declaration_is_refused_without_being_told() -> None:
+    for url in ("postgresql://u:hunter2@host/db", "postgresql://host/db?password=hunter2"):
+        with pytest.raises(ValidationError) as caught:
+            source(url)
+        assert "url_env" in str(caught.value)
+
+
+def test_an_unset_variable_and_a_missing_file_are_named(tmp_path: Path) -> None:
+    spec = SqlSource.model_validate(
+        {"name": "shop", "url_env": "NO_SUCH_URL", "tables": source("sqlite:///x").model_dump()["tables"]}
+    )
+    with pytest.raises(SourceError, match="NO_SUCH_URL is not set"):
+        SqlReader(spec)
+    for scheme in ("sqlite", "duckdb"):
+        with pytest.raises(SourceError, match=r"none.db' does not exist"):
+            SqlReader(source(f"{scheme}:///{tmp_path}/none.db")).state()
+        assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"order_by": []}, "sort_on_ingest"),
+        ({"order_by": ["price"]}, "int64, string or timestamp, found price"),
+        ({"sort_on_ingest": True, "append_only": True}, "append_only needs order_by"),
+        ({"table": ""}, "either table or query"),
+    ],
+)
+def test_a_declaration_that_is_not_repeatable_is_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        source("sqlite:///x", **table)
