@@ -1,0 +1,90 @@
+"""The specification: `time` unless it says otherwise, and every mistake named."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.splitting.spec import STRATEGIES, RollingOriginSplit, TimeSplit, parse_split
+from tests.components.splitting.conftest import spec_of
+
+EXAMPLES: list[dict[str, Any]] = [
+    {"train_until": "2024-01-01", "validation_until": "2024-02-01"},
+    {"strategy": "random", "seed": 3},
+    {"strategy": "stratified", "strata": ["label", "town"]},
+    {"strategy": "entity", "fractions": {"train": 0.5, "validation": 0.25, "test": 0.25}},
+    {"strategy": "group", "columns": ["town"], "checks": {"severity": {"duplicates": "fail"}}},
+    {"strategy": "geographic", "cell_km": 50, "buffer_km": 5},
+    {"strategy": "k_fold", "folds": 3, "test_from": "2024-02-01"},
+    {"strategy": "rolling_origin", "horizon": "P7D", "test_from": "2024-02-01"},
+]
+
+
+def test_there_is_an_example_of_every_strategy() -> None:
+    assert [type(spec_of(**example)) for example in EXAMPLES] == list(STRATEGIES)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.get("strategy", "time"))
+def test_a_specification_survives_the_way_through_a_parameter(example: dict[str, Any]) -> None:
+    spec = spec_of(**example)
+    assert parse_split(canonical_json(spec.model_dump(mode="json"))) == spec
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"strategy": "by_moon"}, "by_moon"),
+        ({"strategy": "random", "fractions": {"train": 0.9, "validation": 0.2, "test": 0.1}}, "sum to 1, found 1.2"),
+        ({"strategy": "random", "fractions": {"train": 1.0, "validation": 0.0, "test": 0.0}}, "less than 1"),
+        ({"strategy": "group", "columns": []}, "at least 1 item"),
+        ({"strategy": "k_fold"}, "one of test_fraction and test_from"),
+        ({"strategy": "k_fold", "test_fraction": 0.2, "test_from": "2024-01-01"}, "one of test_fraction and test_from"),
+        ({"strategy": "k_fold", "test_fraction": 0.2, "unit": "group"}, "columns of the group"),
+        ({"strategy": "k_fold", "test_fraction": 0.2, "folds": 1}, "greater than or equal to 2"),
+        ({"strategy": "rolling_origin", "horizon": "P0D", "test_from": "2024-01-01"}, "greater than"),
+        (
+            {"strategy": "rolling_origin", "horizon": "P1D", "window": "P1D", "test_from": "2024-01-01"},
+            "more than the gap",
+        ),
+        (
+            {"strategy": "rolling_origin", "horizon": "P7D", "test_from": "2024-01-01", "train_from": "2023-12-01"},
+            "before the first origin, 2023-11-27",
+        ),
+        ({"strategy": "random", "train_until": "2024-01-01"}, "Extra inputs"),
+        ({"strategy": "random", "checks": {"severity": {"parts": "warn"}}}, "severity"),
+    ],
+)
+def test_a_mistake_is_named(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        spec_of(**keys)
+
+
+@given(
+    origins=st.integers(1, 20),
+    horizon=st.integers(1, 400),
+    step=st.none() | st.integers(1, 400),
+    window=st.none() | st.integers(25, 900),
+)
+def test_origins_end_at_the_test_part_and_never_train_on_the_future(
+    origins: int, horizon: int, step: int | None, window: int | None
+) -> None:
+    spec = RollingOriginSplit(
+        strategy="rolling_origin",
+        origins=origins,
+        horizon=timedelta(hours=horizon),
+        step=None if step is None else timedelta(hours=step),
+        window=None if window is None else timedelta(hours=window),
+        test_from=datetime(2024, 6, 1, tzinfo=UTC),
+    )
+    bounds = [spec.at(number) for number in range(origins)]
+    assert bounds[-1].validation_until == spec.test_from
+    for number, bound in enumerate(bounds):
+        assert TimeSplit.model_validate(bound.model_dump()) == bound
+        assert bound.validation_until - bound.train_until == spec.horizon
+        assert bound.train_from is None if window is None else bound.train_until - bound.train_from == spec.window
+        if number:
+            assert bound.train_until - bounds[number - 1].train_until == (spec.step or spec.horizon)

@@ -1,0 +1,190 @@
+"""The split stage: what it publishes for every strategy, that readers find it, and what it refuses."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.splitting.partition import PARTS
+from gatehouse.components.splitting.stage import SplitRequest, split
+from gatehouse.errors import ConfigurationError, LeakageError
+from tests.components.splitting.conftest import Publish, spec_of
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+COUNT = 2000
+BOUNDS = {"train_until": START + timedelta(hours=1000), "validation_until": START + timedelta(hours=1500)}
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "time": BOUNDS | {"gap": timedelta(hours=5)},
+    "random": {"strategy": "random"},
+    "stratified": {"strategy": "stratified", "strata": ["label", "town"]},
+    "entity": {"strategy": "entity"},
+    "group": {"strategy": "group", "columns": ["town"]},
+    "geographic": {"strategy": "geographic", "cell_km": 100, "buffer_km": 5},
+    "k_fold": {"strategy": "k_fold", "folds": 3, "test_fraction": 0.2, "unit": "group", "columns": ["town"]},
+    "rolling_origin": {
+        "strategy": "rolling_origin",
+        "origins": 3,
+        "horizon": "P10D",
+        "test_from": BOUNDS["train_until"],
+    },
+}
+
+
+def _table(count: int = COUNT) -> pa.Table:
+    generator = np.random.default_rng(3)
+    decision = np.datetime64(START.replace(tzinfo=None), "us") + np.arange(count) * np.timedelta64(1, "h")
+    return pa.table(
+        {
+            "key": pa.array([f"№ {row}" for row in range(count)]),
+            "decision_time": pa.array(decision, pa.timestamp("us", tz="UTC")),
+            "label": pa.array(np.arange(count) % 2, pa.int8()),
+            "label_time": pa.array(decision + np.timedelta64(3, "h"), pa.timestamp("us", tz="UTC")),
+            "town": pa.array([f"town {number}" for number in generator.integers(0, 90, count)]),
+            "latitude": generator.uniform(45, 55, count),
+            "longitude": generator.uniform(0, 15, count),
+            "size": generator.normal(size=count),
+            "colour": pa.array(["red", None] * (count // 2), pa.string()),
+        }
+    )
+
+
+def _rows(store: ArtifactStore, reference: str, file: str) -> list[int]:
+    return pq.read_table(store.path(reference, file))["row"].to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def training_set(publish: Publish) -> str:
+    """Two thousand rows in files of seven hundred."""
+    return publish(_table(), numeric=["size"], categorical=["colour"])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_writes_parts_folds_checks_and_a_report(
+    store: ArtifactStore, training_set: str, strategy: str
+) -> None:
+    result = split(SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES[strategy])), store)
+    manifest = store.manifest(result.split)
+    folds = manifest.details["folds"]
+    assert folds == (3 if strategy in ("k_fold", "rolling_origin") else 0)
+    fold_files = [f"folds/{number}/{name}.parquet" for number in range(folds) for name in ("train", "validation")]
+    names = [*(f"{name}.parquet" for name in PARTS), *fold_files]
+    assert {entry.path for entry in manifest.files} == {*names, "checks.json", "report.html"}
+    parts = {name: _rows(store, result.split, name) for name in names}
+    for name, rows in parts.items():
+        assert rows == sorted(set(rows)), name
+        assert manifest.entry(name).rows == len(rows)  # type: ignore[union-attr]  # it was listed above
+    assert {name: len(parts[f"{name}.parquet"]) for name in PARTS}.items() <= result.rows.items()
+    assert sum(result.rows.values()) == COUNT
+    if folds:
+        assert [parts[f"{name}.parquet"] for name in ("train", "validation")] == [
+            parts[name] for name in fold_files[-2:]
+        ]
+    assert manifest.columns == (Column("row", "int64", False),)
+    checks = store.read_json(result.split, "checks.json")["checks"]
+    assert {one["name"]: one["status"] for one in checks} == result.checks == manifest.details["checks"]
+    page = store.read_text(result.split, "report.html")
+    assert all(f"<td>{name}</td>" in page for name in result.checks)
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_same_rows_give_the_same_bytes_in_any_store_and_any_files(
+    store: ArtifactStore, tmp_path: Any, training_set: str, publish: Publish, strategy: str
+) -> None:
+    spec = spec_of(**STRATEGIES[strategy])
+    first = split(SplitRequest(training_set=training_set, spec=spec), store)
+    again = split(SplitRequest(training_set=training_set, spec=spec), store, force="again")
+    assert again == first
+    otherwise_cut = publish(_table(), rows_a_file=1999, numeric=["size"], categorical=["colour"])
+    other = split(SplitRequest(training_set=otherwise_cut, spec=spec), store)
+    for entry in store.manifest(first.split).files:
+        if entry.path.endswith(".parquet"):
+            assert store.manifest(other.split).entry(entry.path) == entry
+
+
+def test_the_artifact_of_a_split_by_time_lists_rows_and_counts_the_gap(store: ArtifactStore, training_set: str) -> None:
+    result = split(SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES["time"])), store)
+    assert result.rows == {"train": 996, "validation": 496, "test": 500, "gap": 8}
+    assert _rows(store, result.split, "train.parquet") == list(range(996))
+    assert _rows(store, result.split, "validation.parquet") == list(range(1000, 1496))
+    manifest = store.manifest(result.split)
+    assert manifest.details["label_rate"] == {"train": 0.5, "validation": 0.5, "test": 0.5}
+    assert manifest.details["last"]["train"] == "2024-02-11T11:00:00.000000"
+    assert manifest.derived_from == {"training_set": training_set}
+
+
+def test_the_memo_is_met_with_the_specification_that_a_parameter_carries(
+    store: ArtifactStore, training_set: str
+) -> None:
+    spec = spec_of(strategy="random")
+    first = split(SplitRequest(training_set=training_set, spec=spec), store)
+    request = SplitRequest.model_validate_json(SplitRequest(training_set=training_set, spec=spec).model_dump_json())
+    assert split(request, store) == first
+    runs = [json.loads(store.objects.get_bytes(key)) for key in store.objects.list("provenance")]
+    assert len(runs) == 1
+
+
+def test_all_that_a_split_must_not_be_is_told_at_once(store: ArtifactStore, publish: Publish) -> None:
+    table = _table()
+    late = table["label_time"].to_numpy() + np.timedelta64(9, "h")
+    known = pa.array(table["decision_time"].to_numpy() + np.timedelta64(1, "us"), pa.timestamp("us"))
+    table = table.set_column(3, "label_time", pa.array(late, pa.timestamp("us", tz="UTC")))
+    table = table.append_column("known", known)
+    training_set = publish(table, numeric=["size"], availability={"size": "known"})
+    spec = spec_of(**BOUNDS, test_until=BOUNDS["validation_until"] + timedelta(minutes=1), checks={"groups": ["town"]})
+    with pytest.raises(LeakageError) as refused:
+        split(SplitRequest(training_set=training_set, spec=spec), store)
+    message = str(refused.value)
+    assert "is not divided, for 5 reasons:" in message
+    assert "parts: test: every one of its 1 labels is 0" in message
+    assert re.search(r"group_overlap: (\d+) of the \1 values of town in validation are in train too", message)
+    assert "availability: size of 1455 rows was known only after the decision, up to 1e-06 s later" in message
+    assert "`split.checks.severity`" in message
+    assert list(store.references("splits")) == []
+
+
+def test_rows_without_times_are_refused_with_their_number(store: ArtifactStore, publish: Publish) -> None:
+    table = _table()
+    times = table["decision_time"].to_numpy().copy()
+    times[[3, 1500]] = "NaT"
+    table = table.set_column(1, "decision_time", pa.array(times, pa.timestamp("us", tz="UTC")))
+    with pytest.raises(LeakageError, match="2 rows have no decision_time: nobody can tell on which side they are"):
+        split(SplitRequest(training_set=publish(table), spec=spec_of(**STRATEGIES["time"])), store)
+
+
+def test_a_decision_that_is_there_twice_is_refused(store: ArtifactStore, publish: Publish) -> None:
+    times = pa.array(np.full(200, np.datetime64("2024-01-01", "us")))
+    table = pa.table({"key": [1] * 200, "decision_time": times, "label": [0] * 200, "label_time": times})
+    with pytest.raises(LeakageError, match="199 rows repeat the entity keys key and decision time of another"):
+        split(SplitRequest(training_set=publish(table), spec=spec_of(**STRATEGIES["time"])), store)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_row_or_one_is_no_split(store: ArtifactStore, publish: Publish, strategy: str, count: int) -> None:
+    training_set = publish(_table().slice(0, count), numeric=["size"], categorical=["colour"])
+    with pytest.raises(LeakageError, match="has no rows"):
+        split(SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES[strategy])), store)
+
+
+def test_times_that_are_none_are_refused(store: ArtifactStore, publish: Publish) -> None:
+    table = _table().set_column(1, "decision_time", pa.array(["yesterday"] * COUNT))
+    with pytest.raises(ConfigurationError, match="column decision_time is string: expected a timestamp"):
+        split(SplitRequest(training_set=publish(table), spec=spec_of(**STRATEGIES["time"])), store)
+
+
+def test_times_without_a_zone_and_in_another_unit_are_the_same_moments(store: ArtifactStore, publish: Publish) -> None:
+    table = _table()
+    plain = table
+    for place, name in ((1, "decision_time"), (3, "label_time")):
+        plain = plain.set_column(place, name, table[name].cast(pa.timestamp("us")).cast(pa.timestamp("ns")))
+    spec = spec_of(**STRATEGIES["random"])
+    found = [split(SplitRequest(training_set=publish(each), spec=spec), store).split for each in (table, plain)]
+    assert _rows(store, found[0], "train.parquet") == _rows(store, found[1], "train.parquet")
