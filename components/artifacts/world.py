@@ -50,6 +50,16 @@ WORLD: dict[str, Door] = {
     "validate": Door("", "", True, True, _PURE, "2", "4G"),
     "measure": Door("", "", True, True, _PURE, "2", "4G"),
     "skew": Door("", "", True, True, _PURE, "2", "4G"),
+    "alert": Door(
+        "",
+        "the webhook",
+        False,
+        True,
+        "Posts under an idempotency key, and nothing that this run delivered before.",
+        "500m",
+        "512M",
+        5,
+    ),
     "require_contract": Door(
         "", "", False, True, "Ends the run where the verdict says no; costs nothing to repeat.", "500m", "512M", 5
     ),
