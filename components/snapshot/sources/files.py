@@ -1,0 +1,48 @@
+"""Files as a source: in a folder, under any address, or inside a pinned archive of the package index."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from gatehouse.components.snapshot.spec import SourceBase, TableSpec
+
+MEBIBYTE = 2**20
+
+
+class FileTable(TableSpec):
+    """One table in one or more files. Its rows stand in the order of the files' names, then of the rows in each."""
+
+    member: str = Field(
+        description="Path inside the folder or archive, or a glob such as events/*.parquet: .csv and .jsonl (also .gz "
+        "and .zip), .parquet, .arrow or .feather."
+    )
+
+
+class FilesBase(SourceBase):
+    """What folders and archives share."""
+
+    nulls: tuple[str, ...] = Field(("", "NA"), description="Texts that stand for a missing value in CSV.")
+    block_bytes: int = Field(
+        16 * MEBIBYTE,
+        ge=1024,
+        le=256 * MEBIBYTE,
+        description="CSV and JSON lines are cut about every so many bytes, at the end of a row; one such block a "
+        "thread is in memory.",
+    )
+    tables: dict[str, FileTable] = Field(min_length=1)
+
+
+class FolderSource(FilesBase):
+    """Files in a folder, or under an address that fsspec knows (s3://bucket/prefix, gs://, memory://)."""
+
+    kind: Literal["files"] = "files"
+    path: str = Field(min_length=1, description="The folder or address.")
+
+
+class SdistSource(FilesBase):
+    """Members of a source archive of the Python package index; nothing of it is installed, built or imported."""
+
+    kind: Literal["sdist"] = "sdist"
+    project: str = Field(min_length=1, description="The project's name on the index.")
+    version: str = Field(min_length=1, description="The exact version.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the archive.")
