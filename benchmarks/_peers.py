@@ -1,0 +1,35 @@
+"""Virtual environments of the peers that benchmarks compare with, made on demand from benchmarks/peers/<name>.txt.
+
+Each peer has an environment of its own, as their requirements contradict ours and each other's. It is kept under
+build/peers, by the digest of its requirements; the first use installs from the package index and takes minutes.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "peers"
+KEPT = Path(__file__).parents[1] / "build" / "peers"
+
+
+def run_peer(name: str, *arguments: str) -> Any:
+    """Run benchmarks/peers/<name>.py in its environment; returns the JSON on the last line that it prints."""
+    command = [str(_python(name)), str(FOLDER / f"{name}.py"), *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _python(name: str) -> Path:
+    requirements = FOLDER / f"{name}.txt"
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
+    environment = KEPT / f"{name}-{digest}"
+    python, ready = environment / "bin" / "python", environment / "ready"
+    if not ready.exists():
+        print(f"Installing {name} into build/peers", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements)], check=True)
+        ready.touch()
+    return python
