@@ -190,7 +190,8 @@ class Collector:
                     yield Item("blob", key, found.bytes, found.generation, why)
         now = store_time(self._objects)
         yield from self._lapsed("lease", LEASES, now - LEASE_LIMIT, "its writer was killed")
-        yield from self._lapsed("sweep", SWEEPS, now - SWEEP_LIMIT, "its collector was killed")
+        for folder in (SWEEPS, CLOCK):
+            yield from self._lapsed("sweep", folder, now - SWEEP_LIMIT, "its collector was killed")
         if isinstance(self._objects, LocalObjects):
             yield from _leftovers(self._objects.root, now - self.wish.grace)
 

@@ -1,5 +1,6 @@
 """The artifact store: publishes immutable artifacts under references and verifies what it reads."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -158,9 +159,13 @@ class ArtifactStore:
 
     def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
         objects, key = self.objects, entry.blob
-        if objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content):
-            return
-        held = _sha256_file(self.objects.local_path(entry.blob))
+        held = None
+        while held is None:
+            if objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content):
+                return
+            # Where the writer's lease lapsed, the collector may delete between these two: put it again then.
+            with contextlib.suppress(MissingArtifactError, FileNotFoundError):
+                held = _sha256_file(objects.local_path(key))
         if held != entry.sha256:
             raise CorruptArtifactError(
                 f"The store {self.address} already holds {entry.blob} with other bytes: expected SHA-256 "
