@@ -1,0 +1,224 @@
+"""Carries out a deletion request: plans what goes and what is marked, records it, removes the data, and looks again.
+
+The record stands before anything is deleted, so a killed eraser is finished by the next one, and a writer of the same
+content sees it (see `Erasures.settle`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.erasure import (
+    RECORDS,
+    Erasure,
+    Erasures,
+    dependant_marker,
+    erased_marker,
+    remove_blob,
+)
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.records import author, create_record, read_records, remove_record
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.roots import Manifests, lineage_of
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+FORMAT = "gatehouse/erasure/1"
+REPORTS = "reports"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How far a request goes beyond the artifact itself.
+
+    Attributes:
+        inputs: Also what it was derived from: the tables of a snapshot.
+        dependants: Also what was derived from it: feature tables, training sets, splits, models.
+        shared: Also blobs that artifacts outside the request list; those are erased then, too.
+    """
+
+    inputs: bool = False
+    dependants: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class ErasurePlan:
+    """What a request comes to.
+
+    Attributes:
+        erased: Artifacts that nobody can read afterwards.
+        sharers: Those among them that the request did not name, but whose blobs it removes.
+        blobs: Key and bytes of what is removed, with the artifacts that list it.
+        kept: Blobs of the request that stay, as artifacts outside it list them too.
+        dependants: Artifacts that stay readable, and are marked as not reproducible.
+        inputs: What the erased artifacts were derived from, and which is not erased.
+    """
+
+    reference: Reference
+    erased: tuple[Reference, ...]
+    sharers: tuple[Reference, ...]
+    blobs: dict[str, tuple[int, tuple[Reference, ...]]]
+    kept: dict[str, tuple[Reference, ...]]
+    dependants: tuple[Reference, ...]
+    inputs: tuple[Reference, ...]
+
+
+def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope) -> ErasurePlan:
+    """What a request would do; changes nothing.
+
+    Raises:
+        MissingArtifactError: if the store does not hold `reference`.
+        CorruptArtifactError: if a manifest cannot be read: what it shares is unknown then.
+    """
+    reference = Reference.parse(reference)
+    store.manifest(reference)
+    present = Manifests(store).read()
+    gone = {each for each in present if store.erasures.of(each) is not None}
+    erased = {reference}
+    if scope.inputs:
+        erased |= _ancestors(present, erased)
+    if scope.dependants:
+        erased |= _descendants(present, erased)
+    wanted = {entry.blob: entry.bytes for each in erased & present.keys() for entry in present[each].files}
+    lists = _lists(present, wanted)
+    outside = {key: tuple(each for each in lists[key] if each not in erased | gone) for key in wanted}
+    sharers = {each for key in wanted for each in outside[key]} if scope.shared else set()
+    removed = {key: (size, lists[key]) for key, size in wanted.items() if scope.shared or not outside[key]}
+    held = store.objects.stats(removed)
+    whole = erased | sharers
+    return ErasurePlan(
+        reference=reference,
+        erased=tuple(sorted(whole - gone)),
+        sharers=tuple(sorted(sharers)),
+        blobs={key: removed[key] for key in sorted(removed) if held[key] is not None},
+        kept={key: outside[key] for key in sorted(wanted.keys() - removed.keys())},
+        dependants=tuple(sorted(_descendants(present, whole) - whole - gone)),
+        inputs=tuple(sorted(_ancestors(present, {reference}) - whole - gone)),
+    )
+
+
+def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") -> Erasure:
+    """Record the request, mark, remove, and look again for what was published meanwhile.
+
+    Raises:
+        ConfigurationError: if there is no reason, or nothing is left to erase.
+    """
+    if not reason.strip():
+        raise ConfigurationError("An erasure needs a reason: expected some words, found none. Give --reason.")
+    if not plan.blobs and not plan.erased:
+        raise ConfigurationError(f"{plan.reference}: nothing is left to erase.")
+    body = author(by) | {
+        "format": FORMAT,
+        "requested": str(plan.reference),
+        "reason": reason,
+        "artifacts": [str(each) for each in plan.erased],
+        "dependants": [str(each) for each in plan.dependants],
+        "blobs": [
+            {"key": key, "sha256": key.rsplit("/", 1)[1][:64], "bytes": size, "artifacts": [str(each) for each in of]}
+            for key, (size, of) in plan.blobs.items()
+        ],
+        "kept": {key: [str(each) for each in of] for key, of in plan.kept.items()},
+    }
+    number = sum(1 for key in store.objects.list(RECORDS) if _is_record(key)) + 1
+    while not create_record(store.objects, f"{RECORDS}/{number:06d}.json", body):
+        number += 1
+    erasure = Erasure.from_record(f"{RECORDS}/{number:06d}.json", body)
+    finish(store, erasure)
+    return erasure
+
+
+def finish(store: ArtifactStore, erasure: Erasure) -> None:
+    """Do what the record says, from any state that a killed eraser left; ends when a look finds nothing more to do."""
+    objects, manifests = store.objects, Manifests(store)
+    _mark(store, erasure, erasure.artifacts, erasure.dependants)
+    removed = 0
+    while True:
+        # Reports are copied out of their artifacts for people to open: the copies go as well.
+        removed += sum(remove_blob(objects, key) for key in erasure.blobs) + _remove_copies(store, erasure)
+        present = manifests.read()
+        late = {each for each, manifest in present.items() if erasure.blobs.keys() & {e.blob for e in manifest.files}}
+        erased = {str(each) for each in late} | erasure.artifacts
+        dependants = {str(each) for each in _descendants(present, {Reference.parse(each) for each in erased})} - erased
+        if not _mark(store, erasure, erased, dependants) and not any(objects.stats(erasure.blobs).values()):
+            break
+    body = author() | {"artifacts": sorted(erased), "dependants": sorted(dependants), "removed": removed}
+    create_record(objects, f"{erasure.key.removesuffix('.json')}.done.json", body)
+
+
+def lift(store: ArtifactStore, number: int, reason: str, by: str = "") -> Erasure:
+    """Allow the content that an erasure removed to be published again. What was removed stays removed.
+
+    Raises:
+        ConfigurationError: if there is no such erasure that stands, or no reason.
+    """
+    if not reason.strip():
+        raise ConfigurationError("Lifting an erasure needs a reason: expected some words, found none. Give --reason.")
+    key = f"{RECORDS}/{number:06d}.json"
+    standing = {each.key: each for each in Erasures(store.objects).standing()}
+    if key not in standing:
+        known = ", ".join(str(int(each.rsplit("/", 1)[1].removesuffix(".json"))) for each in standing) or "none"
+        raise ConfigurationError(f"Erasure {number} does not stand in {store.address}: expected one of: {known}.")
+    create_record(store.objects, f"{RECORDS}/{number:06d}.lifted.json", author(by) | {"reason": reason})
+    markers = [mark(each) for each in store.references() for mark in (erased_marker, dependant_marker)]
+    present = [marker for marker, found in store.objects.stats(markers).items() if found is not None]
+    for marker, body in read_records(store.objects, present).items():
+        if body["record"] == key:
+            remove_record(store.objects, marker)
+    return standing[key]
+
+
+def _mark(store: ArtifactStore, erasure: Erasure, erased: Iterable[str], dependants: Iterable[str]) -> int:
+    """Write the markers that are missing; returns how many."""
+    markers = [erased_marker(each) for each in sorted(erased)] + [dependant_marker(each) for each in sorted(dependants)]
+    found = store.objects.stats(markers)
+    missing = [key for key in markers if found[key] is None]
+    return sum(create_record(store.objects, key, {"record": erasure.key}) for key in missing)
+
+
+def _remove_copies(store: ArtifactStore, erasure: Erasure) -> int:
+    digests = {key.rsplit("/", 1)[1][:64] for key in erasure.blobs}
+    sizes = set(erasure.blobs.values())
+    copies = store.objects.stats(list(store.objects.list(REPORTS)))
+    alike = [key for key, found in copies.items() if found is not None and found.bytes in sizes]
+    return sum(
+        remove_blob(store.objects, key) for key in alike if sha256_bytes(store.objects.get_bytes(key)) in digests
+    )
+
+
+def _is_record(key: str) -> bool:
+    return key.rsplit("/", 1)[1].count(".") == 1
+
+
+def _lists(present: dict[Reference, Manifest], wanted: Iterable[str]) -> dict[str, tuple[Reference, ...]]:
+    found: dict[str, list[Reference]] = {key: [] for key in wanted}
+    for reference, manifest in present.items():
+        for key in {entry.blob for entry in manifest.files} & found.keys():
+            found[key].append(reference)
+    return {key: tuple(sorted(references)) for key, references in found.items()}
+
+
+def _ancestors(present: dict[Reference, Manifest], of: Iterable[Reference]) -> set[Reference]:
+    found: set[Reference] = set()
+    pending = list(of)
+    while pending:
+        manifest = present.get(pending.pop())
+        parents = {Reference.parse(each) for each in manifest.derived_from.values()} if manifest else set()
+        new = (parents & present.keys()) - found
+        found |= new
+        pending.extend(new)
+    return found
+
+
+def _descendants(present: dict[Reference, Manifest], of: Iterable[Reference]) -> set[Reference]:
+    children: dict[Reference, set[Reference]] = {}
+    for reference, manifest in present.items():
+        for parent in lineage_of(manifest):
+            children.setdefault(parent, set()).add(reference)
+    found: set[Reference] = set()
+    pending = list(of)
+    while pending:
+        new = children.get(pending.pop(), set()) - found
+        found |= new
+        pending.extend(new)
+    return found
