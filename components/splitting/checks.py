@@ -30,7 +30,7 @@ from gatehouse.components.splitting.spec import (
     StratifiedSplit,
     TimeSplit,
 )
-from gatehouse.components.splitting.stable_hash import Flags, Hashes
+from gatehouse.components.splitting.stable_hash import Flags, Hashes, mix
 from gatehouse.components.splitting.time_order import (
     decisions_out_of_order,
     labels_out_of_order,
@@ -340,22 +340,26 @@ def _geographic_neighbours(subject: Subject) -> Iterator[Finding | Remark]:
             "longitude"
         )
     subject.training_set.require(names)
-    places = {name: _places(subject.training_set, names, subject.parts[name]) for name in PARTS}
+    columns = np.stack([subject.training_set.numbers(name) for name in names], axis=1)
+    places = {name: _places(columns[subject.parts[name]]) for name in PARTS}
     for earlier, later in PAIRS:
         asked = places[later][:: max(1, -(-len(places[later]) // _POINTS))]
         if len(asked) < len(places[later]):
-            yield f"asked for {len(asked)} of the {len(places[later])} places of {later}, evenly spaced"
+            yield f"asked for {len(asked)} of the {len(places[later])} places of {later}, drawn by hash"
         near = near_pairs((asked[:, 0], asked[:, 1]), (places[earlier][:, 0], places[earlier][:, 1]), distance)
         if near:
             text = f"{near} of {len(asked)} places of {later} are closer than {distance:g} km to a row of {earlier}"
             yield (earlier, later), text
 
 
-def _places(training_set: TrainingSet, names: tuple[str, str], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Different places of the rows that have one, in degrees, shape (places, 2)."""
-    found = np.stack([training_set.numbers(name)[rows] for name in names], axis=1)
-    known = found[~np.isnan(found).any(axis=1)]
-    return np.unique(known, axis=0) if len(known) else known
+def _places(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The different places among points that have one, in order of their hash, shape (places, 2)."""
+    known = points[~np.isnan(points).any(axis=1)] + 0.0
+    words = known.view(np.uint64)
+    hashes = mix(mix(words[:, 0].copy()) ^ words[:, 1])
+    order = np.argsort(hashes)
+    ordered = hashes[order]
+    return known[order[np.append(True, ordered[1:] != ordered[:-1])]] if len(known) else known
 
 
 def _decision_time_drift(subject: Subject) -> Iterator[Finding | Remark]:

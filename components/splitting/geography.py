@@ -15,6 +15,7 @@ from gatehouse.components.splitting.stable_hash import Flags, Hashes, mix
 
 RADIUS_KM = 6371.0088
 _AT_ONCE = 1 << 18
+_SLACK = 1e-9  # In radians, a few millimetres: more than rounding can lose.
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -68,8 +69,24 @@ def near_other_part(
     found = np.zeros(len(latitude), np.bool_)
     for begin in range(0, len(latitude), _AT_ONCE):
         chunk = slice(begin, begin + _AT_ONCE)
-        found[chunk] = _near(grid, latitude[chunk], longitude[chunk], buffer_km / RADIUS_KM, start, part_of)
+        angle = buffer_km / RADIUS_KM
+        edge = begin + np.flatnonzero(_near_edge(grid, latitude[chunk], longitude[chunk], angle))
+        found[edge] = _near(grid, latitude[edge], longitude[edge], angle, start, part_of)
     return found
+
+
+def _near_edge(grid: Grid, latitude: Floats, longitude: Floats, angle: float) -> Flags:
+    """Which points are about as near as the angle to an edge of their own cell; no others can be near another cell.
+
+    The angle to a meridian that is x apart is asin(cos(latitude) sin(x)), beyond 90 degrees that to the pole.
+    """
+    band, place = grid.cells(latitude, longitude)
+    height, width = np.pi / grid.bands, 2 * np.pi / grid.places(band)
+    up = np.radians(latitude + 90) - band * height
+    along = np.radians(np.mod(longitude, 360)) - place * width
+    apart = np.clip(np.minimum(along, width - along), 0, np.pi / 2)
+    across = np.arcsin(np.clip(np.cos(np.radians(latitude)) * np.sin(apart), -1, 1))
+    return np.asarray(np.minimum(np.minimum(up, height - up), across) < angle + _SLACK)
 
 
 def _near(

@@ -13,7 +13,7 @@ from gatehouse.components.splitting.partition import PARTS, Rows
 
 _SIGNS = {PASSED: "✓\u00a0passed", FAILED: "✕\u00a0failed", COULD_NOT_RUN: "?\u00a0could not run"}
 _BINS = 60
-_SHOWN = 20
+_SHOWN, _SAID = 20, 4
 _Z = 1.959964
 
 
@@ -46,8 +46,11 @@ def _verdict(checks: list[Check]) -> Verdict:
     unable = [one.name for one in checks if one.status == COULD_NOT_RUN]
     if warned:
         return Verdict("warn", "\n".join(warned))
-    text = "Every check that could run and counts has passed."
-    return Verdict("pass", text + (f" Could not run: {', '.join(unable)}." if unable else ""))
+    noted = [one.name for one in checks if one.status == FAILED]
+    lines = ["Every check that counts and could run has passed."]
+    lines += [f"Failed, and only noted: {', '.join(noted)}."] if noted else []
+    lines += [f"Could not run: {', '.join(unable)}."] if unable else []
+    return Verdict("pass", "\n".join(lines))
 
 
 def _add_checks(page: Report, checks: list[Check]) -> None:
@@ -64,7 +67,7 @@ def _add_checks(page: Report, checks: list[Check]) -> None:
 
 
 def _short(said: tuple[str, ...]) -> list[str]:
-    return [*said[:6], *([f"and {len(said) - 6} more, in checks.json"] if len(said) > 6 else [])]
+    return [*said[:_SAID], *([f"and {len(said) - _SAID} more, in checks.json"] if len(said) > _SAID else [])]
 
 
 def _add_parts(page: Report, subject: Subject) -> None:

@@ -95,8 +95,8 @@ def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Par
         behind = int((decided >= others.min()).sum())
         if behind:
             yield (
-                f"{behind} decisions of {earlier} (last: {decided.max()}) are not before the first of {later} "
-                f"({others.min()})"
+                f"{behind} decisions of {earlier} (last: {_text(decided.max())}) are not before the first of {later} "
+                f"({_text(others.min())})"
             )
 
 
@@ -104,9 +104,14 @@ def labels_out_of_order(decision: Times, label: Times, earlier: str, later: str,
     """Labels of the earlier part that were not known before the later part's first decision."""
     others = _known(decision, parts[later])
     if len(others):
-        late = int((label[parts[earlier]] > others.min()).sum())
+        first = others.min()
+        late = int((label[parts[earlier]] > first).sum())
         if late:
-            yield f"{late} labels of {earlier} were known only after the first decision of {later} ({others.min()})"
+            yield f"{late} labels of {earlier} were known only after the first decision of {later} ({_text(first)})"
+
+
+def _text(time: np.datetime64) -> str:
+    return str(time).removesuffix(".000000")
 
 
 def _known(times: Times, rows: Rows) -> Times:

@@ -118,7 +118,7 @@ def test_a_random_split_is_refused_with_counts_and_times() -> None:
     shuffled = np.random.default_rng(7).permutation(1000)
     parts = {"train": shuffled[:700], "validation": shuffled[700:850], "test": shuffled[850:]}
     problems = _problems(decision, decision, np.arange(1000) % 2, parts)
-    assert re.match(r"\d{3} decisions of train .* are not before the first of validation \(2024", problems[0])
+    assert re.match(r"\d{3} decisions of train .* are not before the first of validation \(2024-01-0", problems[0])
 
 
 @pytest.mark.parametrize(
