@@ -16,6 +16,7 @@ is larger than the memory it may take is divided by key first, on disk.
 
 import math
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
 
+WORKERS = 2
 MEMORY_BYTES = 256 << 20
 _POSITION, _EVENT, _CREATED, _PIECE = "__position", "__event", "__created", "__piece"
 _CAPACITY = 2**63
@@ -73,7 +75,7 @@ def asof_join(
         entity_rows: Any columns, among them the key columns and `time`.
         time: Column with the time of each entity row; a time without a zone is UTC.
         views: What to join; output names must not clash.
-        memory: Bytes that the rows of one view may take at once, beside the result.
+        memory: Bytes that rows read together may take; so much is read, and so much is searched by each of the workers.
 
     Returns:
         The columns of `entity_rows`, untouched and in order, then the features in the order of `views`.
@@ -82,46 +84,40 @@ def asof_join(
         ConfigurationError: if a key of the entity rows cannot be compared with the key of a view.
     """
     times = _microseconds(entity_rows[time])
+    found: list[list[pa.ChunkedArray]] = [[] for _ in views]
+    pending: deque[tuple[int, Future[tuple[list[pa.ChunkedArray], Truths]]]] = deque()
+
+    def take() -> None:
+        number, future = pending.popleft()
+        columns, matched = future.result()
+        if found[number]:
+            # A key is in one piece only: what another piece found for an entity row stays.
+            pairs = zip(columns, found[number], strict=True)
+            columns = [pc.if_else(pa.array(matched), new, before) for new, before in pairs]
+        found[number] = columns
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for number, view in enumerate(views):
+            for rows in _pieces(connection, view, memory):
+                if len(pending) == WORKERS:
+                    take()
+                pending.append((number, pool.submit(_join_piece, view, entity_rows, times, rows)))
+        while pending:
+            take()
     result = entity_rows
-    # One view is searched while DuckDB reads the next: at most two are in memory.
-    with ThreadPoolExecutor(1) as pool:
-        pending: tuple[Joined, Future[list[pa.ChunkedArray]]] | None = None
-        for view in views:
-            pieces = _pieces(connection, view, memory)
-            first = next(pieces)
-            if pending:
-                result = _append(result, *pending)
-            pending = view, pool.submit(_join_view, view, entity_rows, times, first)
-            for piece in pieces:
-                found = pending[1].result()
-                pending = view, pool.submit(_join_piece, view, entity_rows, times, piece, found)
-        return _append(result, *pending) if pending else result
-
-
-def _append(result: pa.Table, view: Joined, columns: "Future[list[pa.ChunkedArray]]") -> pa.Table:
-    for name, column in zip(view.features.values(), columns.result(), strict=True):
-        result = result.append_column(name, column)
+    for view, columns in zip(views, found, strict=True):
+        for name, column in zip(view.features.values(), columns, strict=True):
+            result = result.append_column(name, column)
     return result
 
 
-def _join_view(view: Joined, entity_rows: pa.Table, times: Integers, rows: pa.Table) -> list[pa.ChunkedArray]:
-    """The features of one view for every entity row."""
-    return _gathered(view, rows, *_matches(view, entity_rows, times, rows))
-
-
 def _join_piece(
-    view: Joined, entity_rows: pa.Table, times: Integers, rows: pa.Table, found: list[pa.ChunkedArray]
-) -> list[pa.ChunkedArray]:
-    """The features found so far, and those of another piece: a key is in one piece only."""
+    view: Joined, entity_rows: pa.Table, times: Integers, rows: pa.Table
+) -> tuple[list[pa.ChunkedArray], Truths]:
+    """The features of some rows of a view for every entity row, and which entity rows matched."""
     chosen, matched = _matches(view, entity_rows, times, rows)
-    new = _gathered(view, rows, chosen, matched)
-    mask = pa.array(matched)
-    return [pc.if_else(mask, here, there) for here, there in zip(new, found, strict=True)]
-
-
-def _gathered(view: Joined, rows: pa.Table, chosen: Integers, matched: Truths) -> list[pa.ChunkedArray]:
     indices = pa.array(chosen, mask=~matched)
-    return [rows[name].take(indices) for name in view.features]
+    return [rows[name].take(indices) for name in view.features], matched
 
 
 def _matches(view: Joined, entity_rows: pa.Table, times: Integers, rows: pa.Table) -> tuple[Integers, Truths]:
