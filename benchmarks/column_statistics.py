@@ -1,0 +1,168 @@
+"""Statistics of every column with a baseline comparison: ours, DuckDB's SQL for the same statistics, and whylogs.
+
+Everything is read from one Parquet file. DuckDB runs on one thread, once over the table; the baseline's bins are
+counted by its `histogram`. whylogs has no bins; it profiles the same rows. Contestants run in turn, several rounds;
+medians of CPU and wall seconds. Last, the same statistics in process and on Apache Beam's local runner, over the files
+of a dataset, where it counts that both are the same, and how many rows a second each takes.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from _flights import read_flights, write_flights
+from _peers import run_peer
+
+from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.measure import MeasureRequest, measure
+from gatehouse.components.validation.spec import StatisticsSpec
+from gatehouse.components.validation.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, TOP_VALUES
+from gatehouse.components.validation.statistics.table import measure_table
+
+Seconds = list[tuple[float, float]]
+WHYLOGS_LEAST, DUCKDB_MOST, TWO_THREADS_MOST = 8.0, 1.0, 0.7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=15, help="how often the flights are repeated")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--whylogs-rounds", type=int, default=1, help="0 leaves whylogs out")
+    parser.add_argument("--varied-rows", type=int, default=2_000_000, help="rows of a table without repeated values")
+    parser.add_argument("--beam-times", type=int, default=3, help="how often the flights are repeated for Beam")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as directory:
+        flights = Path(directory) / "flights.parquet"
+        rows = write_flights(flights, options.times)
+        print(f"flights, {rows:,} rows of 19 columns, few distinct values; medians of {options.rounds}")
+        taken = _race(flights, options.rounds)
+        if options.whylogs_rounds:
+            found = run_peer("whylogs", str(flights), str(options.whylogs_rounds))
+            taken["whylogs"] = [(cpu, wall) for cpu, wall in found]
+        _print(taken)
+        _print_limits(taken)
+        varied = Path(directory) / "varied.parquet"
+        _write_varied(varied, options.varied_rows)
+        print(f"\n{options.varied_rows:,} rows of 4 columns of doubles and 2 of keys, all different: sketched")
+        _print(_race(varied, options.rounds))
+        _beam(Path(directory), options.beam_times)
+
+
+def _race(path: Path, rounds: int) -> dict[str, Seconds]:
+    baseline = measure_table([path], frozenset(), {}).statistics
+    sql = _sql(path, baseline)
+    contestants: dict[str, Callable[[], object]] = {
+        "ours, one thread": lambda: measure_table([path], frozenset(), baseline, 1),
+        "ours, two threads": lambda: measure_table([path], frozenset(), baseline, 2),
+        "DuckDB, one thread": lambda: duckdb.connect(config={"threads": "1"}).execute(sql).fetchall(),
+    }
+    taken: dict[str, Seconds] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, contestant in contestants.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            contestant()
+            taken[name].append((time.process_time() - cpu, time.perf_counter() - wall))
+    return taken
+
+
+def _median(taken: Seconds) -> tuple[float, float]:
+    return statistics.median(cpu for cpu, _ in taken), statistics.median(wall for _, wall in taken)
+
+
+def _print(taken: dict[str, Seconds]) -> None:
+    ours, _ = _median(taken["ours, one thread"])
+    for name, seconds in taken.items():
+        cpu, wall = _median(seconds)
+        print(f"{name:<22} {cpu:7.2f} s CPU {wall:7.2f} s wall {cpu / ours:6.1f} x the CPU of ours")
+
+
+def _print_limits(taken: dict[str, Seconds]) -> None:
+    (one, wall_of_one), (_, wall_of_two) = (_median(taken[f"ours, {count}"]) for count in ("one thread", "two threads"))
+    duck = _median(taken["DuckDB, one thread"])[0]
+    _print_limit("CPU of ours to DuckDB", one / duck, one / duck <= DUCKDB_MOST, f"at most {DUCKDB_MOST}")
+    if "whylogs" in taken:
+        ratio = _median(taken["whylogs"])[0] / one
+        _print_limit("CPU of whylogs to ours", ratio, ratio >= WHYLOGS_LEAST, f"at least {WHYLOGS_LEAST}")
+    ratio = wall_of_two / wall_of_one
+    _print_limit("wall of two threads to one", ratio, ratio <= TWO_THREADS_MOST, f"at most {TWO_THREADS_MOST}")
+
+
+def _print_limit(what: str, ratio: float, kept: bool, limit: str) -> None:
+    print(f"{what:<28} {ratio:6.2f}, {limit}: {'kept' if kept else 'BROKEN'}")
+
+
+def _sql(path: Path, baseline: dict[str, Any]) -> str:
+    """The same statistics as ours, as aggregates of one query."""
+    wanted = ["count(*)"]
+    for column, found in baseline.items():
+        quoted = '"' + column.replace('"', '""') + '"'
+        wanted += [f"count({quoted})", f"approx_count_distinct({quoted})", f"min({quoted})", f"max({quoted})"]
+        if "edges" in found:
+            finite = f" FILTER (WHERE isfinite({quoted}))" if found["type"] == "double" else ""
+            held = f" FILTER (WHERE {quoted} <> 0 AND isfinite({quoted}::DOUBLE))"
+            wanted += [f"{name}({quoted}){finite}" for name in ("sum", "avg", "stddev_samp")]
+            wanted.append(f"count(*) FILTER (WHERE {quoted} = 0)")
+            wanted.append(f"approx_quantile({quoted}::DOUBLE, {list(SHOWN_LEVELS)}){finite}")
+            wanted.append(f"approx_quantile({quoted}::DOUBLE, {list(BIN_LEVELS)}){held}")
+            wanted.append(f"histogram({quoted}::DOUBLE, {_doubles(found['edges'])}){held}")
+            wanted.append(f"histogram({quoted}::DOUBLE, {_doubles(found['histogram']['edges'])}){finite}")
+        elif "values" in found:
+            wanted += [f"{name}(length({quoted}))" for name in ("min", "max", "avg")]
+            wanted.append(f"approx_top_k({quoted}, {TOP_VALUES})")
+        else:
+            wanted.append(f"approx_quantile({quoted}, {list(SHOWN_LEVELS)})")
+    return f"SELECT {', '.join(wanted)} FROM read_parquet('{path}')"
+
+
+def _doubles(edges: list[float]) -> str:
+    return f"[{', '.join(f'{edge!r}::DOUBLE' for edge in edges)}]"
+
+
+def _write_varied(path: Path, rows: int) -> None:
+    generator = np.random.default_rng(7)
+    reals = {f"real {number}": generator.normal(size=rows) for number in range(4)}
+    keys = {"key": np.arange(rows), "text": [f"key {number:08d}" for number in range(rows)]}
+    pq.write_table(pa.table(reals | keys), path, compression="zstd", row_group_size=131_072)
+
+
+def _beam(folder: Path, times: int) -> None:
+    store, table = ArtifactStore.open(folder / "store"), pa.concat_tables([read_flights()] * times)
+    files, counts = {}, {}
+    with store.workspace() as workspace:
+        for number, start in enumerate(range(0, table.num_rows, 131_072)):
+            name = f"part-{number:05d}.parquet"
+            files[name] = workspace / name
+            counts[name] = len(table.slice(start, 131_072))
+            pq.write_table(table.slice(start, 131_072), files[name], compression="zstd")
+        columns = [Column(field.name, str(field.type)) for field in table.schema]
+        dataset = str(store.publish("datasets", "flights", files, columns=columns, rows_per_file=counts))
+    print(f"\nflights, {table.num_rows:,} rows in {len(files)} files, from a store")
+    engines = {
+        "in process, one thread": StatisticsSpec(threads=1),
+        "in process, two threads": StatisticsSpec(threads=2),
+        "Beam, local runner": StatisticsSpec(engine="beam"),
+    }
+    found = set()
+    for name, engine in engines.items():
+        request = MeasureRequest(name="flights", datasets={"flights": dataset}, statistics=engine)
+        measure(request, store, force="warm")
+        began = time.perf_counter()
+        found.add(measure(request, store, force="again").statistics)
+        seconds = time.perf_counter() - began
+        print(f"{name:<24} {seconds:7.2f} s {table.num_rows / seconds / 1e6:6.2f} M rows a second")
+    print(f"statistics are {'the same, byte for byte' if len(found) == 1 else 'DIFFERENT'}")
+
+
+if __name__ == "__main__":
+    main()
