@@ -1,16 +1,19 @@
 """The specification: `time` unless it says otherwise, and every mistake named."""
 
+import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.splitting.spec import STRATEGIES, RollingOriginSplit, TimeSplit, parse_split
+from gatehouse.components.splitting.spec import STRATEGIES, CheckName, RollingOriginSplit, TimeSplit, parse_split
 from tests.components.splitting.conftest import spec_of
+from tests.source_tree import ROOT
 
 EXAMPLES: list[dict[str, Any]] = [
     {"train_until": "2024-01-01", "validation_until": "2024-02-01"},
@@ -88,3 +91,20 @@ def test_origins_end_at_the_test_part_and_never_train_on_the_future(
         assert bound.train_from is None if window is None else bound.train_until - bound.train_from == spec.window
         if number:
             assert bound.train_until - bounds[number - 1].train_until == (spec.step or spec.horizon)
+
+
+def _documented() -> list[str]:
+    text = (ROOT / "docs" / "splits.md").read_text(encoding="utf-8")
+    return re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", _documented())
+def test_what_the_documentation_shows_is_a_split(example: str) -> None:
+    spec_of(**yaml.safe_load(example))
+
+
+def test_the_documentation_shows_every_strategy_and_every_check() -> None:
+    shown = {type(spec_of(**yaml.safe_load(example))) for example in _documented()}
+    assert shown == set(STRATEGIES)
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "splits.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert table == ["parts", *get_args(CheckName)]
