@@ -398,8 +398,11 @@ def _no_data(frame: _Frame) -> str:
 
 
 def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+    # Of a chart this wide, text is still large enough where a phone makes it fit; a wider one scrolls there.
+    fits = ' class="fits"' if 400 <= width <= 460 else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg"{fits} width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
     )
 

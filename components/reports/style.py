@@ -191,7 +191,6 @@ svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 
   .contents { grid-area: 1 / 1 / span 2; position: sticky; top: 24px; align-self: start; margin: 4px 0 0;
     max-height: calc(100vh - 48px); overflow-y: auto; }
   .contents ul { flex-direction: column; } }
-@media (max-width: 900px) { figure svg { max-width: 100%; } figure svg.drawn-wide { max-width: none; } }
 @media (max-width: 640px) { .page { padding: 20px 16px 48px; } h1 { font-size: 22px; } h2 { margin-top: 32px; }
   dl { grid-template-columns: minmax(0, 1fr); gap: 0; } dd { margin-bottom: 7px; } .tiles { gap: 8px; }
   .tiles dd { margin: 0; } .tiles div { padding: 8px 12px; min-width: 76px; flex: 1 1 76px; }
@@ -201,7 +200,7 @@ svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 
   .filters .search { flex-basis: 100%; } .filters select { max-width: 104px; }
   .filters input, .filters select { font-size: 16px; padding: 4px 8px; } .buttons { flex: 1; }
   .buttons button { flex: 1; padding: 4px; }
-  figure svg { max-width: none; }
+  figure svg.fits { max-width: 100%; } svg.fits text { font-size: 14.5px; }
   .entries, .entries > tbody, .entries > tbody > tr { display: block; } .entries > thead { position: absolute;
     width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
   .entries > tbody { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; padding: 8px 12px; }

@@ -65,8 +65,9 @@ class Browser:
         self.close()
 
     def close(self) -> None:
-        """End the browser."""
-        self._process.terminate()
+        """End the browser: asked first, so that it ends its own processes."""
+        if self._process.poll() is None:
+            self.call("Browser.close")
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
