@@ -1,0 +1,256 @@
+"""What changed between two table artifacts, or two snapshots table by table: columns, rows, statistics.
+
+DuckDB reads the verified local files and keeps to its memory limit, so tables may be larger than memory.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import duckdb
+
+MEMORY_LIMIT = "1GB"
+_ORDERED = ("int", "uint", "float", "double", "decimal", "date", "time", "string", "large_string", "bool")
+_NUMBERS = ("int", "uint", "float", "double", "decimal")
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """One column: its type on either side (empty where it is absent), and the statistics that differ.
+
+    `statistics` maps a name (nulls, distinct, min, max, mean) to its values before and after.
+    """
+
+    name: str
+    before: str
+    after: str
+    statistics: dict[str, tuple[Any, Any]]
+
+    @property
+    def state(self) -> str:
+        """added, removed, retyped, changed or same."""
+        if not self.before:
+            return "added"
+        if not self.after:
+            return "removed"
+        if self.before != self.after:
+            return "retyped"
+        return "changed" if self.statistics else "same"
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """One table.
+
+    Attributes:
+        table: Its name in the snapshot, or the name of the artifact.
+        before, after: The artifacts; None where the table is on one side only.
+        rows: Row counts before and after.
+        common: Rows that are on both sides, by the columns that both have with one type; repeated rows count as often
+            as they stand on both sides. With a key, rows whose key is on both sides and whose other columns are equal.
+        added, removed: Rows on one side only.
+        changed: With a key: rows whose key is on both sides and whose other columns differ. Without: 0.
+        key: The key columns, if any.
+        columns: Every column of either side, in order.
+    """
+
+    table: str
+    before: Reference | None
+    after: Reference | None
+    rows: tuple[int, int]
+    common: int
+    added: int
+    removed: int
+    changed: int
+    key: tuple[str, ...]
+    columns: tuple[ColumnChange, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return self.before == self.after or (
+            not (self.added or self.removed or self.changed) and all(each.state == "same" for each in self.columns)
+        )
+
+
+def compare(
+    store: ArtifactStore, before: Reference | str, after: Reference | str, key: Sequence[str] = ()
+) -> list[TableChange]:
+    """Compare two table artifacts, or two artifacts that are made of tables (snapshots, feature tables).
+
+    Args:
+        store: The store that holds both.
+        before: The older one.
+        after: The newer one.
+        key: Columns that identify a row, for tables that have them all; rows are compared as a whole elsewhere.
+
+    Raises:
+        ConfigurationError: if one is a table and the other is not, neither has tables, no table has the key columns,
+            or a key repeats.
+    """
+    first, second = (_tables(store, Reference.parse(each)) for each in (before, after))
+    if ("" in first) != ("" in second):
+        raise ConfigurationError(
+            f"{Reference.parse(before).short} and {Reference.parse(after).short} cannot be compared: expected two "
+            "tables, or two snapshots, found one of each."
+        )
+    changes = []
+    used = False
+    for name in sorted(first.keys() | second.keys()):
+        held = (first.get(name), second.get(name))
+        everywhere = set.intersection(*({(each.name, each.type) for each in side[1].columns} for side in held if side))
+        keyed = tuple(key) if set(key) <= {column for column, _ in everywhere} else ()
+        used = used or bool(keyed)
+        changes.append(_compare_table(store, name or Reference.parse(after).name, held[0], held[1], keyed))
+    if key and not used:
+        raise ConfigurationError(f"--key: no table has the columns {', '.join(key)} on both sides.")
+    return changes
+
+
+_Held = tuple[Reference, Manifest]
+
+
+def _tables(store: ArtifactStore, reference: Reference) -> dict[str, _Held]:
+    manifest = store.manifest(reference)
+    store.require_readable(reference)
+    if manifest.columns:
+        return {"": (reference, manifest)}
+    parts = {role: Reference.parse(each) for role, each in manifest.derived_from.items()}
+    held = {role: (each, store.manifest(each)) for role, each in parts.items()}
+    tables = {role: each for role, each in held.items() if each[1].columns}
+    if not tables:
+        raise ConfigurationError(f"{reference}: expected a table, or an artifact made of tables; it has none.")
+    return tables
+
+
+def _compare_table(
+    store: ArtifactStore, name: str, before: _Held | None, after: _Held | None, key: tuple[str, ...]
+) -> TableChange:
+    types = [{column.name: column.type for column in each[1].columns} if each else {} for each in (before, after)]
+    names = list(dict.fromkeys([*types[1], *types[0]]))
+    if before is None or after is None or before[0] == after[0]:
+        rows = tuple(each[1].rows or 0 if each else 0 for each in (before, after))
+        common = rows[0] if before and after else 0
+        columns = tuple(ColumnChange(each, types[0].get(each, ""), types[1].get(each, ""), {}) for each in names)
+        first, second = (each[0] if each else None for each in (before, after))
+        added, removed = rows[1] - common, rows[0] - common
+        return TableChange(name, first, second, (rows[0], rows[1]), common, added, removed, 0, key, columns)
+    with store.workspace() as workspace, _connection(workspace) as connection:
+        for view, held in (("before", before), ("after", after)):
+            _view(connection, view, store.paths(held[0]))
+        counts = _counts(connection, [each for each in names if types[0].get(each) == types[1].get(each)], key, name)
+        statistics = [_statistics(connection, view, side) for view, side in zip(_VIEWS, types, strict=True)]
+    columns = tuple(_column(each, types, statistics) for each in names)
+    return TableChange(name, before[0], after[0], *counts, key, columns)
+
+
+_VIEWS = ("before", "after")
+
+
+@contextmanager
+def _connection(workspace: Path) -> "Iterator[duckdb.DuckDBPyConnection]":
+    import duckdb
+
+    connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(workspace / "spill")})
+    try:
+        connection.execute("SET preserve_insertion_order = false")
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+    finally:
+        connection.close()
+
+
+def _view(connection: "duckdb.DuckDBPyConnection", view: str, paths: list[Path]) -> None:
+    files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+    connection.execute(f"CREATE VIEW {view} AS SELECT * FROM read_parquet([{files}])")
+
+
+def _counts(
+    connection: "duckdb.DuckDBPyConnection", shared: list[str], key: tuple[str, ...], table: str
+) -> tuple[tuple[int, int], int, int, int, int]:
+    """Rows on each side, then common, added, removed and changed rows."""
+    rows = tuple(_one(connection, f"SELECT count(*) FROM {view}")[0] for view in _VIEWS)
+    if not shared:
+        return (rows[0], rows[1]), 0, rows[1], rows[0], 0
+    if not key:
+        # Equal rows are counted on both sides and the counts matched, so repeats are no surprise; groups spill to disk.
+        columns = ", ".join(_quoted(each) for each in shared)
+        earlier = "_" * (1 + max(len(each) for each in shared))  # No column has this name: it is longer than all.
+        sides = f"SELECT {columns}, true AS {earlier} FROM before UNION ALL SELECT {columns}, false FROM after"
+        both = f"least(count_if({earlier}), count_if(NOT {earlier})) AS n"
+        matched = f"SELECT {both} FROM ({sides}) GROUP BY {columns}"
+        common = _one(connection, f"SELECT coalesce(sum(n), 0)::BIGINT FROM ({matched})")[0]
+        return (rows[0], rows[1]), common, rows[1] - common, rows[0] - common, 0
+    return (rows[0], rows[1]), *_keyed(connection, shared, key, table, (rows[0], rows[1]))
+
+
+def _keyed(
+    connection: "duckdb.DuckDBPyConnection", shared: list[str], key: tuple[str, ...], table: str, rows: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    columns = ", ".join(_quoted(each) for each in key)
+    for view, count in zip(_VIEWS, rows, strict=True):
+        distinct = _one(connection, f"SELECT count(*) FROM (SELECT DISTINCT {columns} FROM {view})")[0]
+        if distinct != count:
+            raise ConfigurationError(
+                f"--key: ({', '.join(key)}) does not identify the rows of {table} {view}: expected {count:,} distinct "
+                f"keys, found {distinct:,}. Name more columns, or leave --key out."
+            )
+    match = " AND ".join(f"b.{_quoted(each)} IS NOT DISTINCT FROM a.{_quoted(each)}" for each in key)
+    others = [each for each in shared if each not in key]
+    equal = " AND ".join(f"b.{_quoted(each)} IS NOT DISTINCT FROM a.{_quoted(each)}" for each in others) or "true"
+    both, common = _one(connection, f"SELECT count(*), count(*) FILTER ({equal}) FROM before b JOIN after a ON {match}")
+    return common, rows[1] - both, rows[0] - both, both - common
+
+
+def _statistics(connection: "duckdb.DuckDBPyConnection", view: str, types: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Exact nulls, extremes and mean, and an approximate distinct count (HyperLogLog), of each column, in one pass."""
+    wanted: list[tuple[str, str, str]] = []
+    for name, kind in types.items():
+        column = _quoted(name)
+        wanted.append((name, "nulls", f"count(*) - count({column})"))
+        wanted.append((name, "distinct", f"approx_count_distinct({column})"))
+        if kind.startswith(_ORDERED):
+            wanted += [(name, "min", f"min({column})"), (name, "max", f"max({column})")]
+        if kind.startswith(_NUMBERS):
+            # In one order whatever the threads do: sums of doubles depend on it, and equal tables must not differ.
+            wanted.append((name, "mean", f"favg({column})"))
+    found = _one(connection, f"SELECT {', '.join(expression for _, _, expression in wanted)} FROM {view}")
+    statistics: dict[str, dict[str, Any]] = {name: {} for name in types}
+    for (name, statistic, _), value in zip(wanted, found, strict=True):
+        statistics[name][statistic] = value
+    return statistics
+
+
+def _column(name: str, types: list[dict[str, str]], statistics: list[dict[str, dict[str, Any]]]) -> ColumnChange:
+    first, second = (side.get(name, {}) for side in statistics)
+    differ = {
+        each: (first.get(each), second.get(each))
+        for each in dict.fromkeys([*first, *second])
+        if not _equal(first.get(each), second.get(each))
+    }
+    return ColumnChange(name, types[0].get(name, ""), types[1].get(name, ""), differ)
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second, rel_tol=1e-12) or (math.isnan(first) and math.isnan(second))
+    return bool(first == second)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _one(connection: "duckdb.DuckDBPyConnection", query: str) -> tuple[Any, ...]:
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return tuple(row)

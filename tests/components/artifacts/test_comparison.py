@@ -1,0 +1,116 @@
+"""Comparison of tables: rows, columns and statistics against a brute-force count."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gatehouse.components.artifacts.comparison import TableChange, compare
+from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+
+def _table(store: ArtifactStore, columns: dict[str, Any], name: str = "t", **types: pa.DataType) -> Reference:
+    table = pa.table({each: pa.array(values, types.get(each)) for each, values in columns.items()})
+    with store.workspace() as workspace:
+        pq.write_table(table, workspace / "part.parquet")
+        return store.publish(
+            "datasets",
+            name,
+            {"part.parquet": workspace / "part.parquet"},
+            columns=[Column(field.name, str(field.type)) for field in table.schema],
+            rows=table.num_rows,
+        )
+
+
+def _one(store: ArtifactStore, before: Reference, after: Reference, *key: str) -> TableChange:
+    (change,) = compare(store, before, after, key)
+    return change
+
+
+def test_columns_rows_and_statistics(store: ArtifactStore) -> None:
+    before = _table(store, {"id": [1, 2, 3], "x": [1.0, 2.0, 3.0], "old": ["a", "b", "c"], "n": [1, 2, 3]})
+    after = _table(store, {"id": [2, 3, 4], "x": [2.0, None, 4.0], "n": ["1", "2", "3"], "new": [True, False, None]})
+    change = _one(store, before, after)
+    assert {column.name: column.state for column in change.columns} == {
+        "id": "changed",
+        "x": "changed",
+        "n": "retyped",
+        "new": "added",
+        "old": "removed",
+    }
+    assert (change.rows, change.common, change.added, change.removed) == ((3, 3), 1, 2, 2)
+    x = next(column for column in change.columns if column.name == "x")
+    assert x.statistics == {
+        "nulls": (0, 1),
+        "distinct": (3, 2),
+        "min": (1.0, 2.0),
+        "max": (3.0, 4.0),
+        "mean": (2.0, 3.0),
+    }
+
+
+def test_with_a_key_a_changed_row_is_neither_added_nor_removed(store: ArtifactStore) -> None:
+    before = _table(store, {"id": [1, 2, 3], "x": [1.0, 2.0, 3.0]})
+    after = _table(store, {"id": [2, 3, 4], "x": [2.0, None, 4.0]})
+    change = _one(store, before, after, "id")
+    assert (change.common, change.added, change.removed, change.changed) == (1, 1, 1, 1)
+
+
+def test_a_key_that_repeats_is_refused_with_both_counts(store: ArtifactStore) -> None:
+    before = _table(store, {"id": [1, 1, 3]})
+    after = _table(store, {"id": [2, 3, 4]})
+    with pytest.raises(ConfigurationError, match=r"\(id\) does not identify the rows of t before.* 3 .*found 2"):
+        compare(store, before, after, ["id"])
+    with pytest.raises(ConfigurationError, match="no table has the columns nothing"):
+        compare(store, before, after, ["nothing"])
+
+
+def test_odd_names_and_types_are_compared(store: ArtifactStore) -> None:
+    columns: dict[str, Any] = {'a "b"': [1], "b": [[1, 2]], "b ": [{"x": 1}], "h's": [float("nan")]}
+    before = _table(store, columns)
+    after = _table(store, columns | {"b": [[1, 3]]})
+    assert (_one(store, before, after).common, _one(store, before, after).added) == (0, 1)
+    again = _table(store, columns, name="u")
+    assert _one(store, before, again).same
+
+
+def test_snapshots_are_compared_table_by_table(store: ArtifactStore) -> None:
+    same = _table(store, {"id": [1]}, "same")
+    first, second = _table(store, {"id": [1, 2]}, "grown"), _table(store, {"id": [1, 2, 3]}, "grown")
+    gone, new = _table(store, {"id": [1, 2]}, "gone"), _table(store, {"id": [5]}, "new")
+    before = store.publish("snapshots", "s", {}, derived_from={"same": same, "grown": first, "gone": gone})
+    after = store.publish("snapshots", "s", {}, derived_from={"same": same, "grown": second, "new": new})
+    changes = {change.table: (change.common, change.added, change.removed) for change in compare(store, before, after)}
+    assert changes == {"same": (1, 0, 0), "grown": (2, 1, 0), "gone": (0, 0, 2), "new": (0, 1, 0)}
+    with pytest.raises(ConfigurationError, match="found one of each"):
+        compare(store, before, same)
+    with pytest.raises(ConfigurationError, match="it has none"):
+        compare(store, store.publish("config", "c", {"a": b"1"}), before)
+
+
+_ROWS = st.lists(st.tuples(st.integers(0, 3) | st.none(), st.sampled_from(["a", "b", None])), min_size=1, max_size=12)
+
+
+@given(_ROWS, _ROWS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_are_counted_as_multisets(store: ArtifactStore, first: list[Any], second: list[Any]) -> None:
+    def table(rows: list[Any], name: str) -> Reference:
+        return _table(store, {"k": [k for k, _ in rows], "s": [s for _, s in rows]}, name, k=pa.int64(), s=pa.string())
+
+    change = _one(store, table(first, "before"), table(second, "after"))
+    common = sum((Counter(first) & Counter(second)).values())
+    assert (change.common, change.added, change.removed) == (common, len(second) - common, len(first) - common)
+
+
+def test_nothing_is_left_beside_the_store(store: ArtifactStore) -> None:
+    before, after = _table(store, {"id": [1]}), _table(store, {"id": [2]})
+    compare(store, before, after)
+    assert not list((Path(store.address) / "tmp").glob("work-*"))
