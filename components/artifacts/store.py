@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ class ArtifactStore:
         self,
         kind: str,
         name: str,
-        files: Mapping[str, Path | bytes | str],
+        files: Mapping[str, Path | bytes | str | FileEntry],
         *,
         columns: Sequence[Column] = (),
         rows: int | None = None,
@@ -106,7 +107,7 @@ class ArtifactStore:
             kind: The plural noun that opens the reference, e.g. `datasets`.
             name: What it is called within its kind.
             files: Content by path inside the artifact: a file in a workspace of this store (it may be linked, so do
-                not change it afterwards), or the bytes or text themselves.
+                not change it afterwards), the bytes or text themselves, or the entry of a blob that is stored already.
             columns: Schema, for tables.
             rows: Row count, for tables.
             rows_per_file: Row count of each file, for tables.
@@ -121,7 +122,7 @@ class ArtifactStore:
             ErasedArtifactError: if this content was erased on request.
         """
         counts = rows_per_file or {}
-        contents: dict[str, Path | bytes] = {}
+        contents: dict[str, Path | bytes | FileEntry] = {}
         for path, content in files.items():
             contents[path] = content.encode() if isinstance(content, str) else content
         manifest = Manifest(
@@ -138,7 +139,16 @@ class ArtifactStore:
         self._commit(manifest, contents)
         return manifest.reference
 
-    def _commit(self, manifest: Manifest, contents: Mapping[str, Path | bytes]) -> None:
+    def keep(self, path: str, content: Path | bytes, rows: int | None = None) -> FileEntry:
+        """Store one file ahead of the artifact that will hold it, so that a large one need not lie here whole.
+
+        `publish` takes the entry. Until then nothing reaches the blob, so the collector may take it; `publish` says so.
+        """
+        entry = _entry(path, content, rows)
+        self._put_blob(entry, content)
+        return entry
+
+    def _commit(self, manifest: Manifest, contents: Mapping[str, Path | bytes | FileEntry]) -> None:
         """Blobs, then the manifest, then one more look at the blobs, all under a lease: see `leases.py`."""
         key = f"{manifest.reference}/manifest.json"
         parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
@@ -157,8 +167,16 @@ class ArtifactStore:
                 self.objects.put_bytes(key, manifest.to_json().encode())
             self.erasures.settle(manifest)
 
-    def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
+    def _put_blob(self, entry: FileEntry, content: Path | bytes | FileEntry) -> None:
         objects, key = self.objects, entry.blob
+        if isinstance(content, FileEntry):
+            held_stat = objects.stat(key) if objects.renew(key) else None
+            if held_stat is None or held_stat.bytes != entry.bytes:
+                raise MissingArtifactError(
+                    f"The store {self.address} does not hold {key} in full, which {entry.path} was to be published "
+                    "from. Run again: it is written anew."
+                )
+            return
         held = None
         while held is None:
             if objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content):
@@ -343,8 +361,10 @@ def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
     return Manifest(kind, name, tuple(_entry(path, files[path], None) for path in sorted(files)))
 
 
-def _entry(path: str, content: Path | bytes, rows: int | None) -> FileEntry:
+def _entry(path: str, content: Path | bytes | FileEntry, rows: int | None) -> FileEntry:
     suffix = Path(path).suffix
+    if isinstance(content, FileEntry):
+        return replace(content, path=path, rows=content.rows if rows is None else rows)
     if isinstance(content, bytes):
         return FileEntry(path, sha256_bytes(content), len(content), rows, suffix)
     return FileEntry(path, _sha256_file(content), os.path.getsize(content), rows, suffix)

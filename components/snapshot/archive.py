@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.spec import SourceSpec
+from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.errors import SourceError
 
 
@@ -54,7 +54,7 @@ def member_files(source: SourceSpec, location: str, store: ArtifactStore, worksp
 
 
 def _folder(source: SourceSpec, location: str) -> Path | None:
-    chosen = location or source.path
+    chosen = location or getattr(source, "path", "")
     return Path(chosen) if chosen and (source.kind == "files" or Path(chosen).is_dir()) else None
 
 

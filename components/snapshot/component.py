@@ -22,11 +22,11 @@ def snapshot(store: str, source: str, location: str, window: str, code: str, for
         force: A nonce that runs the stage whatever the memo holds; empty for none.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.snapshot.spec import SourceSpec
+    from gatehouse.components.snapshot.sources.catalog import parse_source_json
     from gatehouse.components.snapshot.stage import SnapshotRequest
     from gatehouse.components.snapshot.stage import snapshot as take
 
-    wanted = SourceSpec.model_validate_json(source)
+    wanted = parse_source_json(source)
     request = SnapshotRequest(source=wanted, window=window, location=location, code=code, force=force)
     result = take(request, ArtifactStore.open(store))
     return (result.snapshot, result.as_of)

@@ -10,7 +10,8 @@ from gatehouse.components.artifacts.manifest import Column, Shard
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.spec import SourceSpec, TableSpec
+from gatehouse.components.snapshot.sources.catalog import SourceSpec
+from gatehouse.components.snapshot.sources.files import FileTable as TableSpec
 from gatehouse.errors import ConfigurationError, SourceError
 
 

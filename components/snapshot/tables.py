@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from gatehouse.components.snapshot.spec import ColumnType, TableSpec
+from gatehouse.components.snapshot.sources.files import FileTable as TableSpec
+from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
 
 ROWS_PER_FILE = 131_072

@@ -12,7 +12,7 @@ import yaml
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot import archive
 from gatehouse.components.snapshot.archive import observe
-from gatehouse.components.snapshot.spec import SourceSpec
+from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot, window_of
 from gatehouse.errors import ConfigurationError, SourceError
 
@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> SourceSpec:
     folder.mkdir()
     (folder / "events.csv").write_text(EVENTS)
     (folder / "places.csv").write_text("name\nhere\n")
-    return SourceSpec.model_validate({"name": "small", "kind": "files", "path": str(folder), "tables": TABLES})
+    return parse_source({"name": "small", "kind": "files", "path": str(folder), "tables": TABLES})
 
 
 def _take(source: SourceSpec, store: ArtifactStore, **more: str) -> SnapshotResult:
@@ -43,7 +43,7 @@ def _take(source: SourceSpec, store: ArtifactStore, **more: str) -> SnapshotResu
 
 
 def _archive_source() -> SourceSpec:
-    return SourceSpec.model_validate(yaml.safe_load(PROJECT.read_text())["source"])
+    return parse_source(yaml.safe_load(PROJECT.read_text())["source"])
 
 
 def test_as_of_is_the_newest_availability_time(source: SourceSpec, store: ArtifactStore) -> None:

@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.components.snapshot.spec import TableSpec
+from gatehouse.components.snapshot.sources.files import FileTable as TableSpec
 from gatehouse.components.snapshot.tables import ROWS_PER_FILE, read_table, write_shards
 from gatehouse.errors import SourceError
 

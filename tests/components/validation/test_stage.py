@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.require import Requirement, require_contract
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.spec import SourceSpec
+from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.components.validation.drift import psi
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
@@ -251,7 +251,7 @@ def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore) 
 
 
 def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Path, store: ArtifactStore) -> None:
-    source = SourceSpec.model_validate(yaml.safe_load((PROJECT / "project.yaml").read_text())["source"])
+    source = parse_source(yaml.safe_load((PROJECT / "project.yaml").read_text())["source"])
     window = "2013-02-08/2013-02-15"
     taken = snapshot(SnapshotRequest(source=source, window=window, location=str(flights_archive)), store)
     contract = store.publish("config", "c", {"contract.yaml": (PROJECT / "contract.yaml").read_bytes()})
