@@ -90,9 +90,10 @@ class Erasures:
             raise ErasedArtifactError(erasure.explain(str(reference)))
 
     def refuse(self, manifest: Manifest) -> None:
-        """Raise ErasedArtifactError if `manifest`, or a blob of it, was erased and may not come back."""
+        """Raise ErasedArtifactError if `manifest`, or a blob of it, was erased; a blob stored ahead goes again."""
         hit = self._covering(manifest)
         if hit is not None:
+            self._remove(manifest, hit)
             raise ErasedArtifactError(_refusal(manifest, hit))
 
     def settle(self, manifest: Manifest) -> None:
@@ -107,14 +108,16 @@ class Erasures:
         hit = self._covering(manifest)
         if hit is not None:
             create_record(self._objects, erased_marker(manifest.reference), {"record": hit.key})
-            for entry in manifest.files:
-                if entry.blob in hit.blobs:
-                    remove_blob(self._objects, entry.blob)
+            self._remove(manifest, hit)
             raise ErasedArtifactError(_refusal(manifest, hit))
         parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self.standing() else []
         behind = next((found for each in parents if (found := self.of(each) or self.behind(each))), None)
         if behind is not None:
             create_record(self._objects, dependant_marker(manifest.reference), {"record": behind.key})
+
+    def _remove(self, manifest: Manifest, erasure: Erasure) -> None:
+        for key in erasure.blobs.keys() & {entry.blob for entry in manifest.files}:
+            remove_blob(self._objects, key)
 
     def _covering(self, manifest: Manifest) -> Erasure | None:
         blobs = {entry.blob for entry in manifest.files}

@@ -148,6 +148,14 @@ class ArtifactStore:
         self._put_blob(entry, content)
         return entry
 
+    def adopt(self, manifest: Manifest, contents: Mapping[str, Path | bytes]) -> Reference:
+        """Publish an artifact whose manifest is known, as one of another store is; raises as `publish` does.
+
+        `contents` gives each file by its path; the caller has verified it.
+        """
+        self._commit(manifest, contents)
+        return manifest.reference
+
     def _commit(self, manifest: Manifest, contents: Mapping[str, Path | bytes | FileEntry]) -> None:
         """Blobs, then the manifest, then one more look at the blobs, all under a lease: see `leases.py`."""
         key = f"{manifest.reference}/manifest.json"

@@ -1,0 +1,149 @@
+"""Takes artifacts out of a store: with their lineage into another store, or into a plain directory."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from gatehouse.components.artifacts.deprecation import marker_of
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.objects.local import LocalObjects
+from gatehouse.components.artifacts.records import create_record, read_record
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """One artifact of a transfer; `state` is copied, present or erased (and so left out)."""
+
+    reference: Reference
+    bytes: int
+    state: str
+
+
+def pull(
+    source: ArtifactStore,
+    reference: Reference | str,
+    target: ArtifactStore,
+    tell: Callable[[Pulled], None] | None = None,
+) -> list[Pulled]:
+    """Copy an artifact, and before it all that it was derived from, to another store.
+
+    What is complete there stays as it is, so a transfer that was interrupted goes on where it stopped. Bytes are
+    verified when they are read and again in the target. Deprecations come along. An erased ancestor is left out.
+
+    Args:
+        source: Holds `reference`.
+        reference: What is wanted.
+        target: Gets it.
+        tell: Called after each artifact.
+
+    Raises:
+        MissingArtifactError, CorruptArtifactError: if it, or an ancestor, is not whole in the source.
+        ErasedArtifactError: if it was erased in the source, or in the target.
+    """
+    wanted = Reference.parse(reference)
+    source.erasures.require_kept(wanted)
+    done = []
+    for current in _parents_first(source, wanted):
+        done.append(_pull_one(source, current, target))
+        if tell is not None:
+            tell(done[-1])
+    return done
+
+
+def _pull_one(source: ArtifactStore, reference: Reference, target: ArtifactStore) -> Pulled:
+    manifest = source.manifest(reference)
+    size = sum(entry.bytes for entry in manifest.files)
+    if source.erasures.of(reference) is not None:
+        return Pulled(reference, size, "erased")
+    present = target.exists(reference)
+    if not present:
+        with target.workspace() as workspace:
+            target.adopt(manifest, _Contents(source, manifest, target, workspace))
+        for problem in target.problems(reference):
+            raise problem
+    deprecated = read_record(source.objects, marker_of(reference))
+    if deprecated is not None:
+        create_record(target.objects, marker_of(reference), deprecated)
+    return Pulled(reference, size, "present" if present else "copied")
+
+
+class _Contents(Mapping[str, Path | bytes]):
+    """The files of an artifact, each fetched from the source and verified when it is asked for."""
+
+    def __init__(self, source: ArtifactStore, manifest: Manifest, target: ArtifactStore, workspace: Path) -> None:
+        self._source = source
+        self._manifest = manifest
+        # A local store links what it is given; two stores that share a file would lose it together.
+        self._workspace = workspace if isinstance(target.objects, LocalObjects) else None
+
+    def __getitem__(self, file: str) -> Path:
+        path = self._source.path(self._manifest.reference, file)
+        if self._workspace is None:
+            return path
+        return Path(shutil.copyfile(path, self._workspace / uuid.uuid4().hex))
+
+    def __iter__(self) -> Iterator[str]:
+        return (entry.path for entry in self._manifest.files)
+
+    def __len__(self) -> int:
+        return len(self._manifest.files)
+
+
+def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference]:
+    ordered: dict[Reference, None] = {}
+    opened: set[Reference] = set()
+    pending = [reference]
+    while pending:
+        current = pending[-1]
+        parents = [Reference.parse(each) for each in store.manifest(current).derived_from.values()]
+        unseen = [each for each in parents if each not in opened]
+        if current in opened or not unseen:
+            ordered[pending.pop()] = None
+        else:
+            pending.extend(unseen)
+        opened.add(current)
+    return list(ordered)
+
+
+def export(store: ArtifactStore, reference: Reference | str, directory: Path) -> list[Path]:
+    """Copy the files of one artifact to a plain directory, under their paths in the artifact.
+
+    A file that is there already with the same bytes stays, so an export that was interrupted goes on.
+
+    Raises:
+        ConfigurationError: if a file with other bytes is there, or a path of the artifact leads out of the directory.
+    """
+    manifest = store.manifest(reference)
+    written = []
+    for entry in manifest.files:
+        parts = PurePosixPath(entry.path)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise ConfigurationError(f"{manifest.reference}: expected paths inside the artifact, found {entry.path!r}.")
+        source, target = store.path(manifest.reference, entry.path), directory / parts
+        if target.exists() and not _same(source, target):
+            raise ConfigurationError(
+                f"{target} exists with other content than {manifest.reference} has. Choose an empty directory."
+            )
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            half = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+            shutil.copyfile(source, half)
+            os.replace(half, target)
+        written.append(target)
+    return written
+
+
+def _same(first: Path, second: Path) -> bool:
+    if not second.is_file() or first.stat().st_size != second.stat().st_size:
+        return False
+    with open(first, "rb") as one, open(second, "rb") as other:
+        while chunk := one.read(1 << 20):
+            if chunk != other.read(1 << 20):
+                return False
+    return True
