@@ -1,9 +1,10 @@
-"""Statistics of every column with a baseline comparison: ours, DuckDB's SQL for the same statistics, and whylogs.
+"""Statistics of every column with a baseline comparison: ours, DuckDB's SQL, and whylogs.
 
-Everything is read from one Parquet file. DuckDB runs on one thread, once over the table; the baseline's bins are
-counted by its `histogram`. whylogs has no bins; it profiles the same rows. Contestants run in turn, several rounds;
-medians of CPU and wall seconds. Last, the same statistics in process and on Apache Beam's local runner, over the files
-of a dataset, where it counts that both are the same, and how many rows a second each takes.
+Everything is read from one Parquet file. DuckDB runs on one thread, once over the table: once for the same statistics
+as ours, and, what we are held against, once for the usual ones alone, without bins, lengths and a comparison. whylogs
+has no bins; it profiles the same rows. Contestants run in turn, several rounds; medians of CPU and wall seconds. Last,
+the same statistics in process and on Apache Beam's local runner, over the files of a dataset: both must be the same
+bytes, and how many rows a second each takes is printed.
 """
 
 import argparse
@@ -61,11 +62,12 @@ def main() -> None:
 
 def _race(path: Path, rounds: int) -> dict[str, Seconds]:
     baseline = measure_table([path], frozenset(), {}).statistics
-    sql = _sql(path, baseline)
+    usual, same = _sql(path, baseline, bins=False), _sql(path, baseline, bins=True)
     contestants: dict[str, Callable[[], object]] = {
         "ours, one thread": lambda: measure_table([path], frozenset(), baseline, 1),
         "ours, two threads": lambda: measure_table([path], frozenset(), baseline, 2),
-        "DuckDB, one thread": lambda: duckdb.connect(config={"threads": "1"}).execute(sql).fetchall(),
+        "DuckDB, the usual": lambda: duckdb.connect(config={"threads": "1"}).execute(usual).fetchall(),
+        "DuckDB, the same": lambda: duckdb.connect(config={"threads": "1"}).execute(same).fetchall(),
     }
     taken: dict[str, Seconds] = {name: [] for name in contestants}
     for _ in range(rounds):
@@ -89,8 +91,8 @@ def _print(taken: dict[str, Seconds]) -> None:
 
 def _print_limits(taken: dict[str, Seconds]) -> None:
     (one, wall_of_one), (_, wall_of_two) = (_median(taken[f"ours, {count}"]) for count in ("one thread", "two threads"))
-    duck = _median(taken["DuckDB, one thread"])[0]
-    _print_limit("CPU of ours to DuckDB", one / duck, one / duck <= DUCKDB_MOST, f"at most {DUCKDB_MOST}")
+    duck = _median(taken["DuckDB, the usual"])[0]
+    _print_limit("CPU of ours to DuckDB's usual", one / duck, one / duck <= DUCKDB_MOST, f"at most {DUCKDB_MOST}")
     if "whylogs" in taken:
         ratio = _median(taken["whylogs"])[0] / one
         _print_limit("CPU of whylogs to ours", ratio, ratio >= WHYLOGS_LEAST, f"at least {WHYLOGS_LEAST}")
@@ -102,25 +104,25 @@ def _print_limit(what: str, ratio: float, kept: bool, limit: str) -> None:
     print(f"{what:<28} {ratio:6.2f}, {limit}: {'kept' if kept else 'BROKEN'}")
 
 
-def _sql(path: Path, baseline: dict[str, Any]) -> str:
-    """The same statistics as ours, as aggregates of one query."""
+def _sql(path: Path, baseline: dict[str, Any], bins: bool) -> str:
+    """Statistics as aggregates of one query; with `bins`, all that ours has."""
     wanted = ["count(*)"]
     for column, found in baseline.items():
         quoted = '"' + column.replace('"', '""') + '"'
         wanted += [f"count({quoted})", f"approx_count_distinct({quoted})", f"min({quoted})", f"max({quoted})"]
         if "edges" in found:
-            finite = f" FILTER (WHERE isfinite({quoted}))" if found["type"] == "double" else ""
+            wanted += [f"{name}({quoted})" for name in ("sum", "avg", "stddev_samp")]
+            wanted.append(f"approx_quantile({quoted}::DOUBLE, {list(SHOWN_LEVELS)})")
+        if "edges" in found and bins:
             held = f" FILTER (WHERE {quoted} <> 0 AND isfinite({quoted}::DOUBLE))"
-            wanted += [f"{name}({quoted}){finite}" for name in ("sum", "avg", "stddev_samp")]
             wanted.append(f"count(*) FILTER (WHERE {quoted} = 0)")
-            wanted.append(f"approx_quantile({quoted}::DOUBLE, {list(SHOWN_LEVELS)}){finite}")
             wanted.append(f"approx_quantile({quoted}::DOUBLE, {list(BIN_LEVELS)}){held}")
             wanted.append(f"histogram({quoted}::DOUBLE, {_doubles(found['edges'])}){held}")
-            wanted.append(f"histogram({quoted}::DOUBLE, {_doubles(found['histogram']['edges'])}){finite}")
+            wanted.append(f"histogram({quoted}::DOUBLE, {_doubles(found['histogram']['edges'])})")
         elif "values" in found:
-            wanted += [f"{name}(length({quoted}))" for name in ("min", "max", "avg")]
             wanted.append(f"approx_top_k({quoted}, {TOP_VALUES})")
-        else:
+            wanted += [f"{name}(length({quoted}))" for name in ("min", "max", "avg") if bins]
+        elif bins:
             wanted.append(f"approx_quantile({quoted}, {list(SHOWN_LEVELS)})")
     return f"SELECT {', '.join(wanted)} FROM read_parquet('{path}')"
 
