@@ -14,6 +14,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics import Statistics
 from gatehouse.components.validation.statistics.document import STATISTICS_FILE, document, statistics_in
+from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from gatehouse.components.validation.statistics.table import MeasuredTable
@@ -46,15 +47,16 @@ def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
     """Measure every table in one pass.
 
     Raises:
-        ConfigurationError: if the baseline holds no statistics of this version.
+        ConfigurationError: if the baseline holds no statistics of this version, or a package is not installed.
     """
-    baseline = baseline_of(store, request.baseline)
-    if request.statistics.engine == "beam":
-        from gatehouse.components.validation.statistics.beam import measure_on_beam
-
-        measured = measure_on_beam(store, request.datasets, request.sensitive, baseline, request.statistics.options)
-    else:
-        measured = _in_process(store, request, baseline)
+    compute = _on_beam if request.statistics.engine == "beam" else _in_process
+    try:
+        measured = compute(store, request, baseline_of(store, request.baseline))
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Statistics cannot be computed {request.statistics.engine}: the package {error.name} is not installed. "
+            "Install the sketches with `pip install --no-deps -r locks/sketches.lock`, and for beam gatehouse[beam]."
+        ) from error
     rows = {name: table.rows for name, table in measured.items()}
     files = {STATISTICS_FILE: canonical_json(document(rows, {name: one.statistics for name, one in measured.items()}))}
     if request.baseline:
@@ -78,6 +80,12 @@ def _in_process(store: ArtifactStore, request: MeasureRequest, baseline: ByColum
         )
         for name, dataset in sorted(request.datasets.items())
     }
+
+
+def _on_beam(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) -> "dict[str, MeasuredTable]":
+    from gatehouse.components.validation.statistics.beam import measure_on_beam
+
+    return measure_on_beam(store, request.datasets, request.sensitive, baseline, request.statistics.options)
 
 
 def baseline_of(store: ArtifactStore, reference: str) -> ByColumn:

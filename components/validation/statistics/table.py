@@ -119,7 +119,7 @@ class _Part:
         merge, number = OrderedMerge(), 0
         if self.group < file.num_row_groups:
             for batch in file.iter_batches(_ROWS, row_groups=[self.group], columns=[plan.name], use_threads=False):
-                merge.add(number, Partial.of(batch.column(0), plan))
+                merge.add(number, Partial.of(batch.column(plan.name), plan))
                 number += 1
         if number == 0:
             merge.add(0, Partial.of(pa.array([], file.schema_arrow.field(plan.name).type), plan))

@@ -1,5 +1,6 @@
 """Measuring whole tables: threads, files and row groups change nothing, and what was measured is not measured again."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,30 @@ def test_empty_files_and_files_without_row_groups_count_no_row(tmp_path: Path) -
     assert measure_table([files[0], bare, empty, files[1], bare], frozenset(), {}) == expected
     assert measure_table([bare], frozenset(), {}).statistics["b"]["nulls"] == 0
     assert measure_table([], frozenset(), {}).rows == 0
+
+
+def test_a_column_is_found_by_its_whole_name(tmp_path: Path) -> None:
+    columns = {"a.b": [1, 2], "a": ["x", "y"], 'q"': [True, None], "s": [{"a": 1}, None]}
+    pq.write_table(pa.table(columns), tmp_path / "named.parquet")
+    found = measure_table([tmp_path / "named.parquet"], frozenset(), {}).statistics
+    assert {name: (one["type"], one["nulls"]) for name, one in found.items()} == {
+        "a.b": ("int64", 0),
+        "a": ("string", 0),
+        'q"': ("bool", 1),
+        "s": ("struct<a: int64>", 1),
+    }
+
+
+@pytest.mark.parametrize(("engine", "module"), [("in_process", "table"), ("beam", "beam")])
+def test_what_is_not_installed_is_named(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, engine: str, module: str
+) -> None:
+    missing = f"gatehouse.components.validation.statistics.{module}"
+    monkeypatch.setitem(sys.modules, missing, None)
+    wanted = {"name": "small", "datasets": store.manifest(publish(store, {"t": pa.table({"a": [1]})})).derived_from}
+    request = MeasureRequest.model_validate(wanted | {"statistics": {"engine": engine}})
+    with pytest.raises(ConfigurationError, match=f"the package {missing} is not installed"):
+        measure(request, store)
 
 
 def test_a_changed_contract_is_judged_without_measuring_again(
