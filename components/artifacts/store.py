@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,11 @@ from gatehouse.components.artifacts.erasure import Erasures, erased_marker
 from gatehouse.components.artifacts.leases import Lease
 from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard
 from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.components.artifacts.objects.cache import cache_folder
 from gatehouse.components.artifacts.objects.local import LocalObjects
+from gatehouse.components.artifacts.objects.opening import open_objects
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError, StoreError
+from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError
 
 
 class ArtifactStore:
@@ -38,20 +41,12 @@ class ArtifactStore:
 
     @classmethod
     def open(cls, address: str | Path) -> "ArtifactStore":
-        """Open the store at `address`: a directory, or a `file://` address.
+        """Open the store at `address`: a directory, or a `file://`, `gs://`, `s3://` or other fsspec address.
 
         Raises:
-            StoreError: if the place cannot be opened or its scheme has no object store yet.
+            StoreError: if the place cannot be opened, or nothing serves its scheme.
         """
-        text = str(address).removeprefix("file://")
-        if "://" in text:
-            raise StoreError(
-                f"No object store serves {address!r}: expected a directory or file:// address. "
-                "Mount the bucket, or give a directory with --store."
-            )
-        if not text:
-            raise StoreError("The store's address is empty: expected a directory. Give one with --store.")
-        return cls(LocalObjects(Path(text).expanduser().resolve()))
+        return cls(open_objects(str(address)))
 
     @property
     def address(self) -> str:
@@ -64,7 +59,7 @@ class ArtifactStore:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A private directory beside the store's objects, removed at the end."""
+        """A private directory beside a local store's objects, else on this machine; removed at the end."""
         root = self._local_root() / "tmp"
         directory = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=root))
         try:
@@ -85,7 +80,11 @@ class ArtifactStore:
         return directory
 
     def _local_root(self) -> Path:
-        return Path(self.address) if isinstance(self.objects, LocalObjects) else Path(tempfile.gettempdir())
+        if isinstance(self.objects, LocalObjects):
+            return Path(self.address)
+        root = cache_folder() / "work" / sha256_bytes(self.address.encode())[:16]
+        (root / "tmp").mkdir(parents=True, exist_ok=True)
+        return root
 
     def publish(
         self,
@@ -163,17 +162,24 @@ class ArtifactStore:
         blobs = [entry.blob for entry in manifest.files]
         with Lease(self.objects, [*blobs, key, *parents]) as lease:
             self.erasures.refuse(manifest)
-            for entry in manifest.files:
-                self._put_blob(entry, contents[entry.path])
+            self._put_blobs(manifest.files, contents)
             self.objects.put_bytes(key, manifest.to_json().encode())
             lease.settle()
             found = self.objects.stats([*blobs, key])
-            for entry in manifest.files:
-                if found[entry.blob] is None:
-                    self._put_blob(entry, contents[entry.path])
+            self._put_blobs([entry for entry in manifest.files if found[entry.blob] is None], contents)
             if found[key] is None:
                 self.objects.put_bytes(key, manifest.to_json().encode())
             self.erasures.settle(manifest)
+
+    def _put_blobs(self, entries: Sequence[FileEntry], contents: Mapping[str, Path | bytes | FileEntry]) -> None:
+        """Put files, side by side where the store is far away."""
+        if self.objects.parallel == 1 or len(entries) < 2:
+            for entry in entries:
+                self._put_blob(entry, contents[entry.path])
+            return
+        with ThreadPoolExecutor(self.objects.parallel) as pool:
+            for _ in pool.map(lambda entry: self._put_blob(entry, contents[entry.path]), entries):
+                pass
 
     def _put_blob(self, entry: FileEntry, content: Path | bytes | FileEntry) -> None:
         objects, key = self.objects, entry.blob
@@ -191,12 +197,19 @@ class ArtifactStore:
                 return
             # Where the writer's lease lapsed, the collector may delete between these two: put it again then.
             with contextlib.suppress(MissingArtifactError, FileNotFoundError):
-                held = _sha256_file(objects.local_path(key))
+                held = self._held(entry)
         if held != entry.sha256:
             raise CorruptArtifactError(
                 f"The store {self.address} already holds {entry.blob} with other bytes: expected SHA-256 "
                 f"{entry.sha256}, found {held}. Remove that blob and publish again."
             )
+
+    def _held(self, entry: FileEntry) -> str | None:
+        """Digest of what a blob holds; of a far one its name's, where the length is right: its server verified it."""
+        if self.objects.parallel == 1:
+            return _sha256_file(self.objects.local_path(entry.blob))
+        found = self.objects.stat(entry.blob)
+        return None if found is None else entry.sha256 if found.bytes == entry.bytes else f"of {found.bytes} bytes"
 
     def manifest(self, reference: Reference | str) -> Manifest:
         """The manifest of `reference`, verified against its digest.
@@ -257,7 +270,10 @@ class ArtifactStore:
         reference = Reference.parse(reference)
         entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
         self.require_readable(reference)
-        return [self._verified_path(reference, entry) for entry in entries]
+        if self.objects.parallel == 1 or len(entries) < 2:
+            return [self._verified_path(reference, entry) for entry in entries]
+        with ThreadPoolExecutor(self.objects.parallel) as pool:
+            return list(pool.map(lambda entry: self._verified_path(reference, entry), entries))
 
     def read_bytes(self, reference: Reference | str, file: str) -> bytes:
         """The verified bytes of one file."""
@@ -285,6 +301,11 @@ class ArtifactStore:
         path = self.objects.local_path(entry.blob)
         if entry.blob not in self._verified:
             digest = _sha256_file(path)
+            if digest != entry.sha256:
+                # What this machine kept of it may be what was altered, and the store's own bytes intact.
+                self.objects.forget(entry.blob)
+                path = self.objects.local_path(entry.blob)
+                digest = _sha256_file(path)
             if digest != entry.sha256:
                 raise _corrupt(reference, entry, f"has SHA-256 {digest}")
             self._verified.add(entry.blob)

@@ -25,6 +25,7 @@ class ObjectStore(Protocol):
     """Create-only bytes under keys. A key that exists keeps its bytes for ever, unless it is deleted whole."""
 
     address: str
+    parallel: int  # How many requests are worth making at once: 1 where the bytes are near.
 
     def put_bytes(self, key: str, data: bytes) -> bool:
         """Create `key`. Returns False, and changes nothing, where it is there already."""
@@ -37,6 +38,9 @@ class ObjectStore(Protocol):
 
     def local_path(self, key: str) -> Path:
         """A local file with the bytes of `key`. Raises MissingArtifactError."""
+
+    def forget(self, key: str) -> None:
+        """Drop what this machine keeps of `key`; the store keeps it."""
 
     def stat(self, key: str) -> Stat | None:
         """What the store tells of `key`, or None where there is no such key."""

@@ -16,6 +16,8 @@ from gatehouse.errors import MissingArtifactError, StoreError
 class LocalObjects:
     """A directory. Creation is atomic (a hard link of a finished temporary file) and never overwrites."""
 
+    parallel = 1
+
     def __init__(self, root: Path) -> None:
         """Open the directory `root`, creating it where it is missing.
 
@@ -89,6 +91,9 @@ class LocalObjects:
                 f"{key} is not in the store {self.root}. Check the reference and the store's address."
             )
         return path
+
+    def forget(self, key: str) -> None:
+        """Nothing: the bytes are kept once."""
 
     def stat(self, key: str) -> Stat | None:
         """Length, inode with change time, and time of `key`."""

@@ -25,6 +25,8 @@ class Memory:
 class MemoryObjects:
     """One client of a `Memory`. `step` is called before every operation."""
 
+    parallel = 1
+
     def __init__(self, memory: Memory, step: Callable[[str], None] = lambda operation: None) -> None:
         self.memory = memory
         self.step = step
@@ -55,6 +57,9 @@ class MemoryObjects:
         path = self.memory.folder / key.replace("/", "_")
         path.write_bytes(data)
         return path
+
+    def forget(self, key: str) -> None:
+        pass
 
     def stat(self, key: str) -> Stat | None:
         self.step(f"stat {key}")

@@ -137,7 +137,7 @@ def test_unknown_references_and_files_are_named(store: ArtifactStore) -> None:
         store.path(_publish(store), "z")
 
 
-@pytest.mark.parametrize("address", ["", "gs://bucket/x", "s3://bucket"])
+@pytest.mark.parametrize("address", ["", "nowhere://x", "gs://", "s3://"])
 def test_an_address_without_an_object_store_is_refused(address: str) -> None:
     with pytest.raises(StoreError):
         ArtifactStore.open(address)

@@ -1,0 +1,155 @@
+"""Blobs that this machine has fetched before: verified when they enter, least recently used first to go."""
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from gatehouse.errors import CorruptArtifactError, StoreError
+
+logger = logging.getLogger(__name__)
+
+FOLDER, LIMIT = "GATEHOUSE_CACHE", "GATEHOUSE_CACHE_BYTES"
+DEFAULT_LIMIT = 10 << 30
+_IN_USE_SECONDS = 900.0
+_DIGEST = re.compile(r"/([0-9a-f]{64})[^/]*\Z")
+
+
+def cache_folder() -> Path:
+    """What this machine keeps of far stores: `GATEHOUSE_CACHE`, else a folder of the user's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get(FOLDER) or Path(base) / "gatehouse")
+
+
+class KnownKeys:
+    """Blobs that a far store is known to hold: a hint that saves a look, checked again at every commit."""
+
+    def __init__(self, address: str) -> None:
+        self._path = cache_folder() / "known" / hashlib.sha256(address.encode()).hexdigest()[:16]
+        with contextlib.suppress(FileNotFoundError):
+            self._keys = set(self._path.read_text().split())
+            return
+        self._keys = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def add(self, key: str) -> None:
+        """Remember a key, also for later processes."""
+        if key not in self._keys:
+            self._keys.add(key)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Short appends are whole also where several processes write.
+            with open(self._path, "a") as file:
+                file.write(f"{key}\n")
+
+    def forget(self, key: str) -> None:
+        """Forget a key that turned out to be gone."""
+        if key in self._keys:
+            self._keys.discard(key)
+            kept = "".join(f"{each}\n" for each in sorted(self._keys))
+            temporary = self._path.with_suffix(f".{uuid.uuid4().hex}")
+            temporary.write_text(kept)
+            temporary.replace(self._path)
+
+
+class BlobCache:
+    """A folder of blobs by digest, shared by all processes of a user and by all stores: equal digest, equal bytes.
+
+    What was used in the last quarter of an hour is never evicted, so that a path that was handed out stays good.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder, self._limit = folder, limit
+        self._added = limit  # Look at the whole folder before the first eviction.
+
+    @classmethod
+    def default(cls) -> "BlobCache":
+        """The cache in `GATEHOUSE_CACHE`, or the user's cache folder, of at most `GATEHOUSE_CACHE_BYTES`."""
+        return cls(cache_folder() / "blobs", int(os.environ.get(LIMIT) or DEFAULT_LIMIT))
+
+    def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
+        """The file of a blob, fetched with `fetch` where it is not here.
+
+        Args:
+            key: The blob's key in the store; it holds the digest.
+            fetch: Writes the bytes to a path.
+
+        Raises:
+            CorruptArtifactError: if what was fetched has another digest than the key says.
+            StoreError: if the file cannot be written here.
+        """
+        wanted = self._path(key)
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(wanted)
+            return wanted
+        temporary = wanted.with_name(f".{uuid.uuid4().hex}")
+        try:
+            wanted.parent.mkdir(parents=True, exist_ok=True)
+            fetch(temporary)
+            found = _sha256(temporary)
+            if found != _digest(key):
+                raise CorruptArtifactError(
+                    f"{key} has SHA-256 {found} in the store, expected what its name says. Restore the store from a "
+                    "copy, or delete the blob and run the stage that made it with --force."
+                )
+            size = temporary.stat().st_size
+            os.chmod(temporary, 0o444)
+            os.replace(temporary, wanted)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreError(
+                f"{key} could not be kept in the cache {self._folder}: {error}. Free some space, or name another "
+                f"folder with {FOLDER}."
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._make_room(size)
+        return wanted
+
+    def holds(self, key: str) -> bool:
+        """Whether the blob is here."""
+        return self._path(key).is_file()
+
+    def forget(self, key: str) -> None:
+        """Drop a blob, so that it is fetched again."""
+        self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        digest = _digest(key)
+        return self._folder / digest[:2] / key.rsplit("/", 1)[1]
+
+    def _make_room(self, added: int) -> None:
+        """Evict what was not used for longest; looks at the folder only after a twentieth of the limit was added."""
+        self._added += added
+        if self._added < self._limit / 20:
+            return
+        self._added = 0
+        found = []
+        for path in self._folder.glob("*/*"):
+            with contextlib.suppress(FileNotFoundError):
+                stat = path.stat()
+                found.append((stat.st_mtime, stat.st_size, path))
+        total = sum(size for _, size, _ in found)
+        for used, size, path in sorted(found):
+            if total <= self._limit or time.time() - used < _IN_USE_SECONDS:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def _digest(key: str) -> str:
+    match = _DIGEST.search(key)
+    assert match is not None, f"{key} is not the key of a blob"
+    return match[1]
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,173 @@
+"""A store behind a network: retries, lost answers, requests side by side, a local cache. Protocols plug in below it."""
+
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from gatehouse.components.artifacts.objects.base import Stat
+from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys
+from gatehouse.components.artifacts.objects.retry import TransientError, retried
+from gatehouse.errors import MissingArtifactError, StoreError
+
+PARALLEL = 16
+T = TypeVar("T")
+
+
+class Bucket(Protocol):
+    """What a protocol offers, each a request or two. Keys are those of the store, below the bucket's prefix.
+
+    Methods raise TransientError for what may pass, StoreError for what will not, FileNotFoundError for a missing key.
+    """
+
+    address: str
+
+    def create(self, key: str, content: bytes | Path, writer: str) -> bool:
+        """Create `key`, marked with `writer`. False where it exists. Bytes are verified by the server."""
+
+    def writer_of(self, key: str) -> str:
+        """The mark that `create` left on `key`; empty where the protocol keeps none."""
+
+    def fetch(self, key: str, target: Path) -> None:
+        """Write the verified bytes of `key` to a new file."""
+
+    def read(self, key: str) -> bytes:
+        """The verified bytes of `key`."""
+
+    def stat(self, key: str) -> Stat | None:
+        """Length, generation and time of `key`, or None."""
+
+    def renew(self, key: str) -> bool:
+        """Give `key` a new generation and time. False where it is missing."""
+
+    def delete(self, key: str, generation: str) -> bool:
+        """Delete `key` in this generation. False where it has another, or is missing."""
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Keys below the folder `prefix`, sorted."""
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Names of the folders directly below `prefix`, sorted."""
+
+
+class RemoteObjects:
+    """The object store over a bucket. Blobs are cached on this machine; everything else is read anew."""
+
+    parallel = PARALLEL
+
+    def __init__(self, bucket: Bucket, cache: BlobCache, known: KnownKeys) -> None:
+        self.address = bucket.address
+        self._bucket = bucket
+        self._cache = cache
+        self._known = known
+
+    def put_bytes(self, key: str, data: bytes) -> bool:
+        """Create `key`; False where it exists."""
+        return self._create(key, data)
+
+    def put_file(self, key: str, path: Path) -> bool:
+        """Create `key` from a file, streamed; False where it exists."""
+        return self._create(key, path)
+
+    def _create(self, key: str, content: bytes | Path) -> bool:
+        if key.startswith("blobs/"):
+            # A look is cheaper than sending bytes that the server will refuse.
+            if key in self._known or self.stat(key) is not None:
+                self._known.add(key)
+                return False
+            created = self._send(key, content)
+            self._known.add(key)
+            return created
+        return self._send(key, content)
+
+    def _send(self, key: str, content: bytes | Path) -> bool:
+        writer = uuid.uuid4().hex
+
+        def attempt(again: bool) -> bool:
+            if self._bucket.create(key, content, writer):
+                return True
+            # The answer to an earlier attempt may have been lost on its way: then the key is there, and ours.
+            return again and self._bucket.writer_of(key) == writer
+
+        return self._asked(attempt, f"writing {key}")
+
+    def get_bytes(self, key: str) -> bytes:
+        """The bytes of `key`."""
+        try:
+            return self._asked(lambda _: self._bucket.read(key), f"reading {key}")
+        except FileNotFoundError:
+            raise self._missing(key) from None
+
+    def local_path(self, key: str) -> Path:
+        """A file with the bytes of `key`: of a blob the one in the cache, else one that the system will clean up."""
+        try:
+            if key.startswith("blobs/"):
+                return self._cache.get(key, lambda target: self._fetch(key, target))
+            target = Path(tempfile.mkdtemp(prefix="gatehouse-")) / Path(key).name
+            self._fetch(key, target)
+        except FileNotFoundError:
+            raise self._missing(key) from None
+        return target
+
+    def _fetch(self, key: str, target: Path) -> None:
+        def attempt(again: bool) -> None:
+            target.unlink(missing_ok=True)
+            self._bucket.fetch(key, target)
+
+        self._asked(attempt, f"fetching {key}")
+
+    def forget(self, key: str) -> None:
+        """Drop the cached bytes of a blob."""
+        self._cache.forget(key)
+
+    def stat(self, key: str) -> Stat | None:
+        """What the store tells of `key`."""
+        found = self._asked(lambda _: self._bucket.stat(key), f"looking for {key}")
+        if found is None:
+            self._known.forget(key)
+        return found
+
+    def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
+        """`stat` of many keys, side by side."""
+        wanted = list(dict.fromkeys(keys))
+        if len(wanted) < 2:
+            return {key: self.stat(key) for key in wanted}
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            return dict(zip(wanted, pool.map(self.stat, wanted), strict=True))
+
+    def renew(self, key: str) -> bool:
+        """Give `key` a new generation and time."""
+        return self._asked(lambda _: self._bucket.renew(key), f"renewing {key}")
+
+    def delete(self, key: str, generation: str) -> bool:
+        """Delete `key` if it has this generation still; where an answer was lost, a key that is gone was ours."""
+
+        def attempt(again: bool) -> bool:
+            gone = self._bucket.delete(key, generation)
+            return gone or (again and self._bucket.stat(key) is None)
+
+        return self._asked(attempt, f"deleting {key}")
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Keys below the folder `prefix`, sorted."""
+        yield from self._asked(lambda _: list(self._bucket.list(prefix)), f"listing {prefix}")
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Names of the folders directly below `prefix`, sorted."""
+        yield from self._asked(lambda _: list(self._bucket.folders(prefix)), f"listing {prefix}")
+
+    def _asked(self, request: Callable[[bool], T], what: str) -> T:
+        try:
+            return retried(request, what)
+        except TransientError as error:
+            raise StoreError(
+                f"The store {self.address} does not answer: {what} failed again and again, the last time with "
+                f"{type(error.cause).__name__}: {error}. Nothing was lost; run again when it is back."
+            ) from error.cause
+
+    def _missing(self, key: str) -> MissingArtifactError:
+        return MissingArtifactError(
+            f"{key} is not in the store {self.address}. Check the reference and the store's address."
+        )

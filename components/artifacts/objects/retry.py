@@ -1,0 +1,46 @@
+"""Retries: what is worth trying again, and how long to wait between."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 6
+FIRST_WAIT, LONGEST_WAIT = 0.2, 8.0
+T = TypeVar("T")
+
+
+class TransientError(Exception):
+    """A request failed in a way that may pass: the server is busy or was cut off. `cause` is the client's error."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def retried(request: Callable[[bool], T], what: str) -> T:
+    """Make a request, again while it ends in TransientError, at most `ATTEMPTS` times in all.
+
+    Waits double from `FIRST_WAIT` seconds up to `LONGEST_WAIT`, each multiplied by a random number in [0.5, 1.5], so
+    that clients that failed together do not come back together.
+
+    Args:
+        request: Called with whether an earlier attempt may have taken effect without our hearing of it.
+        what: For the log.
+
+    Raises:
+        TransientError: the last one.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return request(attempt > 1)
+        except TransientError as error:
+            if attempt == ATTEMPTS:
+                raise
+            wait = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) * random.uniform(0.5, 1.5)
+            logger.info("%s: %s; trying again in %.1f s", what, error, wait)
+            time.sleep(wait)
+    raise AssertionError("the last attempt returns or raises")
