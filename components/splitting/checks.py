@@ -98,15 +98,10 @@ class Subject:
         """The features' profiles, and that of the decision time, by name."""
         if not self._profiles:
             rows = sampled(self.parts)
-            names = [*self.training_set.features, *([self.training_set.decision_time] if self._timed else [])]
-            for name in dict.fromkeys(names):
-                if self.training_set.has(name):
-                    self._profiles[name] = profile_of(self.training_set, name, self.labels, rows)
+            timed = [self.training_set.decision_time] if self.decision is not None else []
+            for name in (*self.training_set.features, *timed):
+                self._profiles[name] = profile_of(self.training_set, name, self.labels, rows)
         return self._profiles
-
-    @property
-    def _timed(self) -> bool:
-        return self.decision is not None
 
     def shared(self) -> list[Shared]:
         """Duplicates across the parts."""
@@ -169,15 +164,19 @@ def _run(name: CheckName, subject: Subject, promises: tuple[Pair, ...]) -> Check
         remarks.append(str(reason))
     # What was found stays found, also where a check could not run to its end.
     status = FAILED if findings else status
-    kept = bool(promises) and not any(pair in promises for pair, _ in findings)
-    severity = wanted or ("fail" if promises and (not kept or not findings) else _severity(name, subject.spec))
+    pairs = {pair for pair, _ in findings}
+    broken = not pairs.isdisjoint(promises) if pairs else bool(promises)
+    severity = wanted or ("fail" if broken else _severity(name, subject.spec, pairs))
     said = (*(text for _, text in findings), *remarks)
     return Check(name, status, severity, said, required=wanted == "fail" or bool(promises))
 
 
-def _severity(name: CheckName, spec: SplitSpec) -> Severity:
-    """How bad a failure is where the strategy promises nothing and the configuration says nothing."""
-    if name == "availability" or (name == "group_overlap" and spec.checks.groups):
+def _severity(name: CheckName, spec: SplitSpec, pairs: set[Pair | None]) -> Severity:
+    """How bad a failure between these pairs is where the strategy does not promise them.
+
+    Groups that the configuration names must not be on two sides, whatever the strategy promises: their pair is None.
+    """
+    if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"
     if name in ("duplicates", "near_duplicates", "single_feature"):
         return "warn"
@@ -228,17 +227,16 @@ def _label_maturity(subject: Subject) -> Iterator[Finding | Remark]:
 
 def _group_overlap(subject: Subject) -> Iterator[Finding | Remark]:
     spec = subject.spec
-    unit = unit_of(spec, subject.training_set) if not isinstance(spec, RandomSplit | StratifiedSplit) else ()
-    if isinstance(spec, KFoldSplit) and spec.unit == "stratified":
-        unit = ()
+    grouped = isinstance(spec, EntitySplit | GroupSplit) or (
+        isinstance(spec, KFoldSplit) and spec.unit in ("entity", "group")
+    )
+    unit = unit_of(spec, subject.training_set) if grouped else ()
     units = dict.fromkeys([*([unit] if unit else []), *((name,) for name in spec.checks.groups)])
     if not units:
         raise CannotRun("the split names no groups: name columns in `checks.groups`")
     for columns in units:
-        # A group that the user named must not be on two sides, whatever the strategy promises.
-        named = columns != unit
         for pair, text in _overlap(subject, columns):
-            yield (None if named else pair), text
+            yield (pair if columns == unit else None), text
 
 
 def _entity_overlap(subject: Subject) -> Iterator[Finding | Remark]:

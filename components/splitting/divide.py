@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import assert_never
 
 import numpy as np
@@ -11,7 +10,6 @@ from gatehouse.components.splitting import geography, hashed
 from gatehouse.components.splitting.partition import NONE, Codes, Partition, rows_of
 from gatehouse.components.splitting.spec import (
     EntitySplit,
-    Fractions,
     GeographicSplit,
     GroupSplit,
     KFoldSplit,
@@ -32,16 +30,9 @@ _LEAVE = "null keys"
 
 @dataclass(frozen=True)
 class Divided:
-    """A partition, and what the strategy needed to know of the rows.
-
-    Attributes:
-        partition: The parts and folds.
-        unit: The columns whose hash decided; empty where time or place did.
-        problems: What keeps the rows from being divided, one a line; with any of them there is no split.
-    """
+    """A partition, and what keeps the rows from being divided, one a line; with any problem there is no split."""
 
     partition: Partition
-    unit: tuple[str, ...] = ()
     problems: list[str] = field(default_factory=list)
 
 
@@ -111,7 +102,7 @@ def _in_time(spec: TimeSplit | RollingOriginSplit, training_set: TrainingSet) ->
             return {name: found[name] for name in ("train", "validation")}
 
         partition = replace(partition, folds=spec.origins, fold=fold)
-    return Divided(partition, problems=_timeless(training_set, decision, known))
+    return Divided(partition, _timeless(training_set, decision, known))
 
 
 def _in_fractions(spec: RandomSplit | EntitySplit | GroupSplit | StratifiedSplit, training_set: TrainingSet) -> Divided:
@@ -125,7 +116,7 @@ def _in_fractions(spec: RandomSplit | EntitySplit | GroupSplit | StratifiedSplit
     else:
         codes = hashed.by_threshold(hashes, spec.fractions)
         codes[null] = NONE
-    return Divided(Partition(rows_of(codes), _left_out({_LEAVE: null})), unit, problems)
+    return Divided(Partition(rows_of(codes), _left_out({_LEAVE: null})), problems)
 
 
 def _strata(columns: tuple[str, ...], training_set: TrainingSet) -> Hashes:
@@ -171,7 +162,7 @@ def _in_folds(spec: KFoldSplit, training_set: TrainingSet) -> Divided:
         if spec.test_fraction is not None:
             test = hashed.held_out(training_set.hashes(unit, seed_of(spec.seed, "test"))[0], spec.test_fraction)
     partition = hashed.k_folds(fold_of, test, gap | null, spec.folds)
-    return Divided(replace(partition, left_out=_left_out({"gap": gap & ~null, _LEAVE: null})), unit, problems)
+    return Divided(replace(partition, left_out=_left_out({"gap": gap & ~null, _LEAVE: null})), problems)
 
 
 def _held_out(begins_at: datetime, gap: timedelta, training_set: TrainingSet) -> tuple[Flags, Flags, list[str]]:
@@ -216,18 +207,17 @@ def _on_earth(spec: GeographicSplit, training_set: TrainingSet) -> Divided:
         buffered[known] = near
         codes[buffered] = NONE
     left_out = _left_out({"buffer": buffered, _LEAVE: null})
-    return Divided(Partition(rows_of(codes), left_out), problems=problems)
+    return Divided(Partition(rows_of(codes), left_out), problems)
 
 
 def _cells(spec: GeographicSplit, latitude: geography.Floats, longitude: geography.Floats) -> tuple[Codes, Flags]:
     """The part of each point, and whether it lies in the buffer."""
     grid, start = geography.Grid(spec.cell_km), seed_of(spec.seed, "cell")
-    part_of = partial(_part_of, fractions=spec.fractions)
+
+    def part_of(cells: Hashes) -> Codes:
+        return hashed.by_threshold(cells, spec.fractions)
+
     codes = part_of(grid.hashes(*grid.cells(latitude, longitude), start))
     if spec.buffer_km == 0:
         return codes, np.zeros(len(codes), np.bool_)
     return codes, geography.near_other_part(grid, latitude, longitude, spec.buffer_km, start, part_of)
-
-
-def _part_of(hashes: Hashes, fractions: Fractions) -> Codes:
-    return hashed.by_threshold(hashes, fractions)

@@ -258,7 +258,12 @@ SplitSpec = Annotated[
     | Annotated[GeographicSplit, Tag("geographic")]
     | Annotated[KFoldSplit, Tag("k_fold")]
     | Annotated[RollingOriginSplit, Tag("rolling_origin")],
-    Discriminator(_strategy),
+    Discriminator(
+        _strategy,
+        custom_error_type="strategy",
+        custom_error_message="expected keys with a strategy: time, random, stratified, entity, group, geographic, "
+        "k_fold or rolling_origin",
+    ),
 ]
 STRATEGIES = (
     TimeSplit,

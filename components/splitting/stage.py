@@ -51,6 +51,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     from gatehouse.components.splitting.training_set import TrainingSet
 
     training_set = TrainingSet.open(store, request.training_set)
+    training_set.require_plain([training_set.label, *training_set.features])
     divided = divide(request.spec, training_set)
     problems = [*divided.problems, *_repeated(training_set)]
     if problems:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.splitting.stable_hash import Flags, Hashes, row_hashes
+from gatehouse.components.splitting.stable_hash import Flags, Hashes, can_hash, row_hashes
 from gatehouse.errors import ConfigurationError
 
 _AT_ONCE = 1 << 18
@@ -28,10 +28,13 @@ class TrainingSet:
         details = manifest.details
         self.numeric = tuple(details.get("numeric", ()))
         self.categorical = tuple(details.get("categorical", ()))
-        # A category is hashed once, not in every row.
-        self._files = [pq.ParquetFile(path, read_dictionary=list(self.categorical)) for path in paths]
+        self.schema = pq.read_schema(paths[0]) if paths else pa.schema([])
+        # A category that is read as a dictionary is hashed once, not in every row.
+        texts = [
+            name for name in self.categorical if self.has(name) and pa.types.is_string(self.schema.field(name).type)
+        ]
+        self._files = [pq.ParquetFile(path, read_dictionary=texts) for path in paths]
         self.rows = sum(file.metadata.num_rows for file in self._files)
-        self.schema = self._files[0].schema_arrow if self._files else pa.schema([])
         self.entity_keys = tuple(details.get("entity_keys", ()))
         self.label = str(details.get("label", "label"))
         self.decision_time = str(details.get("decision_time", "decision_time"))
@@ -60,16 +63,30 @@ class TrainingSet:
         missing = [name for name in dict.fromkeys(columns) if not self.has(name)]
         if missing:
             raise ConfigurationError(
-                f"The training set {self.manifest.reference} has no column {', '.join(missing)}, which `split` names; "
-                f"it has: {', '.join(self.schema.names) or 'none'}."
+                f"The training set {self.manifest.reference} has no column {', '.join(missing)}, which its split reads;"
+                f" it has: {', '.join(self.schema.names) or 'none'}."
+            )
+
+    def require_plain(self, columns: Iterable[str]) -> None:
+        """Check that there are such columns, of types whose values can be told apart.
+
+        Raises:
+            ConfigurationError: naming all that are missing, or all of other types.
+        """
+        named = tuple(columns)
+        self.require(named)
+        kinds = {name: self.schema.field(name).type for name in named}
+        unlike = [f"{name} ({kind})" for name, kind in kinds.items() if not can_hash(kind)]
+        if unlike:
+            raise ConfigurationError(
+                f"The training set {self.manifest.reference} cannot be divided or compared by {', '.join(unlike)}: "
+                "expected columns of numbers, times, texts, bytes or truth values."
             )
 
     def column(self, name: str) -> pa.ChunkedArray:
         """All values of one column."""
-        return pa.chunked_array(
-            [chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks],
-            type=self.schema.field(name).type,
-        )
+        chunks = [chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks]
+        return pa.chunked_array(chunks, type=chunks[0].type if chunks else self.schema.field(name).type)
 
     def batches(self, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
         """Several columns, some hundred thousand rows at a time."""
@@ -83,7 +100,7 @@ class TrainingSet:
         Raises:
             ConfigurationError: if there is no such column, or its type cannot be hashed.
         """
-        self.require(columns)
+        self.require_plain(columns)
         return row_hashes(self.batches(columns), start)
 
     def times(self, name: str) -> Times:

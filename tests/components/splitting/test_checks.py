@@ -150,10 +150,13 @@ def test_near_duplicates_are_pairs_within_a_step_and_hold_all_within_half(tmp_pa
 def test_missing_features_are_alike_and_differ_from_zero(tmp_path: Path) -> None:
     size = np.where(np.arange(ROWS) < 4000, np.nan, 0.0)
     columns = _columns(size=size, colour=pa.array([None] * ROWS, pa.string()))
-    said = _checks(tmp_path, columns, **IN_TIME)["duplicates"].said
+    checks = _checks(tmp_path, columns, **IN_TIME)
+    said = checks["duplicates"].said
     # Rows 2904 to 3999 of validation (to 4367) repeat train; the others are zero. Test repeats these.
     assert said[0].startswith("1096 of 1464 rows of validation")
     assert [text.endswith("row of validation") for text in said] == [False, True]
+    # What is the same is not nearly the same too.
+    assert checks["near_duplicates"].status == PASSED
 
 
 @pytest.mark.parametrize("kind", ["number", "missing", "category"])
@@ -267,3 +270,11 @@ def test_folds_promise_among_themselves_what_a_test_part_by_time_cannot(tmp_path
     assert (by_time["group_overlap"].status, by_time["group_overlap"].severity) == (FAILED, "note")
     assert all(" in test are in " in text for text in by_time["group_overlap"].said)
     assert not by_time["time_order"].ends_the_run
+
+
+def test_a_group_that_is_named_fails_and_one_that_is_not_promised_does_not(tmp_path: Path) -> None:
+    folds = {"strategy": "k_fold", "unit": "group", "columns": ["town"], "test_from": "2024-07-01", "gap": "PT2H"}
+    kept = _checks(tmp_path, **folds, checks={"groups": ["key"]})
+    assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (FAILED, "note")
+    broken = _checks(tmp_path, **folds, checks={"groups": ["colour"]})
+    assert broken["group_overlap"].ends_the_run

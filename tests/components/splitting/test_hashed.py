@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.splitting import hashed
-from gatehouse.components.splitting.divide import divide
+from gatehouse.components.splitting.divide import divide, unit_of
 from gatehouse.components.splitting.partition import PARTS, Partition
 from gatehouse.components.splitting.spec import Fractions
 from gatehouse.components.splitting.stable_hash import mix
@@ -102,9 +102,10 @@ def test_parts_and_folds_partition_the_rows(
 def test_a_group_is_on_one_side(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], keys: dict[str, Any]
 ) -> None:
-    divided = divide(spec_of(**keys), opened(tmp_path_factory.mktemp("rows"), _table(rows)))
-    values = list(zip(*(_table(rows)[name].to_pylist() for name in divided.unit), strict=True))
-    for parts in [divided.partition.parts, *(fold for _, fold in divided.partition.every_fold())]:
+    spec, training_set = spec_of(**keys), opened(tmp_path_factory.mktemp("rows"), _table(rows))
+    values = list(zip(*(_table(rows)[name].to_pylist() for name in unit_of(spec, training_set)), strict=True))
+    partition = divide(spec, training_set).partition
+    for parts in [partition.parts, *(fold for _, fold in partition.every_fold())]:
         sides = [{values[row] for row in part.tolist()} for part in parts.values()]
         assert not any(one & other for number, one in enumerate(sides) for other in sides[number + 1 :])
 
@@ -176,6 +177,16 @@ def test_small_strata_do_not_all_lie_in_the_first_fold() -> None:
     assert counts.min() > 140
 
 
+def test_a_test_part_by_time_leaves_its_gap_out_of_every_fold(tmp_path: Path) -> None:
+    rows = [(str(hour), hour, "Lund", hour % 2) for hour in range(100)]
+    spec = spec_of(strategy="k_fold", folds=2, test_from="1970-01-03", gap="P1D")
+    partition = divide(spec, opened(tmp_path, _table(rows))).partition
+    assert partition.parts["test"].tolist() == list(range(48, 100))
+    for _, fold in partition.every_fold():
+        assert sorted([*fold["train"].tolist(), *fold["validation"].tolist()]) == list(range(25))
+    assert partition.left_out == {"gap": 23}
+
+
 def test_another_seed_gives_another_split_and_the_same_seed_the_same(tmp_path: Path) -> None:
     training_set = opened(tmp_path, _table([(str(row), row, "Lund", row % 2) for row in range(200)]))
 
@@ -199,10 +210,20 @@ def test_missing_keys_are_refused_by_name_or_left_out(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_not_there_are_all_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"has no column tail, owner, which `split` names; it has: key, label"):
+    with pytest.raises(
+        ConfigurationError, match=r"has no column tail, owner, which its split reads; it has: key, label"
+    ):
         divide(
             spec_of(strategy="group", columns=["tail", "key", "owner"]), opened(tmp_path, {"key": [1], "label": [0]})
         )
+
+
+def test_a_column_without_a_hash_is_named_with_its_type(tmp_path: Path) -> None:
+    columns = {"key": [1], "label": [0], "path": pa.array([[1, 2]])}
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be divided or compared by path \(list<.*int64>\): expected columns of"
+    ):
+        divide(spec_of(strategy="group", columns=["path", "key"]), opened(tmp_path, columns))
 
 
 def test_an_entity_is_made_of_entity_keys(tmp_path: Path) -> None:

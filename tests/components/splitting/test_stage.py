@@ -188,3 +188,9 @@ def test_times_without_a_zone_and_in_another_unit_are_the_same_moments(store: Ar
     spec = spec_of(**STRATEGIES["random"])
     found = [split(SplitRequest(training_set=publish(each), spec=spec), store).split for each in (table, plain)]
     assert _rows(store, found[0], "train.parquet") == _rows(store, found[1], "train.parquet")
+
+
+def test_features_of_types_that_cannot_be_compared_are_refused(store: ArtifactStore, publish: Publish) -> None:
+    training_set = publish(_table().append_column("path", pa.array([[1]] * COUNT)), categorical=["path", "colour"])
+    with pytest.raises(ConfigurationError, match=r"divided or compared by path \(list<.*int64>\)"):
+        split(SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES["random"])), store)
