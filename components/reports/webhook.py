@@ -44,6 +44,10 @@ class Patience:
     backoff: float = 1.0
     deadline: float = 60.0
 
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait after attempt number `attempt`, from 1: another draw each time."""
+        return self.backoff * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
+
 
 @dataclass(frozen=True)
 class Delivery:
@@ -90,8 +94,7 @@ def post(url: str, body: Mapping[str, Any], key: str, patience: Patience | None 
         answer = _bounded(url, data, key, max(0.05, min(patience.timeout, ends - time.monotonic())))
         if answer.delivered or not answer.again or attempt >= patience.attempts:
             break
-        backoff = patience.backoff * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
-        pause = answer.pause + backoff if answer.pause else backoff
+        pause = answer.pause + patience.pause(attempt)
         if time.monotonic() + pause >= ends:
             answer = _Answer(f"{answer.why}; no time is left to try again")
             break

@@ -111,16 +111,21 @@ def test_the_deadline_holds_for_all_attempts_together() -> None:
     assert not found.delivered
 
 
-def test_pauses_grow_and_are_not_the_same_for_all() -> None:
-    gaps = []
-    for _ in range(3):
-        with hooked(500) as hook:
-            post(hook.url, {}, "k", Patience(attempts=4, timeout=1, backoff=0.08, deadline=6))
-        gaps.append(hook.gaps())
-    for own in gaps:
-        for at, gap in enumerate(own):
-            assert gap >= 0.08 * 2**at * 0.5
-    assert len({round(own[2], 3) for own in gaps}) > 1
+def test_pauses_grow_and_are_drawn_anew() -> None:
+    patience = Patience(backoff=1.0)
+    for attempt in (1, 2, 3):
+        drawn = [patience.pause(attempt) for _ in range(200)]
+        longest = 2.0 ** (attempt - 1)
+        assert longest / 2 <= min(drawn) < 0.6 * longest
+        assert 0.9 * longest < max(drawn) <= longest
+
+
+def test_pauses_are_waited_for() -> None:
+    with hooked(500) as hook:
+        post(hook.url, {}, "k", Patience(attempts=3, timeout=1, backoff=0.1, deadline=6))
+    first, second = hook.gaps()
+    assert first >= 0.05
+    assert second >= 0.1
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
