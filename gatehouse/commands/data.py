@@ -1,58 +1,230 @@
-"""`gatehouse data`: what a store holds, and whether it is intact."""
+"""`gatehouse data`: what a store holds, whether it is intact, what changed, and what may go."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from gatehouse.commands import difference, retention
+from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table, size
 from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts.deprecation import Deprecation, deprecation_of, marker_of
+from gatehouse.components.artifacts.erasure import dependant_marker, erased_marker
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.transfer import Pulled, export, pull
+from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError
 
-app = typer.Typer(no_args_is_help=True, help="References: list, show, verify.")
-StoreOption = Annotated[str, typer.Option(help="The store.")]
+app = typer.Typer(no_args_is_help=True, help="What a store holds: list, show, verify, compare, copy, retire, erase.")
+ReferenceArgument = Annotated[str, typer.Argument(help="A reference; its digest may be cut where it stays unique.")]
 
 
 @app.command("list")
 def list_references(
     kind: Annotated[str, typer.Argument(help="Only this kind, e.g. datasets.")] = "",
     store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
 ) -> None:
-    """List the references of a store."""
-    opened = ArtifactStore.open(store)
-    table = Table("reference", "rows", "files", "bytes", box=None, pad_edge=False)
-    for reference in opened.references(kind or None):
-        manifest = opened.manifest(reference)
-        size = sum(entry.bytes for entry in manifest.files)
-        table.add_row(str(reference), _count(manifest.rows), str(len(manifest.files)), f"{size:,}")
-    _print(table)
+    """List the references of a store, with the state of each."""
+    opened = open_store(store)
+    rows: list[dict[str, Any]] = []
+    broken: list[GatehouseError] = []
+    references = list(opened.references(kind or None))
+    states = _states(opened, references)
+    for reference in references:
+        try:
+            manifest = opened.manifest(reference)
+        except GatehouseError as error:
+            broken.append(error)
+            rows.append({"reference": str(reference), "state": "corrupt"})
+            continue
+        held = sum(entry.bytes for entry in manifest.files)
+        described = {"rows": manifest.rows, "files": len(manifest.files), "bytes": held, "state": states[reference]}
+        rows.append({"reference": str(reference)} | described)
+    if as_json:
+        print_json(rows)
+    elif rows:
+        table = Table("reference", box=None, pad_edge=False)
+        for name in ("rows", "files", "bytes"):
+            table.add_column(name, justify="right")
+        table.add_column("state")
+        for row in rows:
+            counts = [f"{row[name]:,}" if row.get(name) is not None else "" for name in ("rows", "files", "bytes")]
+            table.add_row(str(row["reference"]), *counts, Text(str(row["state"]), style=_STYLES[str(row["state"])]))
+        print_table(table)
+    else:
+        typer.echo(f"{opened.address} holds no {f'references of kind {kind}' if kind else 'references'}.", err=True)
+    for problem in broken:
+        typer.echo(f"error: {problem}", err=True)
+    if broken:
+        raise typer.Exit(1)
+
+
+_STYLES = {"": "", "deprecated": "yellow", "not reproducible": "yellow", "erased": "red", "corrupt": "bold red"}
+
+
+def _states(store: ArtifactStore, references: list[Reference]) -> dict[Reference, str]:
+    """The state of each reference: erased, deprecated, not reproducible, or nothing to say."""
+    markers = [mark(each) for each in references for mark in (erased_marker, marker_of, dependant_marker)]
+    found = store.objects.stats(markers)
+    states = {}
+    for each in references:
+        if found[erased_marker(each)] is not None and store.erasures.of(each):
+            states[each] = "erased"
+        elif found[marker_of(each)] is not None:
+            states[each] = "deprecated"
+        elif found[dependant_marker(each)] is not None and store.erasures.behind(each):
+            states[each] = "not reproducible"
+        else:
+            states[each] = ""
+    return states
 
 
 @app.command()
-def show(reference: str, store: StoreOption = str(DEFAULT_STORE)) -> None:
-    """Show one manifest as JSON."""
-    opened = ArtifactStore.open(store)
-    Console(soft_wrap=True).print_json(opened.manifest(reference).to_json())
+def show(
+    reference: ReferenceArgument,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest itself, as canonical JSON.")] = False,
+) -> None:
+    """Show what an artifact is, what it was made from, and its state."""
+    opened = open_store(store)
+    found = find(opened, reference)
+    manifest = opened.manifest(found)
+    if as_json:
+        typer.echo(manifest.to_json())
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(str(found), style="bold")
+    for note in _notes(opened, found):
+        console.print(note, style="yellow", markup=False)
+    console.print_json(manifest.to_json())
+
+
+def _notes(store: ArtifactStore, reference: Reference) -> list[str]:
+    erased, behind = store.erasures.of(reference), store.erasures.behind(reference)
+    deprecated: Deprecation | None = deprecation_of(store.objects, reference)
+    notes = [erased.explain(str(reference))] if erased else []
+    notes += [deprecated.explain(reference)] if deprecated else []
+    return notes + ([_not_reproducible(behind.key)] if behind and not erased else [])
+
+
+def _not_reproducible(record: str) -> str:
+    return f"It was derived from data that was erased (record {record}): it cannot be reproduced."
 
 
 @app.command()
 def verify(
     reference: Annotated[str, typer.Argument(help="One reference and all it was derived from; default: all.")] = "",
     store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
 ) -> None:
-    """Verify every byte; ends with an error at the first artifact that is not what its reference says."""
-    opened = ArtifactStore.open(store)
-    wanted = [Reference.parse(reference)] if reference else list(opened.references())
-    for each in wanted:
-        opened.verify(each)
-    typer.echo(f"{len(wanted)} references verified in {opened.address}")
+    """Verify every byte, and report everything that is wrong; exit code 1 if anything is.
+
+    What was erased on request is reported as erased; it is not an error.
+    """
+    opened = open_store(store)
+    wanted = [find(opened, reference)] if reference else list(opened.references())
+    results = [_verdict(opened, each) for each in _with_lineage(opened, wanted)]
+    broken = [each for each in results if each["state"] == "broken"]
+    if as_json:
+        print_json(results)
+    else:
+        for each in results:
+            for problem in each["problems"]:
+                style = {"broken": "red", "erased": "yellow"}.get(each["state"], "yellow")
+                Console(soft_wrap=True, highlight=False).print(Text(f"{each['state']}: {problem}", style=style))
+        counted = [f"{_count(results, state)} {state}" for state in ("erased", "not reproducible", "broken")]
+        summary = ", ".join(text for text in counted if not text.startswith("0 "))
+        typer.echo(
+            f"{_count(results, 'intact')} references verified in {opened.address}{', ' * bool(summary)}{summary}"
+        )
+    if broken:
+        raise typer.Exit(1)
 
 
-def _count(rows: int | None) -> str:
-    return "" if rows is None else f"{rows:,}"
+def _with_lineage(store: ArtifactStore, wanted: list[Reference]) -> list[Reference]:
+    seen: dict[Reference, None] = {}
+    pending = list(reversed(wanted))
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen[current] = None
+        try:
+            pending.extend(Reference.parse(each) for each in store.manifest(current).derived_from.values())
+        except GatehouseError:
+            continue
+    return list(seen)
 
 
-def _print(table: Table) -> None:
-    console = Console()
-    console.print(table, soft_wrap=True) if console.is_terminal else Console(width=240).print(table)
+def _verdict(store: ArtifactStore, reference: Reference) -> dict[str, Any]:
+    problems = store.problems(reference)
+    behind = store.erasures.behind(reference)
+    if any(not isinstance(problem, ErasedArtifactError) for problem in problems):
+        state, said = "broken", [str(problem) for problem in problems]
+    elif problems:
+        state, said = "erased", [str(problem) for problem in problems]
+    elif behind:
+        state, said = "not reproducible", [f"{reference}: {_not_reproducible(behind.key)}"]
+    else:
+        state, said = "intact", []
+    return {"reference": str(reference), "state": state, "problems": said}
+
+
+def _count(results: list[dict[str, Any]], state: str) -> int:
+    return sum(each["state"] == state for each in results)
+
+
+@app.command("pull")
+def pull_reference(
+    reference: ReferenceArgument,
+    directory: Annotated[
+        Path | None, typer.Argument(help="Copy only this artifact's files to this directory, under their paths.")
+    ] = None,
+    to: Annotated[str, typer.Option(help="Copy the artifact, and all it was derived from, to this store.")] = "",
+    store: StoreOption = str(DEFAULT_STORE),
+) -> None:
+    """Copy an artifact: with --to into another store, with its lineage; with DIRECTORY as plain files.
+
+    Bytes are verified on both sides. What is there already is not copied again, so an interrupted pull goes on.
+    """
+    opened = open_store(store)
+    found = find(opened, reference)
+    if bool(to) == (directory is not None):
+        raise ConfigurationError("pull: expected either a directory or --to STORE, found both or neither.")
+    if directory is not None:
+        _export(opened, found, directory)
+        return
+    target = ArtifactStore.open(to)
+    if target.address == opened.address:
+        raise ConfigurationError(f"--to: expected another store than {opened.address}.")
+    done = pull(opened, found, target, _tell)
+    copied = [each for each in done if each.state == "copied"]
+    typer.echo(f"{len(copied)} of {len(done)} artifacts copied ({size(sum(each.bytes for each in copied))})")
+    typer.echo(target.address_of(found))
+
+
+def _tell(pulled: Pulled) -> None:
+    style = {"copied": "green", "present": "dim", "erased": "red"}[pulled.state]
+    line = Text.assemble((f"{pulled.state:<8}", style), f"{size(pulled.bytes):>13}  {pulled.reference}")
+    Console(soft_wrap=True, highlight=False).print(line)
+
+
+def _export(store: ArtifactStore, reference: Reference, directory: Path) -> None:
+    written = export(store, reference, directory)
+    typer.echo(f"{len(written)} files in {directory}")
+    parts = store.manifest(reference).derived_from
+    if parts and not store.manifest(reference).columns:
+        typer.echo("It was made from these, which are not in it; pull each that is wanted:")
+        for role, each in parts.items():
+            typer.echo(f"  {role}: {each}")
+
+
+app.command("diff")(difference.diff)
+app.command("deprecate")(retention.deprecate)
+app.command("gc")(retention.collect)
+app.command("erase")(retention.erase)
+app.command("lift")(retention.lift)

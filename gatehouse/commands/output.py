@@ -1,0 +1,91 @@
+"""What the commands on a store share: its option, and tables for people or JSON for programs."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+
+StoreOption = Annotated[str, typer.Option(help="The store.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+_WIDTH = 400
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def open_store(address: str) -> ArtifactStore:
+    """Open a store that exists: a command that only looks does not create one by a mistyped address.
+
+    Raises:
+        ConfigurationError: if the directory is not there.
+    """
+    if "://" not in address.removeprefix("file://") and not Path(address.removeprefix("file://")).is_dir():
+        raise ConfigurationError(
+            f"--store: expected the directory of a store, found nothing at {address!r}. `gatehouse run` writes one."
+        )
+    return ArtifactStore.open(address)
+
+
+def find(store: ArtifactStore, text: str) -> Reference:
+    """The reference that `text` names: in full, with its digest cut, or by kind and name where that is unique.
+
+    Raises:
+        InvalidReferenceError: if it cannot be a reference.
+        MissingArtifactError: if nothing begins with it.
+        ConfigurationError: if several do.
+    """
+    parts = text.rstrip("/").split("/")
+    parts = parts[-3:] if parts[-1].startswith("sha256-") else [*parts, "sha256-"]
+    digest = parts[-1].removeprefix("sha256-")
+    if (
+        len(parts) != 3
+        or len(digest) >= 64
+        or not all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", each) for each in parts)
+    ):
+        return Reference.parse(text)
+    kind, name = parts[:2]
+    found = [each for each in store.references(kind, name) if each.digest.startswith(digest)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise MissingArtifactError(f"{text} is not in the store {store.address}. See `gatehouse data list`.")
+    raise ConfigurationError(
+        f"{text} is the beginning of {len(found)} references: {', '.join(each.short for each in found[:5])}"
+        f"{', …' if len(found) > 5 else ''}. Give more digits."
+    )
+
+
+def seconds_of(option: str, text: str) -> float:
+    """Seconds of a duration such as 24h, 30m, 7d or 0.
+
+    Raises:
+        ConfigurationError: if it has another form.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if match is None or (not match[2] and float(match[1])):
+        raise ConfigurationError(f"{option}: expected a duration such as 24h, 30m, 7d or 0, found {text!r}.")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def size(count: int) -> str:
+    """Bytes for a person: 1,234 bytes, or 1.2 GB, in powers of 1000."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}"
+    return f"{count:,} bytes"
+
+
+def print_table(table: Table) -> None:
+    """Print a table, however wide: a reference that is cut cannot be copied."""
+    Console(width=max(Console().width, _WIDTH)).print(table, soft_wrap=True)
+
+
+def print_json(body: Any) -> None:
+    """Print JSON; what JSON has no form for (dates, decimals) as text."""
+    typer.echo(json.dumps(body, indent=1, default=str))

@@ -1,0 +1,195 @@
+"""How data leaves a store: deprecated, collected as garbage, or erased on request."""
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gatehouse.commands.output import (
+    JsonOption,
+    StoreOption,
+    find,
+    open_store,
+    print_json,
+    print_table,
+    seconds_of,
+    size,
+)
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts import deprecation, eraser
+from gatehouse.components.artifacts.collection import Collector, Item, Wish
+from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.errors import ConfigurationError
+
+_SHOWN = 40
+_STYLES = {"found": "", "waiting": "yellow", "deleted": "green", "kept": "dim"}
+ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the record.")]
+ByOption = Annotated[str, typer.Option(help="Who asks; default: the user of this machine.")]
+
+
+def deprecate(
+    reference: Annotated[str, typer.Argument(help="What should not be used any more.")],
+    reason: ReasonOption,
+    successor: Annotated[str, typer.Option(help="The reference to use instead.")] = "",
+    by: ByOption = "",
+    store: StoreOption = str(DEFAULT_STORE),
+) -> None:
+    """Mark an artifact as deprecated: readers are warned, with the reason and the successor.
+
+    GATEHOUSE_DEPRECATED=fail makes reading it an error, allow silences the warning.
+    """
+    opened = open_store(store)
+    found = find(opened, reference)
+    said = deprecation.deprecate(opened, found, reason, find(opened, successor) if successor else "", by)
+    typer.echo(said.explain(found))
+
+
+def collect(
+    delete: Annotated[bool, typer.Option("--delete", help="Mark, and delete what was marked a grace ago.")] = False,
+    grace: Annotated[str, typer.Option(help="From tombstone to deletion, e.g. 24h, 30m, 7d, 0.")] = "24h",
+    deprecated: Annotated[
+        bool, typer.Option("--deprecated", help="Also deprecated artifacts that nothing live reaches.")
+    ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="With --deprecated: memos and run records do not keep them.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="With --delete: wait for the grace, then delete.")] = False,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Collect garbage: show what nothing reaches, and with --delete let it go in two phases.
+
+    Nothing goes that a manifest, memo, ledger, lineage or a running writer's lease reaches. The first `gc --delete`
+    writes tombstones; one after the grace deletes what is still unreached. It may run beside writers and at any time.
+    """
+    if forget and not deprecated:
+        raise ConfigurationError("--forget: expected together with --deprecated; alone it lets nothing go.")
+    if wait and not delete:
+        raise ConfigurationError("--wait: expected together with --delete.")
+    opened = open_store(store)
+    collector = Collector(opened, Wish(deprecated, forget, seconds_of("--grace", grace)))
+    items = collector.look()
+    if delete:
+        items = collector.mark()
+        if wait and any(item.state == "waiting" for item in items):
+            typer.echo(f"waiting {grace} for what was marked", err=True)
+            time.sleep(collector.wish.grace)
+        items = collector.sweep(items)
+    if as_json:
+        print_json([asdict(item) for item in items])
+        return
+    _print_items(items)
+    _print_totals(items, delete, grace)
+
+
+def _print_items(items: list[Item]) -> None:
+    if not items:
+        return
+    table = Table("what", box=None, pad_edge=False)
+    table.add_column("bytes", justify="right")
+    for name in ("state", "why", "key"):
+        table.add_column(name)
+    for item in items[:_SHOWN]:
+        due = time.strftime(" until %Y-%m-%d %H:%M UTC", time.gmtime(item.due)) if item.state == "waiting" else ""
+        state = Text(item.state + due, style=_STYLES[item.state])
+        table.add_row(item.kind, f"{item.bytes:,}", state, item.why, item.key)
+    print_table(table)
+    if len(items) > _SHOWN:
+        typer.echo(f"… and {len(items) - _SHOWN:,} more; --json prints all")
+    typer.echo("")
+
+
+def _print_totals(items: list[Item], delete: bool, grace: str) -> None:
+    for state, words in (("deleted", "deleted"), ("waiting", "waiting"), ("found", "may go"), ("kept", "kept")):
+        of = [item for item in items if item.state == state]
+        if of:
+            typer.echo(f"{words}: {len(of):,} ({size(sum(item.bytes for item in of))})")
+    states = {item.state for item in items}
+    if not states - {"kept"}:
+        typer.echo("There is nothing to collect.")
+    elif not delete:
+        typer.echo(
+            "Nothing was changed. --delete writes tombstones, and deletes what has had one for the grace period."
+        )
+    elif "waiting" in states:
+        typer.echo(f"Tombstones stand. Run it again after the grace period ({grace}) to delete.")
+
+
+def erase(
+    reference: Annotated[str, typer.Argument(help="The artifact whose data is to be removed.")],
+    reason: ReasonOption,
+    inputs: Annotated[
+        bool, typer.Option("--inputs", help="Also what it was derived from: the tables of a snapshot.")
+    ] = False,
+    dependants: Annotated[
+        bool, typer.Option("--dependants", help="Also what was derived from it; else those are only marked.")
+    ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Also files that other artifacts share; those are erased, too.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    by: ByOption = "",
+    store: StoreOption = str(DEFAULT_STORE),
+) -> None:
+    """Remove an artifact's data for good, with an audited record. It cannot be undone.
+
+    The manifest stays and says that it was erased. What was derived from it is marked as not reproducible. The same
+    content is refused when it is published again; `gatehouse data lift` allows it.
+    """
+    opened = open_store(store)
+    for unfinished in opened.erasures.unfinished():
+        typer.echo(f"finishing {unfinished.key}, which was interrupted", err=True)
+        eraser.finish(opened, unfinished)
+    found = find(opened, reference)
+    plan = plan_erasure(opened, found, Scope(inputs, dependants, shared))
+    if not plan.blobs and not plan.erased:
+        erasure = opened.erasures.of(found)
+        typer.echo(erasure.explain(str(found)) if erasure else f"{found}: nothing is left to erase.")
+        return
+    _print_plan(plan)
+    if not yes and not sys.stdin.isatty():
+        raise ConfigurationError("Nothing was erased: expected --yes, as there is no terminal to ask on.")
+    if not yes and not typer.confirm("Erase? This cannot be undone."):
+        raise typer.Exit(1)
+    record = eraser.erase(opened, plan, reason, by)
+    typer.echo(f"erased; the record is {record.key}. Local caches and copies of other machines are not reached:")
+    typer.echo("empty the former, erase in every store that this was pulled to, and remove the rows from the source.")
+
+
+def _print_plan(plan: ErasurePlan) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+
+    def section(title: str, references: Iterable[Reference], style: str) -> None:
+        listed = [Text(f"  {each}") for each in references]
+        if listed:
+            console.print(Text(title, style=style), *listed, sep="\n")
+
+    named = [each for each in plan.erased if each not in plan.sharers]
+    section("erased:", named, "bold red")
+    section("erased as well, since they share files with these:", plan.sharers, "bold red")
+    section(
+        "marked as not reproducible, but they still hold what was derived (--dependants):", plan.dependants, "yellow"
+    )
+    section("made from these, which still hold their data (--inputs):", plan.inputs, "yellow")
+    sharing = sorted({each for of in plan.kept.values() for each in of})
+    section(f"{len(plan.kept)} files stay, as these share them (--shared):", sharing, "yellow")
+    total = sum(count for count, _ in plan.blobs.values())
+    console.print(f"{len(plan.blobs)} files removed, {size(total)}")
+
+
+def lift(
+    number: Annotated[int, typer.Argument(help="The number of the erasure's record.")],
+    reason: ReasonOption,
+    by: ByOption = "",
+    store: StoreOption = str(DEFAULT_STORE),
+) -> None:
+    """Allow the content of an erasure to be published again; what was removed stays removed."""
+    erasure = eraser.lift(open_store(store), number, reason, by)
+    typer.echo(f"{erasure.key} is lifted: {len(erasure.blobs)} files may be published again.")
