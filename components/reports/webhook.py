@@ -46,7 +46,7 @@ class Patience:
 
     def pause(self, attempt: int) -> float:
         """Seconds to wait after attempt number `attempt`, from 1: another draw each time."""
-        return self.backoff * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
+        return self.backoff * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True)
