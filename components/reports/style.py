@@ -217,6 +217,7 @@ svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 
   .marks { gap: 6px; } .marks .chip { font-size: 0; gap: 0; } }
 @media print { .page { max-width: none; padding: 0; display: block; } h2 { break-after: avoid; }
   .filters, .contents, .skip { display: none !important; } .scroll { overflow: visible; }
+  table { font-size: 12px; } th, td { padding: 4px 6px; overflow-wrap: anywhere; } .entries td[data-l] { min-width: 0; }
   figure, tr, .verdict, .entries tbody, .card > summary { break-inside: avoid; } .card .body { break-before: avoid; }
   a { color: inherit; text-decoration: none; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }

@@ -29,7 +29,7 @@ class AlertRequest(StageModel):
         verdict: What it said: `pass`, `warn`, `fail` or another word for a no.
         reasons: Why, as the stage gave them: redacted already where a column is sensitive.
         report: Reference of the artifact that holds the report.
-        on: `fail` for every verdict that is a no; `warn` for these and for warnings; `always`; or `never`.
+        when: `fail` for every verdict that is a no; `warn` for these and for warnings; `always`; or `never`.
     """
 
     project: str
@@ -38,7 +38,7 @@ class AlertRequest(StageModel):
     verdict: str
     reasons: tuple[str, ...] = ()
     report: str = ""
-    on: Literal["fail", "warn", "always", "never"] = "fail"
+    when: Literal["fail", "warn", "always", "never"] = "fail"
 
 
 class AlertResult(StageModel):
@@ -52,7 +52,7 @@ class AlertResult(StageModel):
 
 @stage("alert")
 def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
-    """Post a verdict to the webhook that `GATEHOUSE_ALERT_WEBHOOK` names, where `on` asks for it.
+    """Post a verdict to the webhook that `GATEHOUSE_ALERT_WEBHOOK` names, where `when` asks for it.
 
     A webhook that is not set, is down or refuses is part of the result, and a warning in the run record; it raises
     nothing. A repeat within the same run posts nothing that was delivered before.
@@ -61,8 +61,10 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
 
     warnings = _warnings(store, request) if request.verdict == "pass" else ()
     said = "warn" if warnings else request.verdict
-    if not _is_wanted(request.on, said):
-        return AlertResult(wanted=False, delivered=False, attempts=0, why=f"on {request.on}: {said} is not told")
+    if not _is_wanted(request.when, said):
+        return AlertResult(
+            wanted=False, delivered=False, attempts=0, why=f"{said} is not told when {request.when} is asked for"
+        )
     body = payload(request, said, warnings or request.reasons, store)
     key, run = str(body["idempotency_key"]), str(body["run"])
     if run and store.objects.stat(_receipt(run, key)):
@@ -119,10 +121,10 @@ def payload(
     }
 
 
-def _is_wanted(on: str, said: str) -> bool:
-    if on in ("always", "never"):
-        return on == "always"
-    return said != "pass" and (on == "warn" or said != "warn")
+def _is_wanted(when: str, said: str) -> bool:
+    if when in ("always", "never"):
+        return when == "always"
+    return said != "pass" and (when == "warn" or said != "warn")
 
 
 def _warnings(store: ArtifactStore, request: AlertRequest) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def alert(
     verdict: str,
     reasons: list,
     report: str,
-    on: str,
+    when: str,
 ) -> NamedTuple("Outputs", [("delivered", bool), ("why", str)]):
     """Tell a webhook of a verdict; a webhook that is down fails nothing.
 
@@ -67,7 +67,7 @@ def alert(
         verdict: What it said.
         reasons: Why.
         report: Reference of the artifact with the report.
-        on: Which verdicts are told: fail, warn (and fail), always or never.
+        when: Which verdicts are told: fail, warn (and fail), always or never.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.validation.alert import AlertRequest
@@ -80,7 +80,7 @@ def alert(
         verdict=verdict,
         reasons=tuple(reasons),
         report=report,
-        on=on,
+        when=when,
     )
     result = tell(request, ArtifactStore.open(store))
     return (result.delivered, result.why)

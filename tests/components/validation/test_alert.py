@@ -73,7 +73,7 @@ def test_a_breach_is_told_with_all_that_helps(store: ArtifactStore, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("on", "verdict", "severities", "said"),
+    ("when", "verdict", "severities", "said"),
     [
         ("fail", "fail", ("fail",), "fail"),
         ("fail", "refused", (), "refused"),
@@ -91,14 +91,14 @@ def test_a_breach_is_told_with_all_that_helps(store: ArtifactStore, monkeypatch:
 def test_what_is_told_is_what_was_asked_for(
     store: ArtifactStore,
     monkeypatch: pytest.MonkeyPatch,
-    on: str,
+    when: str,
     verdict: str,
     severities: tuple[str, ...],
     said: str,
 ) -> None:
     with hooked(200) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)
-        result = tell(store, on=on, verdict=verdict, report=validated(store, *severities))
+        result = tell(store, when=when, verdict=verdict, report=validated(store, *severities))
     assert [body["verdict"] for body in told(hook)] == ([said] if said else [])
     assert (result.wanted, result.delivered) == (bool(said), bool(said))
 
@@ -106,7 +106,7 @@ def test_what_is_told_is_what_was_asked_for(
 def test_a_warning_is_told_with_its_own_reasons(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with hooked(200) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)
-        tell(store, on="warn", verdict="pass", reasons=(), report=validated(store, "warn", "warn"))
+        tell(store, when="warn", verdict="pass", reasons=(), report=validated(store, "warn", "warn"))
     (body,) = told(hook)
     assert body["reasons"] == ["t.a: max: expected at most 1, found 0", "t.a: max: expected at most 1, found 1"]
 
@@ -122,7 +122,7 @@ def test_a_webhook_that_is_down_fails_nothing_and_is_recorded(
 ) -> None:
     with hooked(answer) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)
-        result = tell(store, on="always", verdict=verdict, report=validated(store))
+        result = tell(store, when="always", verdict=verdict, report=validated(store))
     assert (result.wanted, result.delivered) == (True, False)
     recorded = [event for _, event in events(store, RUN)]
     (warned,) = [event for event in recorded if event.event == "warned"]
@@ -216,7 +216,7 @@ def test_the_component_hands_on_whether_it_arrived(store: ArtifactStore, monkeyp
             verdict="fail",
             reasons=["why"],
             report=store.address_of(validated(store, "fail")),
-            on="fail",
+            when="fail",
         )
     assert outputs == (True, "answered 200")
     assert told(hook)[0]["report"] == validated(store, "fail")
