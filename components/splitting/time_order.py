@@ -26,7 +26,7 @@ def divide(decision: Times, label: Times, spec: TimeSplit) -> Parts:
     parts: dict[str, Rows] = {}
     for index, name in enumerate(PARTS):
         start, end = bounds[index], bounds[index + 1]
-        chosen = ~np.isnat(decision)
+        chosen = np.ones(len(decision), dtype=bool)
         if start is not None:
             chosen &= decision >= start
         if end is not None:
