@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import duckdb
 
 MEMORY_LIMIT = "1GB"
+EXACT_DISTINCT = 1_000_000
+"""Rows up to which distinct values are counted; beyond, they are estimated (HyperLogLog, some 2 % off)."""
 _ORDERED = ("int", "uint", "float", "double", "decimal", "date", "time", "string", "large_string", "bool")
 _NUMBERS = ("int", "uint", "float", "double", "decimal")
 
@@ -27,7 +29,7 @@ _NUMBERS = ("int", "uint", "float", "double", "decimal")
 class ColumnChange:
     """One column: its type on either side (empty where it is absent), and the statistics that differ.
 
-    `statistics` maps a name (nulls, distinct, min, max, mean) to its values before and after.
+    `statistics` maps a name (nulls, distinct or distinct (estimated), min, max, mean) to its values before and after.
     """
 
     name: str
@@ -148,7 +150,8 @@ def _compare_table(
         for view, held in (("before", before), ("after", after)):
             _view(connection, view, store.paths(held[0]))
         counts = _counts(connection, [each for each in names if types[0].get(each) == types[1].get(each)], key, name)
-        statistics = [_statistics(connection, view, side) for view, side in zip(_VIEWS, types, strict=True)]
+        exact = max(counts[0]) <= EXACT_DISTINCT
+        statistics = [_statistics(connection, view, side, exact) for view, side in zip(_VIEWS, types, strict=True)]
     columns = tuple(_column(each, types, statistics) for each in names)
     return TableChange(name, before[0], after[0], *counts, key, columns)
 
@@ -211,13 +214,16 @@ def _keyed(
     return common, rows[1] - both, rows[0] - both, both - common
 
 
-def _statistics(connection: "duckdb.DuckDBPyConnection", view: str, types: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Exact nulls, extremes and mean, and an approximate distinct count (HyperLogLog), of each column, in one pass."""
+def _statistics(
+    connection: "duckdb.DuckDBPyConnection", view: str, types: dict[str, str], exact: bool
+) -> dict[str, dict[str, Any]]:
+    """Nulls, distinct count, extremes and mean of each column, in one pass."""
     wanted: list[tuple[str, str, str]] = []
     for name, kind in types.items():
         column = _quoted(name)
         wanted.append((name, "nulls", f"count(*) - count({column})"))
-        wanted.append((name, "distinct", f"approx_count_distinct({column})"))
+        distinct = f"count(DISTINCT {column})" if exact else f"approx_count_distinct({column})"
+        wanted.append((name, "distinct" if exact else "distinct (estimated)", distinct))
         if kind.startswith(_ORDERED):
             wanted += [(name, "min", f"min({column})"), (name, "max", f"max({column})")]
         if kind.startswith(_NUMBERS):

@@ -32,9 +32,11 @@ class Scope:
     """How far a request goes beyond the artifact itself.
 
     Attributes:
-        inputs: Also what it was derived from: the tables of a snapshot.
+        inputs: Also what it was derived from: the tables of a snapshot. Without `shared`, not what an artifact outside
+            its lineage was derived from as well.
         dependants: Also what was derived from it: feature tables, training sets, splits, models.
-        shared: Also blobs that artifacts outside the request list; those are erased then, too.
+        shared: Also blobs that artifacts outside the request list, which are erased then, too; and, with `inputs`,
+            inputs that others need.
     """
 
     inputs: bool = False
@@ -77,7 +79,7 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope)
     gone = {each for each in present if store.erasures.of(each) is not None}
     erased = {reference}
     if scope.inputs:
-        erased |= _ancestors(present, erased)
+        erased |= _inputs(present, reference, needed_elsewhere=scope.shared)
     if scope.dependants:
         erased |= _descendants(present, erased)
     wanted = {entry.blob: entry.bytes for each in erased & present.keys() for entry in present[each].files}
@@ -160,19 +162,18 @@ def lift(store: ArtifactStore, number: int, reason: str, by: str = "") -> Erasur
         known = ", ".join(str(int(each.rsplit("/", 1)[1].removesuffix(".json"))) for each in standing) or "none"
         raise ConfigurationError(f"Erasure {number} does not stand in {store.address}: expected one of: {known}.")
     create_record(store.objects, f"{RECORDS}/{number:06d}.lifted.json", author(by) | {"reason": reason})
-    markers = [mark(each) for each in store.references() for mark in (erased_marker, dependant_marker)]
-    present = [marker for marker, found in store.objects.stats(markers).items() if found is not None]
-    for marker, body in read_records(store.objects, present).items():
-        if body["record"] == key:
-            remove_record(store.objects, marker)
     return standing[key]
 
 
 def _mark(store: ArtifactStore, erasure: Erasure, erased: Iterable[str], dependants: Iterable[str]) -> int:
     """Write the markers that are missing; returns how many."""
     markers = [erased_marker(each) for each in sorted(erased)] + [dependant_marker(each) for each in sorted(dependants)]
-    found = store.objects.stats(markers)
-    missing = [key for key in markers if found[key] is None]
+    held = read_records(store.objects, markers)
+    for key, body in held.items():
+        if body["record"] != erasure.key and store.erasures.lifted(body["record"]):
+            remove_record(store.objects, key)
+            del body["record"]
+    missing = [key for key in markers if "record" not in held.get(key, {})]
     return sum(create_record(store.objects, key, {"record": erasure.key}) for key in missing)
 
 
@@ -210,11 +211,28 @@ def _ancestors(present: dict[Reference, Manifest], of: Iterable[Reference]) -> s
     return found
 
 
-def _descendants(present: dict[Reference, Manifest], of: Iterable[Reference]) -> set[Reference]:
+def _inputs(present: dict[Reference, Manifest], of: Reference, needed_elsewhere: bool) -> set[Reference]:
+    """What `of` was derived from; without what an artifact that has nothing to do with `of` was made from, too."""
+    inputs = _ancestors(present, {of})
+    while not needed_elsewhere:
+        family = inputs | {of} | _descendants(present, {of})
+        needed = {each for each in inputs if not _children(present).get(each, set()) <= family}
+        if not needed:
+            break
+        inputs -= needed
+    return inputs
+
+
+def _children(present: dict[Reference, Manifest]) -> dict[Reference, set[Reference]]:
     children: dict[Reference, set[Reference]] = {}
     for reference, manifest in present.items():
         for parent in lineage_of(manifest):
             children.setdefault(parent, set()).add(reference)
+    return children
+
+
+def _descendants(present: dict[Reference, Manifest], of: Iterable[Reference]) -> set[Reference]:
+    children = _children(present)
     found: set[Reference] = set()
     pending = list(of)
     while pending:

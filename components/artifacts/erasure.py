@@ -75,13 +75,21 @@ class Erasures:
         """Every standing record whose blobs may not all be gone yet: the eraser was killed, or is at work."""
         return [each for each in self.standing() if self._objects.stat(_beside(each.key, "done")) is None]
 
+    def lifted(self, key: str) -> bool:
+        """Whether the content of this record may be published again."""
+        return self._objects.stat(_beside(key, "lifted")) is not None
+
     def of(self, reference: Reference) -> Erasure | None:
-        """The erasure of `reference` that stands, or None."""
-        return self._marked(erased_marker(reference))
+        """The erasure of `reference`, or None. One that was lifted counts until the artifact is published again."""
+        body = read_record(self._objects, erased_marker(reference))
+        return None if body is None else self._record(body["record"])
 
     def behind(self, reference: Reference) -> Erasure | None:
-        """The erasure that makes `reference` not reproducible, or None."""
-        return self._marked(dependant_marker(reference))
+        """The erasure that makes `reference` not reproducible and was not lifted, or None."""
+        body = read_record(self._objects, dependant_marker(reference))
+        if body is None or self.lifted(body["record"]):
+            return None
+        return self._record(body["record"])
 
     def require_kept(self, reference: Reference) -> None:
         """Raise ErasedArtifactError if `reference` was erased."""
@@ -105,11 +113,15 @@ class Erasures:
         Raises:
             ErasedArtifactError: if the manifest, or a blob of it, was erased while it was published.
         """
+        marker = erased_marker(manifest.reference)
+        marked = self._objects.stat(marker)
         hit = self._covering(manifest)
         if hit is not None:
-            create_record(self._objects, erased_marker(manifest.reference), {"record": hit.key})
+            create_record(self._objects, marker, {"record": hit.key})
             self._remove(manifest, hit)
             raise ErasedArtifactError(_refusal(manifest, hit))
+        if marked is not None:
+            self._objects.delete(marker, marked.generation)
         parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self.standing() else []
         behind = next((found for each in parents if (found := self.of(each) or self.behind(each))), None)
         if behind is not None:
@@ -124,12 +136,6 @@ class Erasures:
         reference = str(manifest.reference)
         standing = self.standing()
         return next((each for each in standing if reference in each.artifacts or blobs & each.blobs.keys()), None)
-
-    def _marked(self, marker: str) -> Erasure | None:
-        body = read_record(self._objects, marker)
-        if body is None or self._objects.stat(_beside(body["record"], "lifted")) is not None:
-            return None
-        return self._record(body["record"])
 
     def _record(self, key: str) -> Erasure:
         if key not in self._read:

@@ -214,8 +214,8 @@ def _tell(pulled: Pulled) -> None:
 
 
 def _export(store: ArtifactStore, reference: Reference, directory: Path) -> None:
-    written = export(store, reference, directory)
-    typer.echo(f"{len(written)} files in {directory}")
+    export(store, reference, directory)
+    typer.echo(f"{directory}: {', '.join(each.path for each in store.manifest(reference).files) or 'no files'}")
     parts = store.manifest(reference).derived_from
     if parts and not store.manifest(reference).columns:
         typer.echo("It was made from these, which are not in it; pull each that is wanted:")

@@ -26,7 +26,8 @@ def diff(
 ) -> None:
     """Show what changed between two snapshots or tables: columns, rows, statistics.
 
-    Rows are compared by the columns that both sides have with the same type. Counts of distinct values are estimates.
+    Rows are compared by the columns that both sides have with the same type. Distinct values of tables over a million
+    rows are estimated.
     """
     opened = open_store(store)
     first, second = find(opened, before), find(opened, after)

@@ -132,7 +132,11 @@ def erase(
         bool, typer.Option("--dependants", help="Also what was derived from it; else those are only marked.")
     ] = False,
     shared: Annotated[
-        bool, typer.Option("--shared", help="Also files that other artifacts share; those are erased, too.")
+        bool,
+        typer.Option(
+            "--shared",
+            help="Also files that other artifacts share, which are erased, too; and inputs that others need.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     by: ByOption = "",
@@ -177,7 +181,11 @@ def _print_plan(plan: ErasurePlan) -> None:
     section(
         "marked as not reproducible, but they still hold what was derived (--dependants):", plan.dependants, "yellow"
     )
-    section("made from these, which still hold their data (--inputs):", plan.inputs, "yellow")
+    section(
+        "made from these, which still hold their data (--inputs; with --shared where others need them):",
+        plan.inputs,
+        "yellow",
+    )
     sharing = sorted({each for of in plan.kept.values() for each in of})
     section(f"{len(plan.kept)} files stay, as these share them (--shared):", sharing, "yellow")
     total = sum(count for count, _ in plan.blobs.values())

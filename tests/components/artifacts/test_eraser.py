@@ -88,6 +88,16 @@ def test_a_whole_family_goes_with_inputs_and_dependants(store: ArtifactStore) ->
     assert {store.objects.get_bytes(key) for key in store.objects.list("blobs")} == {b"configuration", b"more"}
 
 
+def test_inputs_that_others_need_stay_unless_asked_for(store: ArtifactStore) -> None:
+    family = _family(store)
+    places = store.publish("datasets", "places", {"p": b"places"})
+    snapshot = store.publish("snapshots", "two", {"s": b"2"}, derived_from={"t": family["copy"], "p": places})
+    store.publish("snapshots", "three", {"s": b"3"}, derived_from={"p": places})
+    plan = plan_erasure(store, snapshot, Scope(inputs=True))
+    assert set(plan.erased) == {snapshot, family["copy"]} and plan.inputs == (places,)
+    assert places in plan_erasure(store, snapshot, Scope(inputs=True, shared=True)).erased
+
+
 def test_a_plan_of_a_snapshot_says_that_its_tables_stay(store: ArtifactStore) -> None:
     family = _family(store)
     plan = plan_erasure(store, family["snapshot"], Scope())
@@ -103,6 +113,8 @@ def test_erased_content_does_not_come_back_unless_the_erasure_is_lifted(store: A
             store.publish("training-sets", name, {"x": b"joined"}, derived_from={"snapshot": family["snapshot"]})
     assert not _present(store, b"joined")
     lift(store, 1, "consent given")
+    with pytest.raises(ErasedArtifactError):
+        ArtifactStore.open(store.address).path(family["training"], "x")
     again = store.publish("training-sets", "x", {"x": b"joined"}, derived_from={"snapshot": family["snapshot"]})
     assert again == family["training"] and store.verify(again) == 3
     assert store.erasures.behind(family["split"]) is None
