@@ -1,14 +1,19 @@
 """Turns Arrow data from anywhere into the declared columns, or says which row and column does not fit."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.snapshot.spec import ColumnType
+from gatehouse.components.snapshot.sources.base import Raw
+from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from gatehouse.errors import SourceError
 
 Convert = Callable[[pa.Array], pa.Array]
+Place = Callable[[pa.Table, int, int], str]
 
 TYPES = {
     ColumnType.int64: pa.int64(),
@@ -27,36 +32,74 @@ _WORDS = {
 }
 
 
-def declared(
-    raw: pa.Table, columns: Mapping[str, ColumnType], *, name: str, place: Callable[[int], str], time_zone: str
-) -> pa.Table:
-    """The declared columns of a table, in the declared order and types. No value changes silently.
+def check_columns(name: str, found: Sequence[str], spec: TableSpec) -> None:
+    """Hold the columns of a source against its declaration, by the table's guards.
+
+    Raises:
+        SourceError: naming what is missing or not declared, where a guard says `fail`.
+    """
+    missing = [column for column in spec.columns if column not in found]
+    extra = [column for column in found if column not in spec.columns]
+    problems = [
+        f"{label}: {', '.join(columns)}"
+        for label, columns, policy in (
+            ("missing", missing, spec.guards.missing_column),
+            ("not declared", extra, spec.guards.new_column),
+        )
+        if columns and policy == "fail"
+    ]
+    if problems:
+        raise SourceError(
+            f"Table {name}: the columns are not those declared ({'; '.join(problems)}). Correct source.tables."
+        )
+
+
+def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Place, time_zone: str) -> Raw:
+    """The declared columns of a part, in the declared order and types. No value changes silently.
 
     Whole numbers may come as any integer, as decimals and doubles without a fraction; doubles as any number; text as
     text, UUID or JSON; bools also as 0 and 1; times as timestamps, dates (midnight) or text in ISO 8601. Nulls, NaN and
-    infinities stay. Binary columns, and numbers that are text, are refused.
+    infinities stay. Binary columns, and numbers that are text, are refused. Columns that are not declared are left out,
+    absent ones are null.
 
     Args:
-        raw: The rows as the source gives them; columns that are not declared are left out.
-        columns: Type of every wanted column.
+        pieces: The part's rows as the source gives them.
+        spec: The declaration; by `on_invalid`, a row that does not fit is an error or is set aside.
         name: The table's name, for messages.
-        place: Names a row by its index, for messages.
+        place: Names a row for messages: from its piece, its number there, and its number within the part.
         time_zone: Zone of times that state none; empty refuses them.
 
     Raises:
         SourceError: naming table, row, column, what was expected and what was found.
     """
-    missing = [column for column in columns if column not in raw.column_names]
-    if missing:
-        raise SourceError(
-            f"Table {name}: the columns are not those declared (missing: {', '.join(missing)}; "
-            f"found: {', '.join(raw.column_names)}). Correct source.tables."
-        )
-    converted = [
-        _converted(raw[column].combine_chunks(), kind, f"column {column}", name, place, time_zone)
-        for column, kind in columns.items()
-    ]
-    return pa.Table.from_arrays(converted, schema=schema_of(columns))
+    tables = [schema_of(spec.columns).empty_table()]
+    rejected: list[dict[str, Any]] = []
+    before = 0
+    for piece in pieces:
+        reasons = _reasons(piece, spec, name, partial(_placed, place, piece, before), time_zone)
+        rejected += [
+            {"row": before + row, "reason": reason, "raw": as_text(piece.slice(row, 1).to_pylist()[0])}
+            for row, reason in sorted(reasons.items())
+        ]
+        kept = piece.filter(_mask(piece.num_rows, reasons)) if reasons else piece
+        tables.append(_converted(kept, spec, name, time_zone))
+        before += piece.num_rows
+    return Raw(pa.concat_tables(tables).combine_chunks(), rejected_table(rejected))
+
+
+def _placed(place: Place, piece: pa.Table, before: int, row: int) -> str:
+    return place(piece, row, before + row)
+
+
+def rejected_table(rows: list[dict[str, Any]]) -> pa.Table | None:
+    """Rows that were set aside, as `Raw` keeps them."""
+    schema = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("raw", pa.string())])
+    return pa.Table.from_pylist(rows, schema) if rows else None
+
+
+def as_text(row: Mapping[str, Any]) -> str:
+    """A row as the source gave it, in JSON where JSON has its values and else as their text."""
+    return json.dumps(row, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
 def schema_of(columns: Mapping[str, ColumnType]) -> pa.Schema:
@@ -64,36 +107,83 @@ def schema_of(columns: Mapping[str, ColumnType]) -> pa.Schema:
     return pa.schema([(column, TYPES[kind]) for column, kind in columns.items()])
 
 
-def _converted(
-    values: pa.Array | pa.ChunkedArray,
-    kind: ColumnType,
-    column: str,
-    name: str,
-    place: Callable[[int], str],
-    time_zone: str,
-) -> pa.Array:
-    array, decimal = _plain(pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values)
+def _reasons(
+    piece: pa.Table, spec: TableSpec, name: str, place: Callable[[int], str], time_zone: str
+) -> dict[int, str]:
+    """Why rows do not fit, by their number in the piece.
+
+    Raises:
+        SourceError: for the first such row, where the declaration does not set them aside.
+    """
+    reasons: dict[int, str] = {}
+    for column, kind in spec.columns.items():
+        array, convert = _prepared(piece, column, kind, name, time_zone)
+        if convert is None:
+            continue
+        for row in _failures(array, convert):
+            reason = f"column {column}: expected {_expected(kind, time_zone)} or a null, found {array[row].as_py()!r}"
+            if spec.on_invalid == "fail":
+                raise SourceError(f"Table {name}, {place(row)}, {reason}.{_advice(kind, time_zone)}")
+            reasons.setdefault(row, reason)
+    return reasons
+
+
+def _expected(kind: ColumnType, time_zone: str) -> str:
+    return _WORDS[kind] + (" with its zone" if kind is ColumnType.timestamp and not time_zone else "")
+
+
+def _advice(kind: ColumnType, time_zone: str) -> str:
+    if kind is ColumnType.timestamp and not time_zone:
+        return " State the zone of times without one in source.time_zone."
+    return " Correct the row, or declare on_invalid: reject to set such rows aside."
+
+
+def _mask(rows: int, reasons: Mapping[int, str]) -> pa.Array:
+    return pa.array([row not in reasons for row in range(rows)], pa.bool_())
+
+
+def _converted(piece: pa.Table, spec: TableSpec, name: str, time_zone: str) -> pa.Table:
+    arrays = []
+    for column, kind in spec.columns.items():
+        array, convert = _prepared(piece, column, kind, name, time_zone)
+        arrays.append(pa.nulls(len(array), TYPES[kind]) if convert is None else convert(array))
+    return pa.Table.from_arrays(arrays, schema=schema_of(spec.columns))
+
+
+def _prepared(
+    piece: pa.Table, column: str, kind: ColumnType, name: str, time_zone: str
+) -> tuple[pa.Array, Convert | None]:
+    """A column's values, and how they become the declared type; None where all are null.
+
+    Raises:
+        SourceError: if the column's type never becomes the declared one.
+    """
+    if column not in piece.column_names:
+        return pa.nulls(piece.num_rows), None
+    chunks = piece[column].chunks
+    array, decimal = _plain(pa.concat_arrays(chunks) if chunks else pa.array([], piece[column].type))
     if pa.types.is_null(array.type):
-        return pa.nulls(len(array), TYPES[kind])
+        return array, None
     convert = _converter(array.type, decimal, kind, time_zone)
     if convert is None:
         found = "a decimal" if decimal else str(array.type)
         raise SourceError(
-            f"Table {name}, {column}: expected {_WORDS[kind]} (declared as {kind}), found the type {found}. "
+            f"Table {name}, column {column}: expected {_WORDS[kind]} (declared as {kind}), found the type {found}. "
             "Declare the column's own type, or convert it in the query."
         )
+    return array, convert
+
+
+def _failures(array: pa.Array, convert: Convert, start: int = 0) -> list[int]:
+    """Rows whose values do not convert, by halving."""
     try:
-        return convert(array)
-    except (pa.ArrowInvalid, ValueError) as error:
-        index = _first_failure(array, convert)
-        value = array[index].as_py()
-        where = f"Table {name}, {place(index)}, {column}"
-        if kind is ColumnType.timestamp and not time_zone:
-            raise SourceError(
-                f"{where}: expected {_WORDS[kind]} with its zone, found {value!r}. "
-                "State the zone of times without one in source.time_zone, or convert it in the query."
-            ) from error
-        raise SourceError(f"{where}: expected {_WORDS[kind]} or a null, found {value!r}.") from error
+        convert(array)
+    except (pa.ArrowInvalid, ValueError):
+        if len(array) == 1:
+            return [start]
+        half = len(array) // 2
+        return _failures(array.slice(0, half), convert, start) + _failures(array.slice(half), convert, start + half)
+    return []
 
 
 def _plain(array: pa.Array) -> tuple[pa.Array, bool]:
@@ -171,16 +261,3 @@ def _time_converter(kind: pa.DataType, time_zone: str) -> Convert | None:
     if pa.types.is_date(kind):
         return located
     return parsed if _is_text(kind) else None
-
-
-def _first_failure(array: pa.Array, convert: Convert) -> int:
-    """Index of the first value that does not convert, by halving."""
-    start, stop = 0, len(array)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        try:
-            convert(array.slice(start, middle - start))
-            start = middle
-        except (pa.ArrowInvalid, ValueError):
-            stop = middle
-    return start

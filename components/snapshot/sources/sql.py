@@ -12,8 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
-from gatehouse.components.snapshot.sources.interim import SourceBase, TableBase
-from gatehouse.components.snapshot.spec import ColumnType
+from gatehouse.components.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.errors import SourceError
 
 if TYPE_CHECKING:
@@ -24,17 +23,15 @@ if TYPE_CHECKING:
 _KEY_TYPES = (ColumnType.int64, ColumnType.string, ColumnType.timestamp)
 
 
-class SqlTable(TableBase):
-    """One table, view or query of a database."""
+class SqlTable(TableSpec):
+    """One table, view or query of a database, in the order of `order_by`.
+
+    The columns of `order_by` are a total order: no two rows share their values, and none is null. A table without such
+    columns declares `sort_on_ingest`: then the database sorts by `order_by` and all other declared columns.
+    """
 
     table: str = Field("", description="Table or view to read, `name` or `schema.name`; or give `query`.")
     query: str = Field("", description="A SELECT statement to read; or give `table`.")
-    order_by: tuple[str, ...] = Field(
-        (), description="Columns that order the rows totally: no two rows share their values, none is null."
-    )
-    sort_on_ingest: bool = Field(
-        False, description="For a table without such columns: the database sorts by all declared columns."
-    )
     append_only: bool = Field(
         False,
         description="Rows are only ever added, with keys above the earlier ones: then only the new ones are read.",
@@ -47,14 +44,14 @@ class SqlTable(TableBase):
     def _is_repeatable(self) -> "SqlTable":
         if bool(self.table) == bool(self.query):
             raise ValueError("give either table or query")
-        if bool(self.order_by) == self.sort_on_ingest:
-            raise ValueError("give either order_by, columns that order the rows totally, or sort_on_ingest: true")
+        if not self.order_by and not self.sort_on_ingest:
+            raise ValueError("give order_by, columns that order the rows totally, or sort_on_ingest: true")
         if self.append_only and self.sort_on_ingest:
-            raise ValueError("append_only needs order_by: new rows come after the earlier ones")
+            raise ValueError("append_only excludes sort_on_ingest: new rows come after the earlier ones")
         if self.append_only and self.version_query:
             raise ValueError("append_only and version_query exclude each other: the last key and the count tell")
         for column in self.order_by:
-            if self.columns.get(column) not in _KEY_TYPES:
+            if self.columns[column] not in _KEY_TYPES:
                 raise ValueError(f"order_by: expected a column declared as int64, string or timestamp, found {column}")
         return self
 
@@ -92,6 +89,7 @@ class SqlReader:
         self._url = address(spec.url, spec.url_env)
         self._opened: Database | None = None
         self._state: dict[str, Any] = {}
+        self._present: dict[str, tuple[str, ...]] = {}
 
     def __enter__(self) -> "SqlReader":
         return self
@@ -135,10 +133,10 @@ class SqlReader:
         for part in held:
             yield Part(part.fingerprint, partial(self._again, table, after, part.position), part.position)
             after = part.position["key"]
-        for rows, key in self._runs(table, after):
-            position = {"key": key, "rows": rows.num_rows} if spec.append_only else {}
+        for pieces, key in self._runs(table, after):
+            position = {"key": key, "rows": sum(piece.num_rows for piece in pieces)} if spec.append_only else {}
             fingerprint = self._fingerprint(table, after, position) if spec.append_only else ""
-            yield Part(fingerprint, partial(Raw, rows), position)
+            yield Part(fingerprint, partial(self._typed, table, pieces), position)
             after = key
 
     def _held(self, table: str, known: tuple[KnownPart, ...]) -> tuple[KnownPart, ...]:
@@ -172,10 +170,16 @@ class SqlReader:
         return digest_of([read, after, dict(position)])
 
     def _again(self, table: str, after: Any, position: Mapping[str, Any]) -> Raw:
-        rows = next((rows for rows, key in self._runs(table, after) if key == position["key"]), None)
-        if rows is None:
+        pieces, key = next(self._runs(table, after), ([], None))
+        if key != position["key"]:
             raise SourceError(f"Table {table}: the rows up to the key {position['key']} are not what they were.")
-        return Raw(rows)
+        return self._typed(table, pieces)
+
+    def _typed(self, table: str, pieces: "list[pa.Table]") -> Raw:
+        from gatehouse.components.snapshot.sources.declared import declare
+
+        place = partial(_place, self._order(table))
+        return declare(pieces, self._spec.tables[table], name=table, place=place, time_zone=self._spec.time_zone)
 
     def _identify(self, table: str) -> dict[str, Any]:
         from gatehouse.components.snapshot.sources.rows_digest import RowsDigest
@@ -192,55 +196,64 @@ class SqlReader:
         if spec.version_query:
             row = self._one_row(table, canonical_query(spec.version_query))
             return found | {"version": [str(value) for value in row or ()]}
-        digest = RowsDigest()
-        for rows, _ in self._runs(table, None):
-            digest.add(rows)
-        return found | {"rows": digest.rows, "digest": digest.hexdigest()}
+        fitting, rejected = RowsDigest(), RowsDigest()
+        for pieces, _ in self._runs(table, None):
+            raw = self._typed(table, pieces)
+            fitting.add(raw.table)
+            if raw.rejected is not None:
+                rejected.add(raw.rejected)
+        return found | {"rows": fitting.rows, "digest": digest_of([fitting.hexdigest(), rejected.hexdigest()])}
 
     def _check_columns(self, table: str) -> None:
+        from gatehouse.components.snapshot.sources.declared import check_columns
+
         with self._explained(table):
             found = self._database().names(f"SELECT * FROM {self._subquery(table)} WHERE 1 = 0")
-        missing = [column for column in self._spec.tables[table].columns if column not in found]
-        if missing:
-            raise SourceError(
-                f"Table {table}: the columns are not those declared (missing: {', '.join(missing)}; "
-                f"found: {', '.join(found)}). Correct source.tables."
-            )
+        check_columns(table, found, self._spec.tables[table])
+        self._present[table] = tuple(column for column in self._spec.tables[table].columns if column in found)
 
-    def _runs(self, table: str, after: Any) -> Iterator[tuple["pa.Table", Any]]:
-        """Runs of rows with declared types after a key, each with its last key as the database gave it."""
-        from gatehouse.components.snapshot.sources.declared import declared
+    def _runs(self, table: str, after: Any) -> Iterator[tuple["list[pa.Table]", Any]]:
+        """Runs of rows after a key, as the database gives them, each with its last key."""
+        from gatehouse.components.snapshot.sources.declared import declare
         from gatehouse.components.snapshot.sources.key_order import KeyOrder
         from gatehouse.components.snapshot.sources.runs import runs
 
         spec = self._spec.tables[table]
-        query = self._select(table, tuple(spec.columns))
+        if table not in self._present:
+            self._check_columns(table)
+        query = self._select(table, self._present[table])
         query += f" WHERE {self._above(table, after)}" if after else ""
         query += f" ORDER BY {', '.join(self._sorted_by(table))}"
-        order = KeyOrder(table, spec.order_by)
+        kinds = [spec.columns[column] for column in self._present[table]]
+        key = () if spec.sort_on_ingest else spec.order_by
+        keys = TableSpec(columns={column: spec.columns[column] for column in key}) if key else None
+        order = KeyOrder(table, key)
         size = self._spec.rows_per_part
         last_keys: dict[int, list[int | str]] = {}
 
-        def typed() -> Iterator["pa.Table"]:
+        def checked() -> Iterator["pa.Table"]:
             seen = 0
+            place = partial(_place, self._order(table))
             with self._explained(table):
-                for raw in self._database().tables(query, table, tuple(spec.columns.values())):
-                    place = partial(_place, raw, self._order(table))
-                    rows = declared(raw, spec.columns, name=table, place=place, time_zone=self._spec.time_zone)
-                    order.check(rows)
+                for rows in self._database().tables(query, table, kinds):
+                    if keys:
+                        typed = declare([rows], keys, name=table, place=place, time_zone=self._spec.time_zone)
+                        order.check(typed.table)
                     ends = {*range(size - 1 - seen % size, rows.num_rows, size), rows.num_rows - 1}
-                    last_keys.update({seen + end: _key(raw, spec.order_by, end) for end in ends})
+                    last_keys.update({seen + end: _key(rows, key, end) for end in ends})
                     seen += rows.num_rows
                     yield rows
 
         passed = 0
-        for run in runs(typed(), size):
-            passed += run.num_rows
-            yield run, last_keys.pop(passed - 1)
+        for pieces in runs(checked(), size):
+            passed += sum(piece.num_rows for piece in pieces)
+            yield pieces, last_keys.pop(passed - 1)
 
     def _order(self, table: str) -> tuple[str, ...]:
+        """The columns that the rows are sorted by."""
         spec = self._spec.tables[table]
-        return spec.order_by or tuple(spec.columns)
+        others = tuple(column for column in self._present[table] if column not in spec.order_by)
+        return spec.order_by + others if spec.sort_on_ingest else spec.order_by
 
     def _sorted_by(self, table: str) -> list[str]:
         return [self._comparable(table, column) for column in self._order(table)]
@@ -327,8 +340,8 @@ def canonical_query(query: str) -> str:
     return "\n".join(lines).rstrip("; \n")
 
 
-def _place(raw: "pa.Table", columns: tuple[str, ...], index: int) -> str:
-    shown = {column: raw[column][index].as_py() for column in columns[:4]}
+def _place(columns: tuple[str, ...], piece: "pa.Table", row: int, _number: int) -> str:
+    shown = {column: piece[column][row].as_py() for column in columns[:4]}
     return "the row with " + ", ".join(f"{column}={value!r}" for column, value in shown.items())
 
 

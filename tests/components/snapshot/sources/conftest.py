@@ -1,5 +1,6 @@
 """Servers that tests of sources read from: a PostgreSQL and a Redis, each started once."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,19 +9,24 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pgserver.PostgresServer]:
-    """A PostgreSQL of this session's own."""
-    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
-    yield server
-    server.cleanup()
+def postgres_server() -> Iterator[pgserver.PostgresServer]:
+    """A PostgreSQL of this session's own.
+
+    It may run as another user, to whom pytest's temporary folders are closed.
+    """
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as directory:
+        server = pgserver.get_server(directory, cleanup_mode="stop")
+        server.psql("ALTER SYSTEM SET fsync = off;")
+        server.psql("SELECT pg_reload_conf();")
+        yield server
+        server.cleanup()
 
 
 @pytest.fixture
-def postgres(postgres_server: pgserver.PostgresServer, request: pytest.FixtureRequest) -> str:
+def postgres(postgres_server: pgserver.PostgresServer) -> str:
     """The URL of an empty database."""
-    name = f"test_{abs(hash(request.node.nodeid))}"
-    postgres_server.psql(f"CREATE DATABASE {name};")
-    return str(postgres_server.get_uri(database=name))
+    postgres_server.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
+    return str(postgres_server.get_uri())
 
 
 @pytest.fixture(scope="session")

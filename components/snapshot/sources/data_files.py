@@ -1,0 +1,88 @@
+"""Parts of a lakehouse table: its data files in the order of its log, large ones cut into runs of rows."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.snapshot.sources.base import Part, Raw
+from gatehouse.components.snapshot.sources.declared import declare
+from gatehouse.components.snapshot.spec import TableSpec
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One immutable file of a table.
+
+    Attributes:
+        name: Its path within the table.
+        identity: What the table's log says of it, as a digest.
+        rows: How many rows it has at most, by the log; None where the log does not say.
+        read: Its rows in order, piece by piece.
+    """
+
+    name: str
+    identity: str
+    rows: int | None
+    read: Callable[[], Iterator[pa.Table]]
+
+
+def parts_of(file: DataFile, table: str, spec: TableSpec, rows_per_part: int, time_zone: str) -> Iterator[Part]:
+    """The parts of a file, none of which is read yet; a file whose rows the log does not count is one part.
+
+    Args:
+        file: The file.
+        table: The table's name, for messages.
+        spec: What is declared of it.
+        rows_per_part: Rows of a part.
+        time_zone: Zone of times that state none; empty refuses them.
+    """
+    rows = _Rows(file)
+    size = rows_per_part if file.rows is not None else None
+    for start in range(0, max(file.rows or 0, 1), rows_per_part if size else 1):
+        stop = start + size if size and start + size < (file.rows or 0) else None
+
+        def read(start: int = start, stop: int | None = stop) -> Raw:
+            def place(_piece: pa.Table, _row: int, number: int) -> str:
+                return f"row {start + number} of {file.name}"
+
+            return declare(rows.between(start, stop), spec, name=table, place=place, time_zone=time_zone)
+
+        yield Part(digest_of([file.identity, start, stop]), read)
+
+
+class _Rows:
+    """The rows of a file by number, read on from where the last call ended."""
+
+    def __init__(self, file: DataFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._at = -1
+        self._left: pa.Table | None = None
+        self._pieces: Iterator[pa.Table] = iter(())
+
+    def between(self, start: int, stop: int | None) -> list[pa.Table]:
+        """Rows `start` to `stop`, or to the end where it is None."""
+        with self._lock:
+            if start != self._at:
+                self._pieces, self._left, self._at = self._file.read(), None, 0
+                self._take(start)
+            taken = self._take(None if stop is None else stop - start)
+            if stop is None:
+                self._at, self._left = -1, None
+            return taken
+
+    def _take(self, rows: int | None) -> list[pa.Table]:
+        taken: list[pa.Table] = []
+        while rows is None or rows > 0:
+            piece = self._left if self._left is not None else next(self._pieces, None)
+            if piece is None:
+                break
+            count = piece.num_rows if rows is None else min(rows, piece.num_rows)
+            taken.append(piece.slice(0, count))
+            self._left = piece.slice(count) if count < piece.num_rows else None
+            self._at += count
+            rows = None if rows is None else rows - count
+        return taken

@@ -1,0 +1,156 @@
+"""Delta Lake tables, each pinned to a version of its log."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.snapshot.sources.base import KnownPart, Part
+from gatehouse.components.snapshot.spec import SourceBase, TableSpec
+from gatehouse.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable as OpenTable
+
+
+_STATISTICS = ("min.", "max.", "null_count.")
+
+
+class DeltaTable(TableSpec):
+    """One Delta table."""
+
+    uri: str = Field(min_length=1, description="Its folder: a path, or e.g. s3://bucket/table.")
+    version: int | Literal["latest"] = Field(
+        "latest", description="Version to read; `latest` is noted in the snapshot."
+    )
+
+    @field_validator("uri")
+    @classmethod
+    def _holds_no_credentials(cls, uri: str) -> str:
+        if urlsplit(uri).password:
+            raise ValueError("holds a password: credentials come from the environment, e.g. AWS_ACCESS_KEY_ID")
+        return uri
+
+
+class DeltaSource(SourceBase):
+    """Tables of a lakehouse in the Delta format, read through `deltalake`; credentials come from the environment."""
+
+    kind: Literal["delta"] = "delta"
+    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into runs of so many rows.")
+    time_zone: str = Field("", description="Zone of times that state none (`timestamp_ntz`); empty refuses them.")
+    tables: dict[str, DeltaTable] = Field(min_length=1)
+
+
+class DeltaReader:
+    """Delta tables, each at the version that the first look found."""
+
+    def __init__(self, spec: DeltaSource) -> None:
+        self._spec = spec
+        self._opened: dict[str, OpenTable] = {}
+
+    def __enter__(self) -> "DeltaReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget the tables."""
+        self._opened.clear()
+
+    def state(self) -> Mapping[str, Any]:
+        """By table: its id, the version, and what is declared of it.
+
+        Raises:
+            SourceError: if a table or version cannot be read.
+        """
+        return {name: self._identify(name) for name in self._spec.tables}
+
+    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+        """One part for each data file, or several for a large one: oldest first, by path within a commit.
+
+        Raises:
+            SourceError: if the table needs what `deltalake` cannot read, a file is gone, or a value does not fit.
+        """
+        import pyarrow as pa
+
+        from gatehouse.components.snapshot.sources.data_files import DataFile, parts_of
+
+        opened = self._open(table)
+        dataset = self._dataset(table, opened)
+        fragments = {fragment.path: fragment for fragment in dataset.get_fragments()}
+        actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+        for action in sorted(actions, key=lambda action: (action["modification_time"], action["path"])):
+            said = {key: str(value) for key, value in action.items() if not key.startswith(_STATISTICS)}
+            identity = digest_of([self._identify(table) | {"version": None}, said])
+
+            def read(fragment: Any = fragments[action["path"]]) -> Iterator["pa.Table"]:
+                return self._rows(table, fragment, dataset.schema)
+
+            file = DataFile(action["path"], identity, action["num_records"], read)
+            yield from parts_of(file, table, self._spec.tables[table], self._spec.rows_per_part, self._spec.time_zone)
+
+    def _identify(self, table: str) -> dict[str, Any]:
+        spec = self._spec.tables[table]
+        opened = self._open(table)
+        return {
+            "table": str(opened.metadata().id),
+            "version": opened.version(),
+            "columns": dict(spec.columns),
+            "time_zone": self._spec.time_zone,
+        }
+
+    def _open(self, table: str) -> "OpenTable":
+        from deltalake import DeltaTable as OpenTable
+        from deltalake.exceptions import DeltaError
+
+        spec = self._spec.tables[table]
+        if table not in self._opened:
+            try:
+                version = None if spec.version == "latest" else spec.version
+                self._opened[table] = OpenTable(spec.uri, version=version)
+            except (DeltaError, OSError) as error:
+                raise SourceError(
+                    f"Table {table}: version {spec.version} of the Delta table {spec.uri} cannot be read: "
+                    f"{_one_line(error)} Check its address, and that the log still holds this version."
+                ) from error
+        return self._opened[table]
+
+    def _dataset(self, table: str, opened: "OpenTable") -> Any:
+        from deltalake.exceptions import DeltaError
+
+        from gatehouse.components.snapshot.sources.declared import check_columns
+
+        try:
+            dataset = opened.to_pyarrow_dataset()
+        except DeltaError as error:
+            raise SourceError(
+                f"Table {table}: the Delta table needs what deltalake cannot read file by file: {_one_line(error)} "
+                "Write it without deletion vectors and column mapping (REORG TABLE … APPLY (PURGE), then drop the "
+                "features), or read it through its engine as a sql source."
+            ) from error
+        check_columns(table, dataset.schema.names, self._spec.tables[table])
+        return dataset
+
+    def _rows(self, table: str, fragment: Any, schema: "pa.Schema") -> Iterator["pa.Table"]:
+        import pyarrow as pa
+
+        columns = [column for column in self._spec.tables[table].columns if column in schema.names]
+        try:
+            # Without threads and with one batch ahead, memory stays that of a row group.
+            scanner = fragment.scanner(schema=schema, columns=columns, batch_readahead=1, use_threads=False)
+            for batch in scanner.to_batches():
+                yield pa.Table.from_batches([batch])
+        except (OSError, pa.ArrowException) as error:
+            gone = "is gone: it was vacuumed" if isinstance(error, FileNotFoundError) else "cannot be read"
+            raise SourceError(
+                f"Table {table}: {fragment.path}, a file of version {self._open(table).version()}, {gone}: "
+                f"{_one_line(error)} Read a version whose files are kept."
+            ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,211 @@
+"""Apache Iceberg tables, each pinned to a snapshot of its metadata."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.snapshot.sources.base import KnownPart, Part
+from gatehouse.components.snapshot.spec import SourceBase, TableSpec
+from gatehouse.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import DataScan, FileScanTask, Table
+    from pyiceberg.table.snapshots import Snapshot
+
+
+class IcebergTable(TableSpec):
+    """One Iceberg table."""
+
+    identifier: str = Field("", description="Its name in the catalog, `namespace.table`; or give `metadata`.")
+    metadata: str = Field("", description="Its metadata file, or its folder where that holds a version hint.")
+    snapshot: int | Literal["latest"] = Field(
+        "latest", description="Id of the snapshot to read; `latest` is noted in the snapshot taken."
+    )
+
+    @model_validator(mode="after")
+    def _names_a_table(self) -> "IcebergTable":
+        if bool(self.identifier) == bool(self.metadata):
+            raise ValueError("give either identifier or metadata")
+        return self
+
+
+class IcebergSource(SourceBase):
+    """Tables of a lakehouse in the Iceberg format, read through `pyiceberg`; credentials come from the environment."""
+
+    kind: Literal["iceberg"] = "iceberg"
+    catalog: str = Field(
+        "",
+        description="Name of the catalog; how to reach it, pyiceberg is told by its own file or environment "
+        "(PYICEBERG_CATALOG__<NAME>__URI …), unless `catalog_url` says so.",
+    )
+    catalog_url: str = Field("", description="URL of a SQL catalog without a password, e.g. sqlite:///catalog.db.")
+    warehouse: str = Field("", description="Folder of a SQL catalog's tables.")
+    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into runs of so many rows.")
+    time_zone: str = Field("", description="Zone of times that state none (`timestamp`); empty refuses them.")
+    tables: dict[str, IcebergTable] = Field(min_length=1)
+
+    @field_validator("catalog_url")
+    @classmethod
+    def _holds_no_password(cls, url: str) -> str:
+        if urlsplit(url).password:
+            # Not the value: it would reach the log.
+            raise ValueError("holds a password: configure a catalog through pyiceberg's environment and name it")
+        return url
+
+    @model_validator(mode="after")
+    def _names_a_catalog(self) -> "IcebergSource":
+        needing = [name for name, table in self.tables.items() if table.identifier]
+        if needing and not self.catalog:
+            raise ValueError(f"give catalog, the name of the catalog that {', '.join(needing)} is in")
+        return self
+
+
+class IcebergReader:
+    """Iceberg tables, each at the snapshot that the first look found."""
+
+    def __init__(self, spec: IcebergSource) -> None:
+        self._spec = spec
+        self._opened: dict[str, tuple[Table, Snapshot | None]] = {}
+
+    def __enter__(self) -> "IcebergReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget the tables."""
+        self._opened.clear()
+
+    def state(self) -> Mapping[str, Any]:
+        """By table: its UUID, the snapshot's id, and what is declared of it.
+
+        Raises:
+            SourceError: if a table or snapshot cannot be read.
+        """
+        return {name: self._identify(name) for name in self._spec.tables}
+
+    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+        """One part for each data file, or several for a large one: in the order of the commits, then by path.
+
+        Rows that delete files name are left out; a file's fingerprint holds its delete files.
+
+        Raises:
+            SourceError: if the table has what pyiceberg cannot read, a file is gone, or a value does not fit.
+        """
+        from gatehouse.components.snapshot.sources.data_files import DataFile, parts_of
+
+        opened, snapshot = self._open(table)
+        if snapshot is None:
+            return
+        location = opened.metadata.location
+        for task in self._tasks(table, opened, snapshot):
+            file = task.file
+            name = file.file_path.removeprefix(location)
+            deletes = sorted(delete.file_path.removeprefix(location) for delete in task.delete_files)
+            said = [name, file.file_size_in_bytes, file.record_count, deletes]
+            identity = digest_of([self._identify(table) | {"snapshot": None}, said])
+
+            def read(task: "FileScanTask" = task) -> Iterator["pa.Table"]:
+                return self._rows(table, opened, snapshot, task)
+
+            yield from parts_of(
+                DataFile(name, identity, file.record_count, read),
+                table,
+                self._spec.tables[table],
+                self._spec.rows_per_part,
+                self._spec.time_zone,
+            )
+
+    def _identify(self, table: str) -> dict[str, Any]:
+        opened, snapshot = self._open(table)
+        return {
+            "table": str(opened.metadata.table_uuid),
+            "snapshot": snapshot.snapshot_id if snapshot else None,
+            "columns": dict(self._spec.tables[table].columns),
+            "time_zone": self._spec.time_zone,
+        }
+
+    def _open(self, table: str) -> "tuple[Table, Snapshot | None]":
+        from gatehouse.components.snapshot.sources.declared import check_columns
+
+        if table not in self._opened:
+            spec = self._spec.tables[table]
+            opened = self._load(table)
+            wanted = spec.snapshot
+            snapshot = opened.current_snapshot() if wanted == "latest" else opened.snapshot_by_id(wanted)
+            if snapshot is None and wanted != "latest":
+                raise SourceError(
+                    f"Table {table}: the Iceberg table has no snapshot {wanted}: it never had, or it was expired. "
+                    f"It has {[known.snapshot_id for known in opened.snapshots()][-5:]}."
+                )
+            self._opened[table] = (opened, snapshot)
+            check_columns(table, self._scan(table).projection().column_names, spec)
+        return self._opened[table]
+
+    def _scan(self, table: str) -> "DataScan":
+        """A scan of everything, with the columns of the pinned snapshot; of the table's own for the latest."""
+        opened, _ = self._open(table)
+        wanted = self._spec.tables[table].snapshot
+        return opened.scan(snapshot_id=None if wanted == "latest" else wanted)
+
+    def _load(self, table: str) -> "Table":
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.table import StaticTable
+
+        spec = self._spec.tables[table]
+        try:
+            if spec.metadata:
+                return StaticTable.from_metadata(spec.metadata)
+            settings = {"type": "sql", "uri": self._spec.catalog_url, "warehouse": self._spec.warehouse}
+            catalog = load_catalog(self._spec.catalog, **(settings if self._spec.catalog_url else {}))
+            return catalog.load_table(spec.identifier)
+        except Exception as error:
+            # Catalogs raise whatever their client raises.
+            raise SourceError(
+                f"Table {table}: the Iceberg table {spec.metadata or spec.identifier} cannot be opened: "
+                f"{_one_line(error)} Check the catalog, the name and the credentials in the environment."
+            ) from error
+
+    def _tasks(self, table: str, opened: "Table", snapshot: "Snapshot") -> "list[FileScanTask]":
+        """What to read, in the order in which the files came into the table."""
+        try:
+            tasks = list(self._scan(table).plan_files())
+            added = {
+                entry.data_file.file_path: entry.sequence_number or 0
+                for manifest in snapshot.manifests(opened.io)
+                for entry in manifest.fetch_manifest_entry(opened.io)
+            }
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise SourceError(
+                f"Table {table}: snapshot {snapshot.snapshot_id} cannot be planned: {_one_line(error)} Equality "
+                "deletes have to be compacted first; metadata files that were removed cannot be read."
+            ) from error
+        return sorted(tasks, key=lambda task: (added[task.file.file_path], task.file.file_path))
+
+    def _rows(self, table: str, opened: "Table", snapshot: "Snapshot", task: "FileScanTask") -> Iterator["pa.Table"]:
+        import pyarrow as pa
+        from pyiceberg.exceptions import ResolveError
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        scan = self._scan(table)
+        present = [column for column in self._spec.tables[table].columns if column in scan.projection().column_names]
+        projected = scan.select(*present).projection()
+        name = task.file.file_path.rsplit("/", 1)[-1]
+        try:
+            for batch in ArrowScan(opened.metadata, opened.io, projected, scan.row_filter).to_record_batches([task]):
+                yield pa.Table.from_batches([batch])
+        except (OSError, pa.ArrowException, ResolveError, NotImplementedError) as error:
+            gone = "is gone: its snapshot was expired" if isinstance(error, FileNotFoundError) else "cannot be read"
+            raise SourceError(
+                f"Table {table}: {name}, a file of snapshot {snapshot.snapshot_id}, {gone}: {_one_line(error)} "
+                "Read a snapshot whose files are kept."
+            ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
