@@ -160,10 +160,10 @@ summary { cursor: pointer; min-height: 24px; } details details .scroll { margin-
 h4 { font-size: 13px; font-weight: 600; margin: 0 0 2px; color: var(--soft); }
 .long { width: max-content; max-width: 260px; overflow-wrap: anywhere; white-space: normal; }
 .marks { display: flex; gap: 12px; } .distinct { font-variant-numeric: tabular-nums; white-space: nowrap; }
-.nulls { font-variant-numeric: tabular-nums; }
-.nulls { display: flex; align-items: center; gap: 8px; white-space: nowrap; }
-.meter { width: 60px; height: 8px; flex: none; border-radius: 2px; overflow: hidden; }
-.meter { background: var(--line); fill: var(--a); }
+.nulls, .share { display: flex; align-items: center; gap: 8px; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+.meter { width: 60px; height: 8px; flex: none; border-radius: 2px; overflow: hidden; background: var(--line);
+  fill: var(--a); }
 .meter .tick { fill: var(--b); stroke: var(--page); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
 .values .meter { width: 84px; } .spark { width: 84px; height: 24px; }
 .values td:first-child, .values th[scope="row"] { white-space: normal; overflow-wrap: anywhere; max-width: 280px; }

@@ -93,12 +93,12 @@ def _found(column: Column) -> str:
 
 
 def _statistics(column: Column) -> str:
-    """Names and values, the baseline's beside them."""
+    """Name and value of each statistic, the baseline's beside it."""
     sides = [(column.own, column.rows)]
     if column.baseline:
         sides.append((column.baseline, column.baseline_rows))
     cells = [_lines(found, rows) for found, rows in sides]
-    names = [name for name in cells[0] if any(name in side for side in cells)]
+    names = dict.fromkeys(name for side in cells for name in side)
     headers = ["statistic", "this snapshot", *(["baseline"] if column.baseline else [])]
     rows = [[name, *(side.get(name, "–") for side in cells)] for name in names]
     return table(headers, rows, label=f"Statistics of {column.name}", named=True)
@@ -202,7 +202,7 @@ def _line(value: Any, share: float, before: _Before | None) -> list[Any]:
 
 
 def _bar(share: float, other: float | None = None) -> str:
-    return f'<span class="nulls">{meter(share, other)}{escape(_share(share))}</span>'
+    return f'<span class="share">{meter(share, other)}{escape(_share(share))}</span>'
 
 
 def _share(share: float) -> str:

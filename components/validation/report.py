@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.components.reports.elements import (
-    Card,
     Entry,
     Marked,
     Piece,
@@ -19,13 +18,13 @@ from gatehouse.components.reports.elements import (
     sign,
     table,
 )
-from gatehouse.components.reports.format import escape
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.validation.anomalies import Anomaly, Findings
 from gatehouse.components.validation.column_card import Column, column_card, rows_of
 from gatehouse.components.validation.shape import Statistics
 
 ByColumn = Mapping[str, Mapping[str, Statistics]]
+Anchors = Mapping[tuple[str, str], str]
 
 # What keeps the page below a megabyte however much is wrong; `anomalies.json` beside it holds everything.
 _ANOMALIES = 1000
@@ -59,69 +58,62 @@ def validation_page(
     """
     anomalies = findings.sorted()
     anchors = _anchors(statistics)
-    page = Report("Validation against the contract", "", _verdict(findings, anomalies))
+    page = Report("Validation against the contract", "", _verdict(anomalies))
     page.facts({"snapshot": snapshot, "as of": as_of, "baseline": baseline or "none"})
     page.tiles(_numbers(findings, anomalies, statistics, rows))
     page.filters({"severity": _SEVERITIES, "table": sorted({*statistics, *(one.table for one in anomalies)})})
     _add_anomalies(page, anomalies, anchors)
     if findings.not_judged:
-        page.section(
-            "Not judged",
-            "A rule that could not be judged is not a rule that was kept.",
-            f"{len(findings.not_judged):,}",
-        )
+        text = "A rule that could not be judged is not a rule that was kept."
+        page.section("Not judged", text, f"{len(findings.not_judged):,}")
         page.table(["what"], [[shortened(line)] for line in findings.not_judged])
+    found = _by_column(anomalies, anchors)
     for name, columns in statistics.items():
         failed = sum(one.table == name and one.severity == "fail" for one in anomalies)
         text = f"{rows[name]:,} rows, {len(columns):,} columns. Open a column for its statistics."
         page.section(f"Table {shortened(name, 120)}", text, f"{failed:,} failed" if failed else "")
-        known = (baseline_statistics or {}).get(name, {})
-        before = rows_of(known)
-        page.cards(
-            [
-                _card(
-                    name, column, found, rows[name], known, before, (rebinned or {}).get(name, {}), anomalies, anchors
-                )
-                for column, found in columns.items()
-            ]
-        )
+        before, again = ((side or {}).get(name, {}) for side in (baseline_statistics, rebinned))
+        before_rows = rows_of(before)
+        shown = [
+            Column(
+                table=name,
+                name=column,
+                own=own,
+                rows=rows[name],
+                baseline=before.get(column),
+                baseline_rows=before_rows,
+                rebinned=again.get(column),
+                anomalies=found.get((name, column), ()),
+            )
+            for column, own in columns.items()
+        ]
+        page.cards([column_card(column, anchors[name, column.name]) for column in shown])
     return page.html()
 
 
-def _card(
-    name: str,
-    column: str,
-    found: Statistics,
-    rows: int,
-    known: Mapping[str, Statistics],
-    before: int,
-    rebinned: Mapping[str, Statistics],
-    anomalies: Sequence[Anomaly],
-    anchors: Mapping[tuple[str, str], str],
-) -> Card:
-    mine = [
-        (f"a{index}", one)
-        for index, one in enumerate(anomalies[:_ANOMALIES])
-        if one.table == name and column in _columns(one, anchors)
-    ]
-    shown = Column(name, column, found, rows, known.get(column), before, rebinned.get(column), mine)
-    return column_card(shown, anchors[name, column])
-
-
-def _anchors(statistics: ByColumn) -> dict[tuple[str, str], str]:
+def _anchors(statistics: ByColumn) -> Anchors:
     """What links to the card of each column name: its number, as a name may hold any character."""
     places = [(name, column) for name, columns in statistics.items() for column in columns]
     return {place: f"c{index}" for index, place in enumerate(places)}
 
 
-def _columns(anomaly: Anomaly, anchors: Mapping[tuple[str, str], str]) -> list[str]:
+def _columns(anomaly: Anomaly, anchors: Anchors) -> list[str]:
     """The columns with cards that an anomaly names: one, or several joined by a comma."""
     if (anomaly.table, anomaly.column) in anchors:
         return [anomaly.column]
     return [name for name in anomaly.column.split(", ") if (anomaly.table, name) in anchors]
 
 
-def _verdict(findings: Findings, anomalies: Sequence[Anomaly]) -> Verdict:
+def _by_column(anomalies: Sequence[Anomaly], anchors: Anchors) -> dict[tuple[str, str], list[tuple[str, Anomaly]]]:
+    """Anchor and anomaly of those that are on the page, by table and column."""
+    found: dict[tuple[str, str], list[tuple[str, Anomaly]]] = {}
+    for index, one in enumerate(anomalies[:_ANOMALIES]):
+        for column in _columns(one, anchors):
+            found.setdefault((one.table, column), []).append((f"a{index}", one))
+    return found
+
+
+def _verdict(anomalies: Sequence[Anomaly]) -> Verdict:
     failed = [one for one in anomalies if one.severity == "fail"]
     warned = len(anomalies) - len(failed)
     if failed:
@@ -154,7 +146,7 @@ def _numbers(
     }
 
 
-def _add_anomalies(page: Report, anomalies: Sequence[Anomaly], anchors: Mapping[tuple[str, str], str]) -> None:
+def _add_anomalies(page: Report, anomalies: Sequence[Anomaly], anchors: Anchors) -> None:
     if not anomalies:
         page.section("Anomalies", "None: every rule that was judged is kept.", "0")
         return
@@ -171,12 +163,12 @@ def _add_anomalies(page: Report, anomalies: Sequence[Anomaly], anchors: Mapping[
     page.entries(["severity", "where", "rule", "expected", "found", "rows", "owner"], entries)
 
 
-def _entry(one: Anomaly, index: int, more: tuple[str, str] | None, anchors: Mapping[tuple[str, str], str]) -> Entry:
+def _entry(one: Anomaly, index: int, more: tuple[str, str] | None, anchors: Anchors) -> Entry:
     linked = _columns(one, anchors)
     if linked:
-        where = f"{isolated(one.table)}.{', '.join(link(anchors[one.table, name], name) for name in linked)}"
+        where = f"{isolated(one.table)}.{', '.join(link(anchors[one.table, name], shortened(name)) for name in linked)}"
     else:
-        where = isolated(f"{one.table}.{one.column}" if one.column else one.table)
+        where = isolated(shortened(f"{one.table}.{one.column}" if one.column else one.table))
     texts = [Piece(isolated(shortened(text))) for text in (one.rule, one.expected, one.observed)]
     cells = [Piece(sign(one.severity)), Piece(f"<div>{where}</div>"), *texts, one.rows, one.owner]
     return Entry(cells, f"a{index}", {"severity": [one.severity], "table": [one.table]}, more)
@@ -196,10 +188,7 @@ def _examples(one: Anomaly) -> tuple[str, str] | None:
 def _left_out(one: Anomaly) -> tuple[str, str] | None:
     if not one.examples:
         return None
-    return (
-        "Example rows",
-        f"<p>{escape('They are in anomalies.json beside this report, which has no room for more.')}</p>",
-    )
+    return "Example rows", "<p>They are in anomalies.json beside this report, which has no room for more.</p>"
 
 
 def _raw(value: Any) -> Piece:
