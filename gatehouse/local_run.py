@@ -20,6 +20,7 @@ from gatehouse.process import owner_env, stop_descendants
 
 GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+_FAR_POLL_SECONDS = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -89,7 +90,7 @@ def run_pipeline(
         arguments: Pipeline parameters that differ from their defaults.
         watch: Called with the run whenever something may have changed.
     """
-    run = LocalRun(new_run_id(), Path(store.address) / "logs" / "pending.log")
+    run = LocalRun(new_run_id(), store.local_folder / "logs" / "pending.log")
     run.log = run.log.with_name(f"{run.run}.log")
     run.log.parent.mkdir(parents=True, exist_ok=True)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -106,7 +107,7 @@ def run_pipeline(
             while driver.poll() is None and not received:
                 _refresh(run, store)
                 watch(run)
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_POLL_SECONDS if store.objects.parallel == 1 else _FAR_POLL_SECONDS)
         finally:
             stop_descendants(os.getpid(), grace=GRACE_SECONDS if driver.poll() is None else 0.5)
             driver.wait()

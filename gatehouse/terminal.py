@@ -108,7 +108,7 @@ class Screen:
         self._print_reports(run)
 
     def _print_reports(self, run: LocalRun) -> None:
-        folder = Path(self._store.address) / "reports" / run.run
+        folder = self._store.local_folder / "reports" / run.run
         for path in publish_reports(self._store, run, folder):
             self._console.print(f"[dim]{'report':<16}[/]{path}", soft_wrap=True)
 

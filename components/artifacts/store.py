@@ -60,7 +60,7 @@ class ArtifactStore:
     @contextmanager
     def workspace(self) -> Iterator[Path]:
         """A private directory beside a local store's objects, else on this machine; removed at the end."""
-        root = self._local_root() / "tmp"
+        root = self.local_folder / "tmp"
         directory = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=root))
         try:
             yield directory
@@ -69,17 +69,19 @@ class ArtifactStore:
 
     def sweep(self) -> None:
         """Remove workspaces whose process is gone: what a killed run left behind."""
-        for directory in (self._local_root() / "tmp").glob("work-*-*"):
+        for directory in (self.local_folder / "tmp").glob("work-*-*"):
             if not Path(f"/proc/{directory.name.split('-')[1]}").exists():
                 shutil.rmtree(directory, ignore_errors=True)
 
     def scratch(self, name: str) -> Path:
         """A private directory that outlives the process: checkpoints of unfinished work. The caller removes it."""
-        directory = self._local_root() / "scratch" / name
+        directory = self.local_folder / "scratch" / name
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def _local_root(self) -> Path:
+    @property
+    def local_folder(self) -> Path:
+        """Where this machine keeps what belongs to the store and is no artifact: logs, workspaces, unfinished work."""
         if isinstance(self.objects, LocalObjects):
             return Path(self.address)
         root = cache_folder() / "work" / sha256_bytes(self.address.encode())[:16]

@@ -277,7 +277,7 @@ def feature_files(store: ArtifactStore, feature_tables: str) -> dict[str, Path]:
 
 def online_store(store: ArtifactStore, project: str) -> Path:
     """The SQLite file of a project's online store; its folder is made where it is missing."""
-    folder = Path(store.address) / "online" / project
+    folder = store.local_folder / "online" / project
     folder.mkdir(parents=True, exist_ok=True)
     return folder / "online.db"
 
