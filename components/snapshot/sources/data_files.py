@@ -1,8 +1,8 @@
 """Parts of a lakehouse table: its data files in the order of its log, large ones cut into runs of rows."""
 
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -19,12 +19,14 @@ class DataFile:
     Attributes:
         name: Its path within the table.
         identity: What the table's log says of it, as a digest.
+        columns: Name and type of the table's columns.
         rows: How many rows it has at most, by the log; None where the log does not say.
         read: Its rows in order, piece by piece.
     """
 
     name: str
     identity: str
+    columns: Mapping[str, str]
     rows: int | None
     read: Callable[[], Iterator[pa.Table]]
 
@@ -48,7 +50,8 @@ def parts_of(file: DataFile, table: str, spec: TableSpec, rows_per_part: int, ti
             def place(_piece: pa.Table, _row: int, number: int) -> str:
                 return f"row {start + number} of {file.name}"
 
-            return declare(rows.between(start, stop), spec, name=table, place=place, time_zone=time_zone)
+            raw = declare(rows.between(start, stop), spec, name=table, place=place, time_zone=time_zone)
+            return replace(raw, columns=file.columns)
 
         yield Part(digest_of([file.identity, start, stop]), read)
 

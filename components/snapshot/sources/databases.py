@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
@@ -44,8 +44,8 @@ class Database(Protocol):
     def by_bytes(self, expression: str) -> str:
         """A text expression that is ordered by its UTF-8 bytes, whatever the collation of the database."""
 
-    def names(self, query: str) -> list[str]:
-        """Names of the columns of a query."""
+    def columns(self, query: str) -> Mapping[str, str]:
+        """Names of the columns of a query, with their types; types are empty where the driver does not tell them."""
 
     def tables(self, query: str, name: str, kinds: Sequence[ColumnType]) -> Iterator[pa.Table]:
         """The rows of a query in order, in pieces whose size does not grow with the result.
@@ -109,9 +109,9 @@ class _PostgreSQL:
     def by_bytes(self, expression: str) -> str:
         return f'CAST({expression} AS text) COLLATE "C"'
 
-    def names(self, query: str) -> list[str]:
+    def columns(self, query: str) -> Mapping[str, str]:
         with self._reader(query) as reader:
-            return list(reader.schema.names)
+            return {field.name: str(field.type) for field in reader.schema}
 
     def tables(self, query: str, name: str, kinds: Sequence[ColumnType]) -> Iterator[pa.Table]:
         with self._reader(query) as reader:
@@ -157,8 +157,9 @@ class _DuckDB:
     def by_bytes(self, expression: str) -> str:
         return f"CAST({expression} AS VARCHAR)"
 
-    def names(self, query: str) -> list[str]:
-        return list(self._connection.cursor().sql(query).columns)
+    def columns(self, query: str) -> Mapping[str, str]:
+        relation = self._connection.cursor().sql(query)
+        return {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
 
     def tables(self, query: str, name: str, kinds: Sequence[ColumnType]) -> Iterator[pa.Table]:
         cursor = self._connection.cursor()
@@ -217,9 +218,9 @@ class _AnyDatabase:
             return f'CAST({expression} AS text) COLLATE "C"'
         return f"{expression} COLLATE BINARY" if self.dialect == "sqlite" else expression
 
-    def names(self, query: str) -> list[str]:
+    def columns(self, query: str) -> Mapping[str, str]:
         with self._result(query) as result:
-            return list(result.keys())
+            return dict.fromkeys(result.keys(), "")
 
     def tables(self, query: str, name: str, kinds: Sequence[ColumnType]) -> Iterator[pa.Table]:
         with self._result(query) as result:

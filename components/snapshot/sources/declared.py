@@ -1,7 +1,7 @@
 """Turns Arrow data from anywhere into the declared columns, or says which row and column does not fit."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ _WORDS = {
 }
 
 
-def check_columns(name: str, found: Sequence[str], spec: TableSpec) -> None:
+def check_columns(name: str, found: Collection[str], spec: TableSpec) -> None:
     """Hold the columns of a source against its declaration, by the table's guards.
 
     Raises:

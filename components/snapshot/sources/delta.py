@@ -81,6 +81,7 @@ class DeltaReader:
 
         opened = self._open(table)
         dataset = self._dataset(table, opened)
+        columns = {field.name: str(field.type) for field in dataset.schema}
         fragments = {fragment.path: fragment for fragment in dataset.get_fragments()}
         actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
         for action in sorted(actions, key=lambda action: (action["modification_time"], action["path"])):
@@ -90,7 +91,7 @@ class DeltaReader:
             def read(fragment: Any = fragments[action["path"]]) -> Iterator["pa.Table"]:
                 return self._rows(table, fragment, dataset.schema)
 
-            file = DataFile(action["path"], identity, action["num_records"], read)
+            file = DataFile(action["path"], identity, columns, action["num_records"], read)
             yield from parts_of(file, table, self._spec.tables[table], self._spec.rows_per_part, self._spec.time_zone)
 
     def _identify(self, table: str) -> dict[str, Any]:

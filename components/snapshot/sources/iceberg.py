@@ -102,6 +102,7 @@ class IcebergReader:
         opened, snapshot = self._open(table)
         if snapshot is None:
             return
+        columns = {field.name: str(field.field_type) for field in self._scan(table).projection().fields}
         location = opened.metadata.location
         for task in self._tasks(table, opened, snapshot):
             file = task.file
@@ -114,7 +115,7 @@ class IcebergReader:
                 return self._rows(table, opened, snapshot, task)
 
             yield from parts_of(
-                DataFile(name, identity, file.record_count, read),
+                DataFile(name, identity, columns, file.record_count, read),
                 table,
                 self._spec.tables[table],
                 self._spec.rows_per_part,

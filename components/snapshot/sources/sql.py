@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -89,6 +90,7 @@ class SqlReader:
         self._url = address(spec.url, spec.url_env)
         self._opened: Database | None = None
         self._state: dict[str, Any] = {}
+        self._delivered: dict[str, Mapping[str, str]] = {}
         self._present: dict[str, tuple[str, ...]] = {}
 
     def __enter__(self) -> "SqlReader":
@@ -179,7 +181,9 @@ class SqlReader:
         from gatehouse.components.snapshot.sources.declared import declare
 
         place = partial(_place, self._order(table))
-        return declare(pieces, self._spec.tables[table], name=table, place=place, time_zone=self._spec.time_zone)
+        zone = self._spec.time_zone
+        raw = declare(pieces, self._spec.tables[table], name=table, place=place, time_zone=zone)
+        return replace(raw, columns=self._delivered[table])
 
     def _identify(self, table: str) -> dict[str, Any]:
         from gatehouse.components.snapshot.sources.rows_digest import RowsDigest
@@ -208,15 +212,16 @@ class SqlReader:
         from gatehouse.components.snapshot.sources.declared import check_columns
 
         with self._explained(table):
-            found = self._database().names(f"SELECT * FROM {self._subquery(table)} WHERE 1 = 0")
+            found = self._database().columns(f"SELECT * FROM {self._subquery(table)} WHERE 1 = 0")
         check_columns(table, found, self._spec.tables[table])
+        self._delivered[table] = found
         self._present[table] = tuple(column for column in self._spec.tables[table].columns if column in found)
 
     def _runs(self, table: str, after: Any) -> Iterator[tuple["list[pa.Table]", Any]]:
         """Runs of rows after a key, as the database gives them, each with its last key."""
         from gatehouse.components.snapshot.sources.declared import declare
         from gatehouse.components.snapshot.sources.key_order import KeyOrder
-        from gatehouse.components.snapshot.sources.runs import runs
+        from gatehouse.components.snapshot.sources.runs import runs_in_pieces
 
         spec = self._spec.tables[table]
         if table not in self._present:
@@ -245,7 +250,7 @@ class SqlReader:
                     yield rows
 
         passed = 0
-        for pieces in runs(checked(), size):
+        for pieces in runs_in_pieces(checked(), size):
             passed += sum(piece.num_rows for piece in pieces)
             yield pieces, last_keys.pop(passed - 1)
 
