@@ -147,8 +147,9 @@ class Erasures:
 
 
 def remove_blob(objects: ObjectStore, key: str) -> bool:
-    """Delete `key` in whatever generation it stands; False where it was gone already."""
+    """Delete `key` in whatever generation it stands, here and in this machine's cache; False where it was gone."""
     removed = False
+    objects.forget(key)
     while (found := objects.stat(key)) is not None:
         removed = objects.delete(key, found.generation) or removed
     return removed

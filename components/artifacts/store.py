@@ -313,6 +313,11 @@ class ArtifactStore:
             self._verified.add(entry.blob)
         return path
 
+    def _forget(self, entry: FileEntry) -> None:
+        """Have the next look at a blob read the store's own bytes, whatever this machine or process knows of it."""
+        self._verified.discard(entry.blob)
+        self.objects.forget(entry.blob)
+
     def exists(self, reference: Reference | str) -> bool:
         """Whether the artifact is complete here: manifest verified, every blob present in full length, not erased."""
         try:
@@ -344,7 +349,7 @@ class ArtifactStore:
             seen.add(current)
             manifest = self.manifest(current)
             for entry in manifest.files:
-                self._verified.discard(entry.blob)
+                self._forget(entry)
                 self._verified_path(current, entry)
             pending.extend(Reference.parse(parent) for parent in manifest.derived_from.values())
         return len(seen)
@@ -359,7 +364,7 @@ class ArtifactStore:
             return [error]
         found: list[GatehouseError] = []
         for entry in manifest.files:
-            self._verified.discard(entry.blob)
+            self._forget(entry)
             try:
                 self._verified_path(reference, entry)
             except GatehouseError as error:

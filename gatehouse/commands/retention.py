@@ -163,8 +163,8 @@ def erase(
     if not yes and not typer.confirm("Erase? This cannot be undone."):
         raise typer.Exit(1)
     record = eraser.erase(opened, plan, reason, by)
-    typer.echo(f"erased; the record is {record.key}. Local caches and copies of other machines are not reached:")
-    typer.echo("empty the former, erase in every store that this was pulled to, and remove the rows from the source.")
+    typer.echo(f"erased; the record is {record.key}. Not reached: caches of other machines, other stores that this")
+    typer.echo("was pulled to, versions of a versioned bucket, backups, and the source itself.")
 
 
 def _print_plan(plan: ErasurePlan) -> None:
