@@ -166,6 +166,7 @@ h4 { font-size: 13px; font-weight: 600; margin: 0 0 2px; color: var(--soft); }
   fill: var(--a); }
 .meter .tick { fill: var(--b); stroke: var(--page); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
 .values .meter { width: 84px; } .spark { width: 84px; height: 24px; }
+.values .scroll { margin: 0; }
 .values td:first-child, .values th[scope="row"] { white-space: normal; overflow-wrap: anywhere; max-width: 280px; }
 svg { max-width: 100%; height: auto; display: block; } figure svg { max-width: none; } svg.clip { overflow: hidden; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
