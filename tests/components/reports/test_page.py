@@ -56,7 +56,8 @@ def outline(html: str) -> Outline:
 def page(text: str = "plain") -> str:
     """A page that uses everything, with `text` wherever text may stand."""
     report = Report(text, text, Verdict("refused", f"{text}\nsecond", (text,)))
-    report.section(text, text, text).note(text).facts({text: text, "reference": "models/a/sha256-" + "0" * 64})
+    report.section(text, text, text).note(text).facts({text: text})
+    report.facts({"reference": "models/a/sha256-" + "0" * 64})
     report.tiles({text: Marked(1, "bad")}).filters({"severity": ("fail", "warn"), "table": (text, f"{text} 2")})
     more = (text, table([text], [[text]], label=text))
     report.section(text).entries(
