@@ -17,6 +17,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 BUCKET = "bucket"
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_DESCRIPTION = 10_000  # Bytes. Shorter bodies describe a request: a bit of them would make another request.
+_CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch")
 _OBJECT = re.compile(r"/o/(?P<name>[^/?]+)(?:/rewriteTo/b/[^/]+/o/(?P<target>[^/?]+))?$")
 _NAME = re.compile(rb'"name":\s*"([^"]+)"')
 
@@ -27,7 +29,7 @@ class Fault:
 
     `kind`: `busy` (503), `forbidden` (403), `reset` (cut off within the request), `lost` (done, but the answer never
     arrives), `cut` (cut off within the answer), `truncated` (half the answer, said to be whole), `flipped` (a bit of
-    the answer), `damaged` (a bit of the request).
+    the answer), `damaged` (a bit of the content sent).
     """
 
     kind: str
@@ -194,9 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "reset":
             self.rfile.read(int(self.headers.get("Content-Length") or 0) // 2)
             self._cut_off()
-            return self._note(0, 0, 0)
+            self._note(0, 0, 0)
+            return
         body = self._body()
-        if fault == "damaged":
+        if fault == "damaged" and len(body) > _DESCRIPTION:
             body = _flip(body)
         if fault in ("busy", "forbidden"):
             status, code = (503, "SlowDown") if fault == "busy" else (403, "AccessDenied")
@@ -206,8 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
             answer = _shifted(proxy.handle(self.command, self.path, body, headers), proxy.offset)
         self._note(len(body), len(answer.body), answer.status)
         if fault == "lost":
-            return self._cut_off()
-        self._answer(answer, fault)
+            self._cut_off()
+        else:
+            self._answer(answer, fault)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_PATCH = _any
 
@@ -241,8 +245,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if fault == "cut":
             self.wfile.write(body[: len(body) // 2])
-            return self._cut_off()
-        if self.command != "HEAD":
+            self._cut_off()
+        elif self.command != "HEAD":
             self.wfile.write(body)
 
     def _cut_off(self) -> None:

@@ -1,6 +1,8 @@
-"""S3 and whatever else fsspec reaches: create-only where the protocol has it, refused where it has not."""
+"""Whatever else fsspec reaches: used where its file system refuses to create a file twice."""
 
 import errno
+import hashlib
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,86 +17,90 @@ from gatehouse.components.artifacts.objects.retry import TransientError
 from gatehouse.errors import StoreError
 
 _CHUNK = 8 << 20
-_PER_FILE = 4
-_WRITER = "gatehouse-writer"
-_TRANSIENT = ("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Reduce your request rate", "Busy")
 
 
 class FsspecBucket:
     """`<protocol>://<path>`. Endpoint and credentials come from where the protocol's own client looks for them.
 
-    S3 deletes without conditions: a generation is compared just before. What closes the gap is the writers' lease.
+    fsspec knows no conditional deletion: a generation is compared just before, and what closes the gap is the lease of
+    writers. It keeps no mark of the writer either: a creation whose answer was lost is told by its bytes.
     """
 
     def __init__(self, address: str) -> None:
-        """Open the place that `address` names.
+        """Open the place that `address` names, and try whether it keeps its word.
 
         Raises:
             StoreError: if no file system serves it, or the one that does overwrites what another wrote.
         """
         self.address = address.rstrip("/")
-        self._protocol = address.partition("://")[0]
-        options = {"use_listings_cache": False, "skip_instance_cache": True} if self._protocol == "s3" else {}
+        self._protocol, _, path = address.partition("://")
         try:
-            self._files: Any = fsspec.filesystem(self._protocol, **options)
+            self._files: Any = fsspec.filesystem(self._protocol, use_listings_cache=False, skip_instance_cache=True)
         except (ValueError, ImportError) as error:
             raise StoreError(
                 f"No object store serves {address!r}: {error}. Expected a directory, gs://, s3://, or another protocol "
                 "of fsspec whose package is installed."
             ) from error
-        self._root = self.address if self._protocol == "memory" else self.address.partition("://")[2]
-        if not self._root.strip("/"):
-            raise StoreError(f"{address!r} names no bucket: expected {self._protocol}://<bucket>/<folder>.")
-        if self._protocol != "s3":
-            self._require_exclusive_create()
+        if not path.strip("/"):
+            raise StoreError(f"{address!r} names no folder: expected {self._protocol}://<folder>.")
+        with self._explained():
+            self._root = str(self._files._strip_protocol(self.address)).rstrip("/")
+        self._require_exclusive_create()
 
     def _path(self, key: str) -> str:
-        return f"{self._root}/{key}"
+        return f"{self._root}/{key}" if key else self._root
 
     def _require_exclusive_create(self) -> None:
         probe = f"tmp/probe-{uuid.uuid4().hex}"
-        first = self.create(probe, b"1", "")
-        second = self.create(probe, b"2", "")
-        held = self.read(probe)
-        self._files.rm_file(self._path(probe))
-        if not first or second or held != b"1":
+        try:
+            first, second = self.create(probe, b"1", ""), self.create(probe, b"2", "")
+            honest = first and not second and self.read(probe) == b"1"
+        except TransientError as error:
+            raise StoreError(f"The store {self.address} does not answer: {error}.") from error
+        finally:
+            with self._explained():
+                if self._files.exists(self._path(probe)):
+                    self._files.rm_file(self._path(probe))
+        if not honest:
             raise StoreError(
                 f"{self.address}: the file system {self._protocol!r} overwrites silently what another wrote, so two "
                 "writers could destroy each other's work. Use gs://, s3:// or a directory."
             )
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Create `key` where it is not there."""
-        mark = {"Metadata": {_WRITER: writer}} if self._protocol == "s3" else {}
+        """Create `key` where it is not there, streamed in chunks."""
         path = self._path(key)
         with self._explained():
             try:
-                if isinstance(content, bytes):
-                    self._files.pipe_file(path, content, mode="create", **mark)
-                elif self._protocol == "s3":
-                    self._files.put_file(
-                        str(content), path, mode="create", chunksize=_CHUNK, max_concurrency=_PER_FILE, **mark
-                    )
-                else:
-                    self._files.pipe_file(path, content.read_bytes(), mode="create")
+                self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+                # Not pipe_file(mode="create"): by default that looks first and then overwrites.
+                with self._files.open(path, "xb", block_size=_CHUNK) as target:
+                    if isinstance(content, bytes):
+                        target.write(content)
+                    else:
+                        with open(content, "rb") as source:
+                            shutil.copyfileobj(source, target, _CHUNK)
             except FileExistsError:
                 return False
         return True
 
-    def writer_of(self, key: str) -> str:
-        """The mark that `create` left on `key`; only S3 keeps one."""
-        if self._protocol != "s3":
-            return ""
+    def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
+        """Whether the bytes of `key` are these."""
         with self._explained():
-            return str(self._files.metadata(self._path(key), refresh=True).get(_WRITER.replace("-", "_"), ""))
+            try:
+                with self._files.open(self._path(key), "rb") as held:
+                    found = hashlib.file_digest(held, "sha256").digest()
+            except FileNotFoundError:
+                return False
+        if isinstance(content, bytes):
+            return found == hashlib.sha256(content).digest()
+        with open(content, "rb") as source:
+            return found == hashlib.file_digest(source, "sha256").digest()
 
     def fetch(self, key: str, target: Path) -> None:
         """Stream `key` to a file."""
-        with self._explained():
-            self._files.get_file(self._path(key), str(target))
-            found, wanted = target.stat().st_size, int(self._files.info(self._path(key))["size"])
-        if found != wanted:
-            raise TransientError(OSError(errno.EIO, f"{found} of {wanted} bytes arrived"))
+        with self._explained(), self._files.open(self._path(key), "rb") as source, open(target, "xb") as file:
+            shutil.copyfileobj(source, file, _CHUNK)
 
     def read(self, key: str) -> bytes:
         """The bytes of `key`."""
@@ -111,30 +117,20 @@ class FsspecBucket:
                 return None
         if found["type"] != "file":
             return None
-        moment = found.get("LastModified") or found.get("created") or found.get("mtime") or found.get("last_modified")
-        modified = moment.timestamp() if isinstance(moment, datetime) else float(moment or 0.0)
+        named = (found.get(name) for name in ("LastModified", "last_modified", "mtime", "created"))
+        moment = next((each for each in named if each is not None), 0.0)
+        modified = moment.timestamp() if isinstance(moment, datetime) else float(moment)
         tag = found.get("ETag") or found.get("etag") or ""
         return Stat(int(found["size"]), f"{tag}-{modified!r}", modified)
 
     def renew(self, key: str) -> bool:
-        """Write `key` onto itself."""
-        path = self._path(key)
+        """Put a copy of `key` in its place."""
+        path, copy = self._path(key), self._path(f"tmp/renewed-{uuid.uuid4().hex}")
         with self._explained():
             try:
-                if self._protocol == "s3":
-                    bucket, name, _ = self._files.split_path(path)
-                    source = {"Bucket": bucket, "Key": name}
-                    mark = {_WRITER: uuid.uuid4().hex}
-                    self._files.call_s3(
-                        "copy_object",
-                        Bucket=bucket,
-                        Key=name,
-                        CopySource=source,
-                        MetadataDirective="REPLACE",
-                        Metadata=mark,
-                    )
-                else:
-                    self._files.pipe_file(path, self._files.cat_file(path))
+                self._files.makedirs(copy.rsplit("/", 1)[0], exist_ok=True)
+                self._files.cp_file(path, copy)
+                self._files.mv(copy, path)
             except FileNotFoundError:
                 return False
         return True
@@ -155,60 +151,37 @@ class FsspecBucket:
         """Keys below the folder `prefix`."""
         with self._explained():
             try:
-                found = self._files.find(self._path(prefix) if prefix else self._root)
+                found = self._files.find(self._path(prefix))
             except FileNotFoundError:
                 found = []
-        start = self._stripped(self._root) + "/"
-        yield from sorted(self._stripped(path).removeprefix(start) for path in found)
+        yield from (path.removeprefix(f"{self._root}/") for path in found)
 
     def folders(self, prefix: str) -> Iterator[str]:
         """Names of the folders directly below `prefix`."""
         with self._explained():
             try:
-                found = self._files.ls(self._path(prefix) if prefix else self._root, detail=True)
+                found = self._files.ls(self._path(prefix), detail=True)
             except FileNotFoundError:
                 found = []
-        yield from sorted(item["name"].rstrip("/").rsplit("/", 1)[-1] for item in found if item["type"] == "directory")
-
-    def _stripped(self, path: str) -> str:
-        return str(self._files._strip_protocol(path)).strip("/")
+        yield from (item["name"].rstrip("/").rsplit("/", 1)[-1] for item in found if item["type"] == "directory")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the client's errors into ours; FileNotFoundError and FileExistsError pass."""
+        """Turn the client's errors into ours; FileNotFoundError and FileExistsError mean the key."""
         try:
             yield
-        except (FileExistsError, TransientError):
-            raise
-        except FileNotFoundError as error:
-            if "bucket" in str(error).lower():
-                raise StoreError(f"{self.address}: there is no such bucket. Create it, or correct --store.") from error
+        except (FileExistsError, FileNotFoundError):
             raise
         except PermissionError as error:
             raise StoreError(
-                f"{self.address}: access was refused ({error}). Give the account of this process leave to list, read "
-                "and write there, or choose another store with --store."
+                f"{self.address}: access was refused ({error}). Give the account of this process leave to list, read, "
+                "write and delete there, or choose another store with --store."
             ) from error
-        except Exception as error:
-            if _credentials(error):
-                raise StoreError(
-                    f"{self.address}: no credentials were found ({error}). Set those of {self._protocol} in the "
-                    "environment, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-                ) from error
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        except (ConnectionError, TimeoutError) as error:
+            raise TransientError(error) from error
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreError(f"{self.address}: the disk is full. Nothing was published.") from error
-            if _transient(error):
-                raise TransientError(error) from error
+            raise TransientError(error) from error
+        except Exception as error:
             raise StoreError(f"{self.address}: {type(error).__name__}: {error}.") from error
-
-
-def _credentials(error: BaseException) -> bool:
-    return type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError")
-
-
-def _transient(error: BaseException) -> bool:
-    if isinstance(error, (ConnectionError, TimeoutError)) or "Timeout" in type(error).__name__:
-        return True
-    named = type(error).__module__.split(".")[0] in ("botocore", "aiohttp", "urllib3", "requests", "aiobotocore")
-    connection = named and ("Connection" in type(error).__name__ or "Payload" in type(error).__name__)
-    return connection or any(word in str(error) for word in _TRANSIENT)

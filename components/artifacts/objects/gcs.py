@@ -11,16 +11,19 @@ from google.auth import exceptions as auth_exceptions
 from google.cloud import storage
 from google.cloud.exceptions import NotFound
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from google.cloud.storage.retry import DEFAULT_RETRY
 
 from gatehouse.components.artifacts.objects.base import Stat
-from gatehouse.components.artifacts.objects.retry import TransientError
+from gatehouse.components.artifacts.objects.retry import FIRST_WAIT, LONGEST_WAIT, TransientError
 from gatehouse.errors import StoreError
 
 _TIMEOUT = (10, 60)
 _CHUNK = 8 << 20
+_TYPE = "application/octet-stream"
 _WRITER = "gatehouse-writer"
 _CUT_OFF = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
+_CHUNK_RETRY = DEFAULT_RETRY.with_delay(initial=FIRST_WAIT, maximum=LONGEST_WAIT).with_timeout(120.0)
 
 
 class GcsBucket:
@@ -37,32 +40,49 @@ class GcsBucket:
             raise StoreError(f"{address!r} names no bucket: expected gs://<bucket>/<folder>.")
         self.address = address.rstrip("/")
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._found = False
         with self._explained():
             self._bucket = storage.Client().bucket(name)
 
-    def _blob(self, key: str, generation: int | None = None) -> Any:
-        return self._bucket.blob(self._prefix + key, chunk_size=_CHUNK, generation=generation)
+    def _blob(self, key: str, chunk: int | None = None) -> Any:
+        return self._bucket.blob(self._prefix + key, chunk_size=chunk)
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Create `key` if no generation of it exists."""
-        blob = self._blob(key)
+        """Create `key` if no generation of it exists; a file longer than a chunk goes up chunk by chunk."""
+        if isinstance(content, Path) and content.stat().st_size <= _CHUNK:
+            content = content.read_bytes()
+        blob = self._blob(key, _CHUNK if isinstance(content, Path) else None)
         blob.metadata = {_WRITER: writer}
         options = {"if_generation_match": 0, "checksum": "crc32c", "timeout": _TIMEOUT, "retry": None}
         with self._explained():
             try:
-                if isinstance(content, bytes):
-                    blob.upload_from_string(content, "application/octet-stream", **options)
+                if isinstance(content, Path):
+                    # A chunk that was cut off is sent again by the client, which asks the server how far it came.
+                    blob.upload_from_filename(str(content), _TYPE, **options | {"retry": _CHUNK_RETRY})
                 else:
-                    blob.upload_from_filename(str(content), "application/octet-stream", **options)
+                    blob.upload_from_string(content, _TYPE, **options)
             except exceptions.PreconditionFailed:
                 return False
+            except (NotFound, exceptions.BadRequest) as error:
+                # The server forgot the upload, or got other bytes than announced: another one starts afresh.
+                self._require_bucket()
+                raise TransientError(error) from error
+            except DataCorruption:
+                self._discard(key, writer)
+                raise
         return True
 
-    def writer_of(self, key: str) -> str:
-        """The mark that `create` left on `key`."""
+    def _discard(self, key: str, writer: str) -> None:
+        """Remove what we created with other bytes than we meant."""
+        blob = self._bucket.get_blob(self._prefix + key, timeout=_TIMEOUT, retry=None)
+        if blob is not None and (blob.metadata or {}).get(_WRITER) == writer:
+            self.delete(key, str(blob.generation))
+
+    def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
+        """Whether `key` carries the mark of `writer`."""
         with self._explained():
             blob = self._bucket.get_blob(self._prefix + key, timeout=_TIMEOUT, retry=None)
-        return str((blob.metadata or {}).get(_WRITER, "")) if blob else ""
+        return blob is not None and (blob.metadata or {}).get(_WRITER) == writer
 
     def fetch(self, key: str, target: Path) -> None:
         """Stream `key` to a file."""
@@ -82,7 +102,7 @@ class GcsBucket:
         if blob is None:
             self._require_bucket()
             return None
-        return Stat(int(blob.size), str(blob.generation), blob.updated.timestamp())
+        return Stat(int(blob.size), str(blob.generation), blob.time_created.timestamp())
 
     def renew(self, key: str) -> bool:
         """Rewrite `key` onto itself."""
@@ -115,7 +135,7 @@ class GcsBucket:
         start = self._prefix + (f"{prefix.strip('/')}/" if prefix else "")
         with self._explained():
             found = [blob.name for blob in self._bucket.list_blobs(prefix=start, timeout=_TIMEOUT, retry=None)]
-        yield from sorted(name.removeprefix(self._prefix) for name in found)
+        yield from (name.removeprefix(self._prefix) for name in found)
 
     def folders(self, prefix: str) -> Iterator[str]:
         """Names of the folders directly below `prefix`."""
@@ -123,11 +143,11 @@ class GcsBucket:
         with self._explained():
             pages = self._bucket.list_blobs(prefix=start, delimiter="/", timeout=_TIMEOUT, retry=None)
             found = {name for page in pages.pages for name in page.prefixes}
-        yield from sorted(name.removeprefix(start).rstrip("/") for name in found)
+        yield from (name.removeprefix(start).rstrip("/") for name in found)
 
     def _require_bucket(self) -> None:
         """A missing key and a missing bucket are the same answer of the server: ask which it is, once."""
-        if getattr(self, "_found", False):
+        if self._found:
             return
         with self._explained():
             if not self._bucket.exists(timeout=_TIMEOUT, retry=None):
@@ -141,6 +161,8 @@ class GcsBucket:
         """Turn the client's errors into ours; of `key`, a missing one is FileNotFoundError."""
         try:
             yield
+        except (StoreError, TransientError):
+            raise
         except NotFound:
             if key:
                 raise FileNotFoundError(key) from None

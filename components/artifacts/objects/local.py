@@ -71,6 +71,7 @@ class LocalObjects:
             except OSError:
                 shutil.copyfile(path, temporary)
             os.chmod(temporary, 0o444)
+            os.utime(temporary)  # A link keeps the time of its file, and a generation must be new.
             with open(temporary, "rb") as stream:
                 os.fsync(stream.fileno())
             return self._install(temporary, key)
@@ -134,11 +135,10 @@ class LocalObjects:
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys under the folder `prefix`, sorted."""
-        folder = self._final(prefix)
-        for directory, subdirectories, names in os.walk(folder):
-            subdirectories.sort()
-            for name in sorted(names):
-                yield str((Path(directory) / name).relative_to(self.root))
+        found = []
+        for directory, _, names in os.walk(self._final(prefix)):
+            found += [str((Path(directory) / name).relative_to(self.root)) for name in names]
+        yield from sorted(found)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Names of the folders directly under `prefix`, sorted."""

@@ -1,10 +1,13 @@
 """Opens the object store that an address names. What a protocol needs is imported only where it is asked for."""
 
+import re
 from pathlib import Path
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.errors import StoreError
+
+_LOOKS_REMOTE = re.compile(r"[a-z][a-z0-9]+:")
 
 
 def open_objects(address: str) -> ObjectStore:
@@ -17,6 +20,11 @@ def open_objects(address: str) -> ObjectStore:
     if not text:
         raise StoreError("The store's address is empty: expected a directory, gs:// or s3://. Give one with --store.")
     if "://" not in text:
+        if _LOOKS_REMOTE.match(text):
+            raise StoreError(
+                f"{address!r} is neither a directory nor an address: expected <scheme>://<bucket>/<folder>, or ./ "
+                "before the name of a directory."
+            )
         return LocalObjects(Path(text).expanduser().resolve())
     from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys
     from gatehouse.components.artifacts.objects.remote import Bucket, RemoteObjects
@@ -27,6 +35,10 @@ def open_objects(address: str) -> ObjectStore:
             from gatehouse.components.artifacts.objects.gcs import GcsBucket
 
             bucket = GcsBucket(text)
+        elif text.startswith("s3://"):
+            from gatehouse.components.artifacts.objects.s3 import S3Bucket
+
+            bucket = S3Bucket(text)
         else:
             from gatehouse.components.artifacts.objects.fsspec import FsspecBucket
 

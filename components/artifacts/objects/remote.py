@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gatehouse.components.artifacts.objects.base import Stat
-from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys
+from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys, digest_of_blob, sha256_of
 from gatehouse.components.artifacts.objects.retry import TransientError, retried
-from gatehouse.errors import MissingArtifactError, StoreError
+from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
 
 PARALLEL = 16
 T = TypeVar("T")
+
+
+class _Altered(Exception):
+    """Bytes arrived that have this SHA-256, and not the one in the key."""
 
 
 class Bucket(Protocol):
@@ -27,8 +31,8 @@ class Bucket(Protocol):
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
         """Create `key`, marked with `writer`. False where it exists. Bytes are verified by the server."""
 
-    def writer_of(self, key: str) -> str:
-        """The mark that `create` left on `key`; empty where the protocol keeps none."""
+    def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
+        """Whether what is under `key` was created with this content by `writer`."""
 
     def fetch(self, key: str, target: Path) -> None:
         """Write the verified bytes of `key` to a new file."""
@@ -46,10 +50,10 @@ class Bucket(Protocol):
         """Delete `key` in this generation. False where it has another, or is missing."""
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys below the folder `prefix`, sorted."""
+        """Keys below the folder `prefix`."""
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Names of the folders directly below `prefix`, sorted."""
+        """Names of the folders directly below `prefix`."""
 
 
 class RemoteObjects:
@@ -85,11 +89,11 @@ class RemoteObjects:
     def _send(self, key: str, content: bytes | Path) -> bool:
         writer = uuid.uuid4().hex
 
-        def attempt(again: bool) -> bool:
+        def attempt(_: bool) -> bool:
             if self._bucket.create(key, content, writer):
                 return True
-            # The answer to an earlier attempt may have been lost on its way: then the key is there, and ours.
-            return again and self._bucket.writer_of(key) == writer
+            # The answer to an earlier attempt, also to one that the client made unasked, may have been lost on its way.
+            return self._bucket.wrote(key, content, writer)
 
         return self._asked(attempt, f"writing {key}")
 
@@ -112,11 +116,23 @@ class RemoteObjects:
         return target
 
     def _fetch(self, key: str, target: Path) -> None:
-        def attempt(again: bool) -> None:
+        wanted = digest_of_blob(key) if key.startswith("blobs/") else ""
+
+        def attempt(_: bool) -> None:
             target.unlink(missing_ok=True)
             self._bucket.fetch(key, target)
+            if wanted and (found := sha256_of(target)) != wanted:
+                raise TransientError(_Altered(found))
 
-        self._asked(attempt, f"fetching {key}")
+        try:
+            self._asked(attempt, f"fetching {key}")
+        except StoreError as error:
+            if not isinstance(error.__cause__, _Altered):
+                raise
+            raise CorruptArtifactError(
+                f"{key} has SHA-256 {error.__cause__} in the store {self.address}: expected what its name says. "
+                "Restore the store from a copy, or delete the blob and run the stage that made it with --force."
+            ) from None
 
     def forget(self, key: str) -> None:
         """Drop the cached bytes of a blob."""
@@ -152,11 +168,11 @@ class RemoteObjects:
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys below the folder `prefix`, sorted."""
-        yield from self._asked(lambda _: list(self._bucket.list(prefix)), f"listing {prefix}")
+        yield from sorted(self._asked(lambda _: list(self._bucket.list(prefix)), f"listing {prefix}"))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Names of the folders directly below `prefix`, sorted."""
-        yield from self._asked(lambda _: list(self._bucket.folders(prefix)), f"listing {prefix}")
+        yield from sorted(self._asked(lambda _: list(self._bucket.folders(prefix)), f"listing {prefix}"))
 
     def _asked(self, request: Callable[[bool], T], what: str) -> T:
         try:

@@ -14,11 +14,15 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A request failed in a way that may pass: the server is busy or was cut off. `cause` is the client's error."""
+    """A request failed in a way that may pass: the server is busy or was cut off. `cause` is the client's error.
+
+    `exhausted` says that it was tried often enough, as part of a larger request.
+    """
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))
         self.cause = cause
+        self.exhausted = False
 
 
 def retried(request: Callable[[bool], T], what: str) -> T:
@@ -38,7 +42,8 @@ def retried(request: Callable[[bool], T], what: str) -> T:
         try:
             return request(attempt > 1)
         except TransientError as error:
-            if attempt == ATTEMPTS:
+            if attempt == ATTEMPTS or error.exhausted:
+                error.exhausted = True
                 raise
             wait = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) * random.uniform(0.5, 1.5)
             logger.info("%s: %s; trying again in %.1f s", what, error, wait)
