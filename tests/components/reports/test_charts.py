@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.components.reports.charts import Dot, Series, bar_chart, dot_chart, histogram, line_chart
+from gatehouse.components.reports.charts import (
+    Bin,
+    Dot,
+    Series,
+    bar_chart,
+    distributions,
+    dot_chart,
+    histogram,
+    line_chart,
+    sparkline,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 NUMBERS = st.floats(-1e12, 1e12) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1e-12])
@@ -134,3 +144,46 @@ def test_names_of_close_markers_give_way() -> None:
     svg = dot_chart([Dot("a", 0.0), Dot("b", 100.0)], "x", [("floor", 50.0), ("all rows", 50.5)])
     anchors = {each.text: each.get("text-anchor") for each in ET.fromstring(svg).iter(SVG + "text")}
     assert (anchors["floor"], anchors["all rows"]) == ("end", "start")
+
+
+def steps(path: ET.Element) -> list[tuple[str, float]]:
+    """The moves of an outline: `M`, `V` or `H`, with where they lead (of `M` the height)."""
+    moves = re.findall(r"([MVH])([\d.,-]+)", path.get("d") or "")
+    return [(move, float(place.split(",")[-1])) for move, place in moves]
+
+
+def test_a_distribution_is_filled_and_another_lies_over_it() -> None:
+    bins = [Bin(0, 1, 0.25), Bin(1, 3, 0.5)]
+    svg = distributions([("now", bins), ("before", bins)], "a column", (0, 4), size=(212, 100))
+    (own,) = drawn(svg, "path", "own")
+    other, key = drawn(svg, "path", "other")
+    assert own.get("d") == other.get("d") != key.get("d")
+    floor, low, first, high, second, end = (place for _, place in steps(own))
+    assert floor == end == 80
+    assert floor - high == pytest.approx(2 * (floor - low), abs=1)
+    assert (first, second) == (6 + 50, 6 + 150)
+    assert {"now", "before"} <= set(texts(svg))
+    assert ET.fromstring(svg).get("aria-label") == "a column"
+
+
+def test_one_distribution_alone_needs_no_legend_and_may_name_its_ends() -> None:
+    svg = distributions([("now", [Bin(0, 1, 1.0)])], "x", (0, 1), ends=("2024-01-01", "<2024>"))
+    assert texts(svg) == ["2024-01-01", "<2024>"]
+    assert drawn(svg, "path", "other") == []
+
+
+def test_bins_are_cut_off_at_the_ends_of_the_axis() -> None:
+    bins = [Bin(-10, -5, 1.0), Bin(-5, 0.5, 1.0), Bin(0.5, 9, 1.0), Bin(9, 10, 1.0)]
+    svg = distributions([("now", bins)], "x", (0, 1), size=(112, 100))
+    across = [place for move, place in steps(drawn(svg, "path", "own")[0]) if move == "H"]
+    assert across == [56, 106]
+    assert steps(drawn(distributions([("now", bins)], "x", (20, 30)), "path", "own")[0]) == []
+
+
+@given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.floats(0.001, 1e6), st.floats(0, 1e9)), max_size=6))
+def test_distributions_survive_odd_numbers(values: list[tuple[float, float, float]]) -> None:
+    bins = [Bin(low, low + width, height) for low, width, height in values]
+    limits = (min((one.low for one in bins), default=0.0), max((one.high for one in bins), default=1.0))
+    svg = distributions([("a", bins), ("b", bins)], "x", limits)
+    assert finite(svg)
+    assert finite(sparkline(bins, limits))
