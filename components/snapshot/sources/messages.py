@@ -1,0 +1,213 @@
+"""Messages of a stream: what is declared of them, and how they become rows or are set aside."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import Field, model_validator
+
+from gatehouse.components.snapshot.sources.base import Raw
+from gatehouse.components.snapshot.spec import ColumnType, TableSpec
+from gatehouse.errors import SourceError
+
+Envelope = Literal["id", "offset", "partition", "key", "time"]
+_ENVELOPE_TYPES: dict[Envelope, ColumnType] = {
+    "id": ColumnType.string,
+    "offset": ColumnType.int64,
+    "partition": ColumnType.int64,
+    "key": ColumnType.string,
+    "time": ColumnType.timestamp,
+}
+_MORE_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
+
+
+class StreamTable(TableSpec):
+    """One stream of messages, each of which becomes a row: columns are keys of its payload, absent keys are null."""
+
+    on_invalid: Literal["fail", "reject"] = Field(
+        "reject", description="A message that does not fit ends the run, or is set aside with its reason."
+    )
+    envelope: dict[str, Envelope] = Field(
+        {}, description="Columns that the message's envelope gives instead: its id or offset, partition, key or time."
+    )
+
+    @model_validator(mode="after")
+    def _envelope_is_typed(self) -> "StreamTable":
+        for column, part in self.envelope.items():
+            if self.columns.get(column) is not _ENVELOPE_TYPES[part]:
+                raise ValueError(f"envelope: {part} needs a column declared as {_ENVELOPE_TYPES[part]}, found {column}")
+        return self
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: where it stands, what it says, and what its envelope says."""
+
+    place: str
+    payload: bytes | Mapping[str, bytes] | None
+    envelope: Mapping[str, Any]
+
+
+class _MisfitError(Exception):
+    """A message does not fit its declaration; the text is the reason."""
+
+
+def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_zone: str) -> Raw:
+    """The rows of messages in their order; a payload is a JSON object, or fields of text.
+
+    Raises:
+        SourceError: for the first message that does not fit, where the declaration does not set them aside.
+    """
+    import pyarrow as pa
+
+    from gatehouse.components.snapshot.sources.declared import rejected_table, schema_of
+
+    values: dict[str, list[Any]] = {column: [] for column in spec.columns}
+    converters = {column: _CONVERTERS[kind] for column, kind in spec.columns.items()}
+    zone = ZoneInfo(time_zone) if time_zone else None
+    rejected: list[dict[str, Any]] = []
+    for number, message in enumerate(messages):
+        try:
+            row = _row(message, spec, converters, zone)
+        except _MisfitError as misfit:
+            if spec.on_invalid == "fail":
+                raise SourceError(
+                    f"Table {name}, {message.place}: {misfit}. Declare on_invalid: reject to set such messages aside."
+                ) from None
+            rejected.append({"row": number, "reason": f"{message.place}: {misfit}", "raw": _text(message.payload)})
+        else:
+            for column, value in row.items():
+                values[column].append(value)
+    return Raw(pa.table(values, schema=schema_of(spec.columns)), rejected_table(rejected))
+
+
+def _row(
+    message: Message, spec: StreamTable, converters: Mapping[str, Callable[..., Any]], zone: ZoneInfo | None
+) -> dict[str, Any]:
+    payload = message.payload
+    if payload is None:
+        raise _MisfitError("the message has no value")
+    body = parse_json(payload) if isinstance(payload, bytes) else {key: _utf8(value) for key, value in payload.items()}
+    row = {}
+    for column, convert in converters.items():
+        if column in spec.envelope:
+            row[column] = message.envelope[spec.envelope[column]]
+            continue
+        value = body.get(column)
+        try:
+            row[column] = None if value is None else convert(value, zone, isinstance(payload, bytes))
+        except (ValueError, OverflowError) as error:
+            expected = str(error) or str(spec.columns[column])
+            raise _MisfitError(f"column {column}: expected {expected} or a null, found {value!r}") from None
+    return row
+
+
+def parse_json(text: bytes) -> dict[str, Any]:
+    """The JSON object in a payload, which names no key twice."""
+    try:
+        body = json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_object)
+    except UnicodeDecodeError:
+        raise _MisfitError("expected JSON in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise _MisfitError(f"expected a JSON object: {error}") from None
+    if not isinstance(body, dict):
+        raise _MisfitError(f"expected a JSON object, found {type(body).__name__}")
+    return body
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _utf8(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise _MisfitError(f"expected text in UTF-8, found {value[:40]!r}") from None
+
+
+def _text(payload: bytes | Mapping[str, bytes] | None) -> str:
+    if payload is None or isinstance(payload, bytes):
+        return (payload or b"").decode("utf-8", "backslashreplace")
+    fields = {key: value.decode("utf-8", "backslashreplace") for key, value in payload.items()}
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def _whole(value: Any, _zone: ZoneInfo | None, typed: bool) -> int:
+    if not typed and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number of 64 bits")
+    return value
+
+
+def _double(value: Any, _zone: ZoneInfo | None, typed: bool) -> float:
+    if not typed and _NUMBER.fullmatch(value):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a number")
+    if typed and (not math.isfinite(value) or (isinstance(value, int) and int(float(value)) != value)):
+        raise ValueError("a number that a double holds")
+    return float(value)
+
+
+def _string(value: Any, _zone: ZoneInfo | None, _typed: bool) -> str:
+    if not isinstance(value, str):
+        raise ValueError("text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("text in UTF-8") from None
+    return value
+
+
+def _bool(value: Any, _zone: ZoneInfo | None, typed: bool) -> bool:
+    if not typed:
+        value = {"true": True, "false": False, "1": True, "0": False}.get(value)
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _timestamp(value: Any, zone: ZoneInfo | None, _typed: bool) -> datetime:
+    if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
+        raise ValueError("a time in ISO 8601, to the microsecond")
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("a time in ISO 8601") from None
+    if moment.tzinfo is None:
+        if zone is None:
+            raise ValueError("a time with its zone (or source.time_zone)")
+        moment = moment.replace(tzinfo=zone)
+        if moment.utcoffset() != moment.replace(fold=1).utcoffset():
+            raise ValueError(f"a time that {zone} has once")
+    return moment.astimezone(UTC)
+
+
+_CONVERTERS: dict[ColumnType, Callable[[Any, ZoneInfo | None, bool], Any]] = {
+    ColumnType.int64: _whole,
+    ColumnType.double: _double,
+    ColumnType.string: _string,
+    ColumnType.bool: _bool,
+    ColumnType.timestamp: _timestamp,
+}
+
+
+def moment_of(milliseconds: int) -> datetime:
+    """The time that many milliseconds after 1970."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
