@@ -22,8 +22,13 @@ from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.cache import cache_folder
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
-from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError
+
+NO_KINDS = frozenset(
+    ["blobs", "erasures", "gc", "leases", "measurements", "memo", "provenance", "registry", "runs", "scratch", "tmp"]
+)
+"""Folders of a store that hold no manifests; no kind is called so."""
 
 
 class ArtifactStore:
@@ -168,31 +173,42 @@ class ArtifactStore:
             self.objects.put_bytes(key, manifest.to_json().encode())
             lease.settle()
             found = self.objects.stats([*blobs, key])
+            for entry in manifest.files:
+                if (held := found[entry.blob]) is not None and held.bytes != entry.bytes:
+                    raise self._other_bytes(entry, f"{held.bytes} bytes")
             self._put_blobs([entry for entry in manifest.files if found[entry.blob] is None], contents)
             if found[key] is None:
                 self.objects.put_bytes(key, manifest.to_json().encode())
             self.erasures.settle(manifest)
 
     def _put_blobs(self, entries: Sequence[FileEntry], contents: Mapping[str, Path | bytes | FileEntry]) -> None:
-        """Put files, side by side where the store is far away."""
-        if self.objects.parallel == 1 or len(entries) < 2:
-            for entry in entries:
-                self._put_blob(entry, contents[entry.path])
-            return
-        with ThreadPoolExecutor(self.objects.parallel) as pool:
-            for _ in pool.map(lambda entry: self._put_blob(entry, contents[entry.path]), entries):
-                pass
-
-    def _put_blob(self, entry: FileEntry, content: Path | bytes | FileEntry) -> None:
-        objects, key = self.objects, entry.blob
-        if isinstance(content, FileEntry):
-            held_stat = objects.stat(key) if objects.renew(key) else None
-            if held_stat is None or held_stat.bytes != entry.bytes:
+        """Put files, side by side where the store is far away; those that are stored already must be there in full."""
+        stored = [entry for entry in entries if isinstance(contents[entry.path], FileEntry)]
+        found = self.objects.stats(entry.blob for entry in stored)
+        for entry in stored:
+            held = found[entry.blob]
+            if held is None or held.bytes != entry.bytes:
                 raise MissingArtifactError(
-                    f"The store {self.address} does not hold {key} in full, which {entry.path} was to be published "
-                    "from. Run again: it is written anew."
+                    f"The store {self.address} does not hold {entry.blob} in full, which {entry.path} was to be "
+                    "published from. Run again: it is written anew."
                 )
-            return
+
+        def put(entry: FileEntry) -> None:
+            content = contents[entry.path]
+            if not isinstance(content, FileEntry):
+                self._put_blob(entry, content)
+
+        self._side_by_side(put, entries)
+
+    def _side_by_side(self, work: Callable[[FileEntry], T], entries: Sequence[FileEntry]) -> list[T]:
+        """Do the work on each file, as many at once as the store can bear."""
+        if self.objects.parallel == 1 or len(entries) < 2:
+            return [work(entry) for entry in entries]
+        with ThreadPoolExecutor(self.objects.parallel) as pool:
+            return list(pool.map(work, entries))
+
+    def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
+        objects, key = self.objects, entry.blob
         held = None
         while held is None:
             if objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content):
@@ -201,17 +217,17 @@ class ArtifactStore:
             with contextlib.suppress(MissingArtifactError, FileNotFoundError):
                 held = self._held(entry)
         if held != entry.sha256:
-            raise CorruptArtifactError(
-                f"The store {self.address} already holds {entry.blob} with other bytes: expected SHA-256 "
-                f"{entry.sha256}, found {held}. Remove that blob and publish again."
-            )
+            raise self._other_bytes(entry, f"SHA-256 {held}")
 
-    def _held(self, entry: FileEntry) -> str | None:
-        """Digest of what a blob holds; of a far one its name's, where the length is right: its server verified it."""
-        if self.objects.parallel == 1:
-            return _sha256_file(self.objects.local_path(entry.blob))
-        found = self.objects.stat(entry.blob)
-        return None if found is None else entry.sha256 if found.bytes == entry.bytes else f"of {found.bytes} bytes"
+    def _held(self, entry: FileEntry) -> str:
+        """Digest of what a blob holds; of a far one its name's: the server verified it, and the last look its length."""
+        return _sha256_file(self.objects.local_path(entry.blob)) if self.objects.parallel == 1 else entry.sha256
+
+    def _other_bytes(self, entry: FileEntry, found: str) -> CorruptArtifactError:
+        return CorruptArtifactError(
+            f"The store {self.address} already holds {entry.blob} with other bytes: expected {entry.bytes} with SHA-256 "
+            f"{entry.sha256}, found {found}. Remove that blob and publish again."
+        )
 
     def manifest(self, reference: Reference | str) -> Manifest:
         """The manifest of `reference`, verified against its digest.
@@ -272,10 +288,7 @@ class ArtifactStore:
         reference = Reference.parse(reference)
         entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
         self.require_readable(reference)
-        if self.objects.parallel == 1 or len(entries) < 2:
-            return [self._verified_path(reference, entry) for entry in entries]
-        with ThreadPoolExecutor(self.objects.parallel) as pool:
-            return list(pool.map(lambda entry: self._verified_path(reference, entry), entries))
+        return self._side_by_side(lambda entry: self._verified_path(reference, entry), entries)
 
     def read_bytes(self, reference: Reference | str, file: str) -> bytes:
         """The verified bytes of one file."""
@@ -373,12 +386,10 @@ class ArtifactStore:
 
     def references(self, kind: str | None = None, name: str | None = None) -> Iterator[Reference]:
         """All references that the store holds, sorted; optionally of one kind and name."""
-        for each in [kind] if kind else self.objects.folders():
-            for called in [name] if name else self.objects.folders(each):
-                for folder in self.objects.folders(f"{each}/{called}"):
-                    digest = folder.removeprefix("sha256-")
-                    if digest != folder and self.objects.stat(f"{each}/{called}/{folder}/manifest.json") is not None:
-                        yield Reference(each, called, digest)
+        for each in [kind] if kind else sorted(set(self.objects.folders()) - NO_KINDS):
+            keys = self.objects.list(f"{each}/{name}" if name else each)
+            found = [key.removesuffix("/manifest.json") for key in keys if key.endswith("/manifest.json")]
+            yield from sorted(Reference.parse(identity) for identity in found if references_in(identity))
 
     def record(self, key: str, body: Mapping[str, Any]) -> bool:
         """Create a JSON record under `key` (run records, measurements, provenance); False where it exists."""

@@ -1,5 +1,6 @@
 """`gatehouse data`: what a store holds, whether it is intact, what changed, and what may go."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,8 @@ def list_references(
 ) -> None:
     """List the references of a store, with the state of each."""
     opened = open_store(store)
+    if kind and not re.fullmatch("[a-z][a-z0-9-]*", kind):
+        raise ConfigurationError(f"expected a kind, such as datasets, found {kind!r}.")
     rows: list[dict[str, Any]] = []
     broken: list[GatehouseError] = []
     references = list(opened.references(kind or None))

@@ -156,6 +156,20 @@ def test_pull_copies_to_a_store_or_a_directory(
     assert "another store" in _fails(store, "pull", family["split"], "--to", store.address)
 
 
+@pytest.mark.parametrize("kind", ["../x", "datasets/", "a/b"])
+def test_list_refuses_what_is_no_kind(store: ArtifactStore, kind: str) -> None:
+    assert "expected a kind" in _fails(store, "list", kind)
+
+
+def test_list_reports_an_altered_manifest_and_goes_on(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    manifest = Path(store.address) / str(family["split"]) / "manifest.json"
+    manifest.chmod(0o644)
+    manifest.write_text(manifest.read_text().replace("[0]", "[1]").replace('"bytes":3', '"bytes":4'))
+    output = _run(store, "list", code=1).output
+    assert "manifest.json was altered" in output and str(family["after"]) in output
+    assert "manifest.json was altered" in _run(store, "verify", code=1).output
+
+
 def test_a_mistyped_store_is_not_created(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["list", "--store", str(tmp_path / "nowhere")])
     assert isinstance(result.exception, ConfigurationError) and not (tmp_path / "nowhere").exists()
