@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.validation.drift import psi
 from gatehouse.components.validation.statistics import Statistics, counted
 from gatehouse.components.validation.statistics.document import RANK_ERROR
@@ -67,7 +68,8 @@ def sketching_beyond(most: int) -> Iterator[None]:
 def test_counted_parts_merge_to_the_whole_exactly(column: tuple[pa.DataType, list[Any]], cuts: list[int]) -> None:
     array = pa.array(column[1], column[0])
     baseline = statistics_of(array.slice(0, len(array) // 2))
-    assert measured(array, cuts, baseline=baseline) == measured(array, baseline=baseline)
+    found, whole = measured(array, cuts, baseline=baseline), measured(array, baseline=baseline)
+    assert canonical_json([found.statistics, found.rebinned]) == canonical_json([whole.statistics, whole.rebinned])
 
 
 @PATCHED
@@ -103,6 +105,32 @@ def test_sketched_parts_merge_to_the_whole(column: tuple[pa.DataType, list[Any]]
 
 def _of(found: Statistics, *names: str) -> Statistics:
     return {name: found[name] for name in names if name in found}
+
+
+class Named:
+    """Stands for a partial, and tells how it was merged."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def merged(self, other: "Named") -> "Named":
+        return Named(f"({self.name}{other.name})")
+
+
+@PATCHED
+@given(order=st.integers(1, 20).flatmap(lambda parts: st.permutations(range(parts))), groups=st.integers(1, 4))
+def test_parts_merge_in_their_order_however_they_arrive(order: list[int], groups: int) -> None:
+    def whole(numbers: list[int], groups: int) -> str:
+        merges = [OrderedMerge() for _ in range(groups)]
+        for place, number in enumerate(numbers):
+            merges[place % groups].add(number, cast(Partial, Named(f"{number:02d}")))
+        for other in merges[1:]:
+            merges[0].join(other)
+        return cast(Named, merges[0].result()).name
+
+    found = whole(order, groups)
+    assert found == whole(sorted(order), 1)
+    assert found.replace("(", "").replace(")", "") == "".join(f"{number:02d}" for number in sorted(order))
 
 
 @PATCHED
@@ -154,6 +182,12 @@ def test_the_deviation_of_close_numbers_far_from_zero_is_not_lost() -> None:
     assert statistics_of(pa.array([2**60, 2**60 + 2]))["std"] == pytest.approx(math.sqrt(2))
     far = statistics_of(pa.array([1e9 + 1, 1e9 + 3] * 500))
     assert far["std"] == pytest.approx(math.sqrt(1000 / 999), rel=1e-12)
+
+
+def test_negative_zero_is_zero() -> None:
+    written = {canonical_json(statistics_of(pa.array(values))) for values in ([0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0])}
+    assert len(written) == 1
+    assert "-0" not in written.pop()
 
 
 def test_a_sum_beyond_doubles_is_left_out_and_the_mean_is_not() -> None:
