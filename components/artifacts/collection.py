@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from gatehouse.components.artifacts.deprecation import marker_of
-from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, leased
+from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOMBSTONES, leased
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.records import create_record, read_records, remove_record
 from gatehouse.components.artifacts.roots import Manifests, Reach, reach
 from gatehouse.components.artifacts.store import ArtifactStore
 
-TOMBSTONES = "gc/tombstones"
 CLOCK = "gc/clock"
 DAY = 86_400.0
 _BATCH = 500

@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from types import TracebackType
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
-from gatehouse.components.artifacts.records import create_record, read_record, remove_record
+from gatehouse.components.artifacts.records import create_record, read_record, read_records, remove_record
 
 logger = logging.getLogger(__name__)
 
 LEASES = "leases"
 SWEEPS = "gc/sweeps"
+TOMBSTONES = "gc/tombstones"
 LEASE_LIMIT = 600.0
 """Seconds after which a lease that nobody renewed counts for nothing: its writer was killed."""
 SWEEP_LIMIT = 60.0
@@ -30,8 +31,9 @@ _PAUSE = 0.05
 class Lease:
     """A writer's claim on keys, while it looks which exist, writes the others, and commits.
 
-    Use it as a context: on entry the lease stands in the store and no sweep of these keys is under way. A thread renews
-    it until the end. `settle` belongs between the commit and the last look at the blobs.
+    Use it as a context: on entry the lease stands in the store, no sweep of these keys is under way, and those with a
+    tombstone are renewed. A thread renews the lease until the end. `settle` belongs between the commit and the last
+    look at the blobs.
     """
 
     def __init__(self, objects: ObjectStore, keys: Iterable[str]) -> None:
@@ -45,6 +47,7 @@ class Lease:
         threading.Thread(target=self._beat, name="lease", daemon=True).start()
         try:
             self.settle()
+            self._rescue()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -63,6 +66,13 @@ class Lease:
         """Wait until no sweep of these keys is under way: at most `SWEEP_LIMIT` seconds after a collector's death."""
         while self._swept():
             time.sleep(_PAUSE)
+
+    def _rescue(self) -> None:
+        """Renew what has a tombstone: its generation is another one then, and a delete by the old one does nothing."""
+        tombstones = read_records(self._objects, self._objects.list(TOMBSTONES))
+        marked = {name for body in tombstones.values() for name, _ in body["candidates"]}
+        for key in sorted(self._keys & marked):
+            self._objects.renew(key)
 
     def _raise(self) -> None:
         self._key = f"{LEASES}/{uuid.uuid4().hex}.json"

@@ -81,6 +81,16 @@ def test_a_blob_that_was_renewed_or_referenced_after_its_tombstone_stays(store: 
     assert not list(store.objects.list("gc"))
 
 
+def test_a_writer_renews_what_has_a_tombstone_and_nothing_else(store: ArtifactStore) -> None:
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    before = store.objects.stat(OLD_BLOB)
+    store.publish("datasets", "d", {"a": OLD})
+    assert store.objects.stat(OLD_BLOB) == before
+    store.record("gc/tombstones/x.json", {"candidates": [[OLD_BLOB, before.generation if before else ""]]})
+    store.publish("datasets", "e", {"a": OLD})
+    assert before and not store.objects.delete(OLD_BLOB, before.generation)
+
+
 def test_a_leased_blob_stays_until_the_lease_lapses() -> None:
     memory = Memory()
     store = ArtifactStore(MemoryObjects(memory))
