@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.deprecation import require_in_use
@@ -29,6 +29,7 @@ NO_KINDS = frozenset(
     ["blobs", "erasures", "gc", "leases", "measurements", "memo", "provenance", "registry", "runs", "scratch", "tmp"]
 )
 """Folders of a store that hold no manifests; no kind is called so."""
+T = TypeVar("T")
 
 
 class ArtifactStore:
@@ -220,13 +221,13 @@ class ArtifactStore:
             raise self._other_bytes(entry, f"SHA-256 {held}")
 
     def _held(self, entry: FileEntry) -> str:
-        """Digest of what a blob holds; of a far one its name's: the server verified it, and the last look its length."""
+        """Digest of what a blob holds; of a far one its name's: the server verified it, and we measure it last."""
         return _sha256_file(self.objects.local_path(entry.blob)) if self.objects.parallel == 1 else entry.sha256
 
     def _other_bytes(self, entry: FileEntry, found: str) -> CorruptArtifactError:
         return CorruptArtifactError(
-            f"The store {self.address} already holds {entry.blob} with other bytes: expected {entry.bytes} with SHA-256 "
-            f"{entry.sha256}, found {found}. Remove that blob and publish again."
+            f"The store {self.address} already holds {entry.blob} with other bytes: expected {entry.bytes} with "
+            f"SHA-256 {entry.sha256}, found {found}. Remove that blob and publish again."
         )
 
     def manifest(self, reference: Reference | str) -> Manifest:
@@ -308,11 +309,8 @@ class ArtifactStore:
         shutil.copyfile(self.path(reference, file), target)
 
     def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
-        found = self.objects.stat(entry.blob)
-        if found is None or found.bytes != entry.bytes:
-            self.erasures.require_kept(reference)
-            state = "is missing" if found is None else f"has {found.bytes} bytes"
-            raise _corrupt(reference, entry, state)
+        if self.objects.parallel == 1 or entry.blob not in self._verified:
+            self._require_whole(reference, entry)
         path = self.objects.local_path(entry.blob)
         if entry.blob not in self._verified:
             digest = _sha256_file(path)
@@ -325,6 +323,12 @@ class ArtifactStore:
                 raise _corrupt(reference, entry, f"has SHA-256 {digest}")
             self._verified.add(entry.blob)
         return path
+
+    def _require_whole(self, reference: Reference, entry: FileEntry) -> None:
+        found = self.objects.stat(entry.blob)
+        if found is None or found.bytes != entry.bytes:
+            self.erasures.require_kept(reference)
+            raise _corrupt(reference, entry, "is missing" if found is None else f"has {found.bytes} bytes")
 
     def _forget(self, entry: FileEntry) -> None:
         """Have the next look at a blob read the store's own bytes, whatever this machine or process knows of it."""

@@ -1,10 +1,13 @@
 """Blobs that this machine has fetched before: verified when they enter, least recently used first to go."""
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
 import re
+import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -22,8 +25,14 @@ _DIGEST = re.compile(r"/([0-9a-f]{64})[^/]*\Z")
 
 def cache_folder() -> Path:
     """What this machine keeps of far stores: `GATEHOUSE_CACHE`, else a folder of the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get(FOLDER) or Path(base) / "gatehouse")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(os.environ.get(FOLDER) or Path(base) / "gatehouse")
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if os.access(folder, os.W_OK) or os.environ.get(FOLDER):
+        return folder
+    # A container's user often has no home that it can write to.
+    return Path(tempfile.gettempdir()) / f"gatehouse-cache-{os.getuid()}"
 
 
 class KnownKeys:
@@ -31,31 +40,32 @@ class KnownKeys:
 
     def __init__(self, address: str) -> None:
         self._path = cache_folder() / "known" / hashlib.sha256(address.encode()).hexdigest()[:16]
-        with contextlib.suppress(FileNotFoundError):
+        self._lock = threading.Lock()
+        self._keys: set[str] = set()
+        with contextlib.suppress(OSError):
             self._keys = set(self._path.read_text().split())
-            return
-        self._keys = set()
 
     def __contains__(self, key: str) -> bool:
         return key in self._keys
 
     def add(self, key: str) -> None:
-        """Remember a key, also for later processes."""
-        if key not in self._keys:
-            self._keys.add(key)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Short appends are whole also where several processes write.
-            with open(self._path, "a") as file:
-                file.write(f"{key}\n")
+        """Remember a key, also for later processes where the disk lets us."""
+        with self._lock, contextlib.suppress(OSError):
+            if key not in self._keys:
+                self._keys.add(key)
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                # Short appends are whole also where several processes write.
+                with open(self._path, "a") as file:
+                    file.write(f"{key}\n")
 
     def forget(self, key: str) -> None:
-        """Forget a key that turned out to be gone."""
-        if key in self._keys:
-            self._keys.discard(key)
-            kept = "".join(f"{each}\n" for each in sorted(self._keys))
-            temporary = self._path.with_suffix(f".{uuid.uuid4().hex}")
-            temporary.write_text(kept)
-            temporary.replace(self._path)
+        """Forget a key that turned out to be gone; what another process adds meanwhile may be forgotten with it."""
+        with self._lock, contextlib.suppress(OSError):
+            if key in self._keys:
+                self._keys.discard(key)
+                temporary = self._path.with_suffix(f".{uuid.uuid4().hex}")
+                temporary.write_text("".join(f"{each}\n" for each in sorted(self._keys)))
+                temporary.replace(self._path)
 
 
 class BlobCache:
@@ -87,6 +97,20 @@ class BlobCache:
         with contextlib.suppress(FileNotFoundError):
             os.utime(wanted)
             return wanted
+        try:
+            return self._enter(wanted, fetch)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._evict(0):
+                raise self._not_kept(key, error) from error
+        # The disk is full, and what lay here unused is gone now.
+        try:
+            return self._enter(wanted, fetch)
+        except OSError as error:
+            raise self._not_kept(key, error) from error
+
+    def _enter(self, wanted: Path, fetch: Callable[[Path], None]) -> Path:
         temporary = wanted.with_name(f".{uuid.uuid4().hex}")
         try:
             wanted.parent.mkdir(parents=True, exist_ok=True)
@@ -94,17 +118,17 @@ class BlobCache:
             size = temporary.stat().st_size
             os.chmod(temporary, 0o444)
             os.replace(temporary, wanted)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise StoreError(
-                f"{key} could not be kept in the cache {self._folder}: {error}. Free some space, or name another "
-                f"folder with {FOLDER}."
-            ) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
         self._make_room(size)
         return wanted
+
+    def _not_kept(self, key: str, error: OSError) -> StoreError:
+        return StoreError(
+            f"{key} could not be kept in the cache {self._folder}: {error.strerror or error}. Free some space, or name "
+            f"another folder with {FOLDER}."
+        )
 
     def holds(self, key: str) -> bool:
         """Whether the blob is here."""
@@ -119,22 +143,26 @@ class BlobCache:
         return self._folder / digest[:2] / key.rsplit("/", 1)[1]
 
     def _make_room(self, added: int) -> None:
-        """Evict what was not used for longest; looks at the folder only after a twentieth of the limit was added."""
+        """Keep to the limit; looks at the folder only after a twentieth of the limit was added."""
         self._added += added
-        if self._added < self._limit / 20:
-            return
-        self._added = 0
+        if self._added >= self._limit / 20:
+            self._added = 0
+            self._evict(self._limit)
+
+    def _evict(self, limit: int) -> int:
+        """Remove what was not used for longest until at most `limit` bytes are left. Returns how many files went."""
         found = []
         for path in self._folder.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):
                 stat = path.stat()
                 found.append((stat.st_mtime, stat.st_size, path))
-        total = sum(size for _, size, _ in found)
+        total, gone = sum(size for _, size, _ in found), 0
         for used, size, path in sorted(found):
-            if total <= self._limit or time.time() - used < _IN_USE_SECONDS:
-                return
+            if total <= limit or time.time() - used < _IN_USE_SECONDS:
+                break
             path.unlink(missing_ok=True)
-            total -= size
+            total, gone = total - size, gone + 1
+        return gone
 
 
 def digest_of_blob(key: str) -> str:
