@@ -51,6 +51,10 @@ class SourceError(GatehouseError):
     """A raw source cannot be read: absent, another digest than pinned, or a value that does not parse."""
 
 
+class DeliveryError(SourceError):
+    """A guard of the source refuses what was delivered; the message names the guard."""
+
+
 class LeakageError(GatehouseError):
     """A training set or split lets the future or the label reach the model."""
 

@@ -14,7 +14,7 @@ from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
-from gatehouse.components.snapshot.spec import SourceSpec
+from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.tuning.spec import SearchSpace

@@ -12,10 +12,12 @@ from gatehouse.components.features.component import compute_features, retrieve_t
 from gatehouse.components.features.stage import compute_features as compute_features_stage
 from gatehouse.components.features.stage import retrieve_training_set as retrieve_stage
 from gatehouse.components.snapshot.component import snapshot
+from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.snapshot.stage import ingest as ingest_stage
 from gatehouse.components.validation.component import validate
+from gatehouse.components.validation.contract import parse_contract
 from gatehouse.components.validation.stage import validate as validate_stage
-from gatehouse.pipelines.governance import Tasks
+from gatehouse.pipelines.governance import Tasks, entrust
 from gatehouse.pipelines.prepare import prepare
 from gatehouse.pipelines.require import require_contract
 from gatehouse.project import Project
@@ -49,31 +51,50 @@ def begin(tasks: Tasks, project: Project, store: Any, force: Any) -> Run:
     return Run(store, tasks.add(prepare(store=store, force=force, configs=configs), "prepare", "Prepare the run"))
 
 
-def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window: Any) -> Data:
+def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window: Any, backfill: Any) -> Data:
     """Add snapshot, validation, features and the point-in-time join to the pipeline that is being built."""
-    source_json = configuration_slice(project.file.source)
     taken = tasks.add(
-        snapshot(source=source_json, location=source, window=window, **run.memoised(ingest_stage, "snapshot")),
+        snapshot(
+            source=configuration_slice(_with_sensitive_columns(project)),
+            location=source,
+            window=window,
+            backfill=backfill,
+            **run.memoised(ingest_stage, "snapshot"),
+        ),
         "snapshot",
         "Snapshot the source",
     )
+    if url_env := getattr(project.file.source, "url_env", ""):
+        entrust(taken, "source-url", url_env)
     raw, definitions = taken.outputs["snapshot"], str(project.definitions.reference)
     validated = tasks.add(
         validate(
             snapshot=raw,
             contract=str(project.contract.reference),
             baseline=project.file.baseline,
+            statistics=configuration_slice(project.file.statistics),
             **run.memoised(validate_stage),
         ),
         "validate",
         "Validate against the contract",
     )
     verdict, reasons, report = (validated.outputs[name] for name in ("verdict", "reasons", "validation"))
-    kept = tasks.add(
-        require_contract(store=run.store, verdict=verdict, reasons=reasons, report=report),
-        "require_contract",
-        "Require the contract",
-    )
+    required = require_contract(store=run.store, verdict=verdict, reasons=reasons, report=report)
+    if project.file.alerts != "never":
+        told = alert(
+            store=run.store,
+            project=project.name,
+            pipeline=tasks.pipeline,
+            stage="validate",
+            verdict=verdict,
+            reasons=reasons,
+            report=report,
+            when=project.file.alerts,
+        )
+        entrust(told, "alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
+        # The webhook is told before the run is ended.
+        required.after(tasks.add(told, "alert", "Tell of the verdict"))
+    kept = tasks.add(required, "require_contract", "Require the contract")
     computed = tasks.add(
         compute_features(
             snapshot=raw, definitions=definitions, project=project.name, **run.memoised(compute_features_stage)
@@ -95,6 +116,15 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
         "Join features point-in-time",
     )
     return Data(raw, as_of, feature_tables, retrieved.outputs["training_set"])
+
+
+def _with_sensitive_columns(project: Project) -> SourceSpec:
+    """The source, with the columns that the contract calls sensitive, so that rejected rows do not show them."""
+    contract = parse_contract(project.contract.files["contract.yaml"].decode())
+    body = project.file.source.model_dump(mode="json")
+    for name, table in body["tables"].items():
+        table["sensitive"] = sorted({*table["sensitive"], *contract.sensitive(name, table["columns"])})
+    return parse_source(body)
 
 
 def configuration_slice(spec: BaseModel) -> str:

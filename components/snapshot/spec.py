@@ -67,6 +67,7 @@ class TableSpec(BaseModel):
         (), description="Columns whose values are shown nowhere; the contract's own are added when compiling."
     )
     guards: Guards = Guards()
+    shards: int = Field(0, ge=0, description="Balanced row ranges over the files; 0 for one every 1,048,576 rows.")
 
     @model_validator(mode="after")
     def _names_its_columns(self) -> "TableSpec":

@@ -26,12 +26,13 @@ def run(
     window: Annotated[str, typer.Option(help="Only events of START/END, e.g. 2013-01-01/2013-03-01.")] = "",
     seed: Annotated[int | None, typer.Option(help="Seed of splits, trials and weights.")] = None,
     force: Annotated[str, typer.Option(help="Stages to run whatever the memo holds, e.g. train,evaluate.")] = "",
+    backfill: Annotated[str, typer.Option(help="Why rows of the earlier snapshot may change; recorded with it.")] = "",
     param: Annotated[list[str] | None, typer.Option(help="Any other parameter of the pipeline, as NAME=VALUE.")] = None,
     strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate is refused.")] = False,
 ) -> None:
     """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
     folder = project or (Path.cwd() if (Path.cwd() / "project.yaml").is_file() else EXAMPLE)
-    given: dict[str, Any] = {"source": source, "window": window, "force": force}
+    given: dict[str, Any] = {"source": source, "window": window, "force": force, "backfill": backfill}
     arguments = {name: value for name, value in given.items() if value}
     if seed is not None:
         arguments["seed"] = seed

@@ -16,10 +16,12 @@ class Raw:
         table: Rows in their order, with the declared columns, types and names.
         rejected: Rows that do not fit the declaration: columns `row` (int64, from 0 within the part), `reason` (string)
             and `raw` (string, the row as the source gave it); None where none was set aside.
+        columns: Name and type of the columns as the source delivers them; None where it does not tell.
     """
 
     table: "pa.Table"
     rejected: "pa.Table | None" = None
+    columns: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)

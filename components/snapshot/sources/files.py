@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gatehouse.components.snapshot.spec import SourceBase, TableSpec
 
@@ -16,6 +16,12 @@ class FileTable(TableSpec):
         description="Path inside the folder or archive, or a glob such as events/*.parquet: .csv and .jsonl (also .gz "
         "and .zip), .parquet, .arrow or .feather."
     )
+
+    @model_validator(mode="after")
+    def _orders_what_it_sorts(self) -> "FileTable":
+        if self.order_by and not self.sort_on_ingest:
+            raise ValueError("order_by: rows of files stand in the files' order; to have another, add sort_on_ingest")
+        return self
 
 
 class FilesBase(SourceBase):

@@ -11,9 +11,10 @@ import yaml
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot import archive
-from gatehouse.components.snapshot.archive import observe
-from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
-from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot, window_of
+from gatehouse.components.snapshot.sources.catalog import SourceSpec, open_source, parse_source
+from gatehouse.components.snapshot.sources.files import SdistSource
+from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.components.snapshot.window import window_of
 from gatehouse.errors import ConfigurationError, SourceError
 
 PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "project.yaml"
@@ -51,7 +52,7 @@ def test_as_of_is_the_newest_availability_time(source: SourceSpec, store: Artifa
     assert taken.as_of == "2024-01-03T02:00:00+00:00"
     assert taken.rows == {"events": 3, "places": 1}
     manifest = store.manifest(taken.snapshot)
-    assert manifest.details == {"as_of": taken.as_of, "window": ""}
+    assert (manifest.details["as_of"], manifest.details["window"]) == (taken.as_of, "")
     dataset = store.manifest(manifest.derived_from["events"])
     assert [(column.name, column.type) for column in dataset.columns] == [
         ("id", "int64"),
@@ -106,9 +107,11 @@ def test_a_broken_value_leaves_no_snapshot(source: SourceSpec, store: ArtifactSt
     assert list(store.references("snapshots")) == []
 
 
-def test_an_archive_is_observed_without_being_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "_download", lambda *_: pytest.fail("observing fetched the archive"))
-    assert observe(_archive_source()).endswith(_archive_source().sha256)
+def test_an_archive_is_looked_at_without_being_fetched(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_download", lambda *_: pytest.fail("looking at it fetched the archive"))
+    source = _archive_source()
+    with open_source(source, "", store) as opened:
+        assert opened.state()["flights"]["archive"] == f"sha256:{source.sha256}"  # type: ignore[union-attr]
 
 
 def test_an_altered_archive_is_not_used(flights_archive: Path, tmp_path: Path, store: ArtifactStore) -> None:
@@ -122,7 +125,7 @@ def test_an_altered_archive_is_not_used(flights_archive: Path, tmp_path: Path, s
 def test_a_fetched_archive_with_another_digest_is_not_kept(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def other(_: SourceSpec, directory: Path) -> Path:
+    def other(_: SdistSource, directory: Path) -> Path:
         (directory / "other.tar.gz").write_bytes(b"something else")
         return directory / "other.tar.gz"
 

@@ -1,0 +1,260 @@
+"""Holds a delivery against its declaration and against the newest earlier snapshot of the same source and window.
+
+What is judged is what the parts tell: their digests, spans and columns. Only parts that are new or gone are compared
+row by row, so a guard costs what changed and not what there is.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.deliveries import Table
+from gatehouse.components.snapshot.parts import Stored
+from gatehouse.components.snapshot.spec import Policy, TableSpec
+from gatehouse.errors import DeliveryError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_MEMORY = "256MB"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one guard found; `policy` says what comes of it."""
+
+    guard: str
+    policy: Policy
+    message: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table as it is delivered now, and as it was.
+
+    Attributes:
+        name: The table's name.
+        spec: Its declaration.
+        parts: Its parts now.
+        earlier: The table in the newest earlier snapshot; None where there is none.
+        path: Gives a local file with the rows of a stored part.
+        workspace: For what does not fit memory.
+    """
+
+    name: str
+    spec: TableSpec
+    parts: tuple[Stored, ...]
+    earlier: Table | None
+    path: Callable[[Stored], Path]
+    workspace: Path
+
+
+def judge(case: Case, backfill: str) -> list[str]:
+    """Every guard's word on a table.
+
+    Args:
+        case: The table.
+        backfill: The reason for which earlier rows may change; empty for none.
+
+    Returns:
+        The warnings; a rewrite that `backfill` lets pass is one.
+
+    Raises:
+        DeliveryError: listing what guards with the policy `fail` found.
+    """
+    findings = [finding for finding in _findings(case) if finding.policy != "accept"]
+    failed = [one for one in findings if one.policy == "fail" and not (one.guard == "rewrite" and backfill)]
+    if failed:
+        listed = " ".join(one.message for one in failed)
+        raise DeliveryError(f"Table {case.name}: {listed} Nothing was published.")
+    allowed = [
+        f" Let pass as a backfill: {backfill}." if one.guard == "rewrite" and backfill else "" for one in findings
+    ]
+    return [f"Table {case.name}: {one.message}{more}" for one, more in zip(findings, allowed, strict=True)]
+
+
+def _findings(case: Case) -> Iterator[Finding]:
+    yield from _schema(case)
+    yield from _duplicate_parts(case)
+    if case.earlier is not None:
+        yield from _row_count(case, case.earlier)
+        yield from _history(case, case.earlier)
+
+
+def _schema(case: Case) -> Iterator[Finding]:
+    guards, declared = case.spec.guards, case.spec.columns
+    now, before = _delivered(case.parts), _delivered(case.earlier.parts if case.earlier else ())
+    extra = sorted(now.keys() - declared.keys())
+    missing = sorted(declared.keys() - now.keys()) if now else []
+    if extra:
+        yield Finding("new_column", guards.new_column, f"new_column: {', '.join(extra)}: not declared, left out.")
+    if missing:
+        yield Finding(
+            "missing_column", guards.missing_column, f"missing_column: {', '.join(missing)}: null in new rows."
+        )
+    retyped = [
+        f"{name} (was {before[name]}, is {now[name]})"
+        for name in sorted(now)
+        if before.get(name, now[name]) != now[name]
+    ]
+    if retyped:
+        yield Finding(
+            "retyped_column",
+            guards.retyped_column,
+            f"retyped_column: {', '.join(retyped)}. Correct the delivery, or set guards.retyped_column if it is meant.",
+        )
+
+
+def _delivered(parts: tuple[Stored, ...]) -> dict[str, str]:
+    """Columns as delivered, by the newest part that tells."""
+    found: dict[str, str] = {}
+    for part in reversed(parts):
+        for name, kind in part.columns.items():
+            if found.setdefault(name, kind) == "null":
+                found[name] = kind
+    return found
+
+
+def _duplicate_parts(case: Case) -> Iterator[Finding]:
+    counts = Counter(part.digest for part in case.parts if part.blob)
+    twice = [part for part in case.parts if part.blob and counts[part.digest] > 1]
+    if twice:
+        where = sorted({str(part.position.get("file", "")) for part in twice} - {""})
+        named = f" ({', '.join(where[:5])})" if where else ""
+        yield Finding(
+            "duplicate_part",
+            case.spec.guards.duplicate_part,
+            f"duplicate_part: the same {twice[0].rows:,} rows were delivered {counts[twice[0].digest]} times{named}. "
+            "Remove the copies, or set guards.duplicate_part if they are meant.",
+        )
+
+
+def _row_count(case: Case, earlier: Table) -> Iterator[Finding]:
+    guards, rows = case.spec.guards, sum(part.rows for part in case.parts)
+    least, most = earlier.rows * guards.shrink, earlier.rows * guards.growth
+    if earlier.rows and not least <= rows <= most:
+        yield Finding(
+            "row_count",
+            guards.row_count,
+            f"row_count: expected {least:,.0f} to {most:,.0f} rows after {earlier.rows:,} before, found {rows:,}. "
+            "Check that the delivery is whole, or change guards.shrink and guards.growth.",
+        )
+
+
+def _history(case: Case, earlier: Table) -> Iterator[Finding]:
+    """Late, repeated and rewritten rows, told by the parts that are new or gone."""
+    guards = case.spec.guards
+    kept = {part.digest for part in case.parts} & {part.digest for part in earlier.parts}
+    new = [part for part in case.parts if part.blob and part.digest not in kept]
+    gone = [part for part in earlier.parts if part.blob and part.digest not in kept]
+    if not (new or gone) or not case.spec.event_time or not earlier.last:
+        return
+    newest = datetime.fromisoformat(earlier.last)
+    allowance = case.spec.availability_lag if guards.rewrite_allowance is None else guards.rewrite_allowance
+    settled, on_time = newest - allowance, newest - guards.late_allowance
+    same = [part for part in earlier.parts if part.blob and part.digest in kept]
+    counts = _compare(case, new, gone, same, settled, on_time)
+    if counts["gone"]:
+        yield Finding(
+            "rewrite",
+            guards.rewrite,
+            f"rewrite: {counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or are gone, "
+            'expected none. If it is meant, run again with --backfill "reason".',
+        )
+    if counts["late"]:
+        yield Finding(
+            "late",
+            guards.late,
+            f"late: {counts['late']:,} new rows are older than {on_time.isoformat()}, the earlier watermark minus the "
+            "allowance. What was computed from the earlier snapshot did not know them.",
+        )
+    if counts["again"]:
+        yield Finding(
+            "duplicate_rows",
+            guards.duplicate_rows,
+            f"duplicate_rows: {counts['again']:,} new rows are the same as rows of the earlier snapshot. "
+            "Check that nothing was delivered twice.",
+        )
+
+
+def _compare(
+    case: Case, new: list[Stored], gone: list[Stored], same: list[Stored], settled: datetime, on_time: datetime
+) -> dict[str, int]:
+    """How many settled rows are gone, and how many of the rows that were added are late, and are there already."""
+    oldest = _appended(case, new, gone)
+    since = oldest.isoformat() if oldest else min((part.first for part in new), default="")
+    until = max((part.last for part in new), default="")
+    overlapping = [part for part in same if part.last >= since and part.first <= until]
+    if oldest is not None and oldest >= on_time and not overlapping:
+        return {"gone": 0, "late": 0, "again": 0}
+    import duckdb
+
+    with duckdb.connect() as database:
+        database.sql(f"SET memory_limit='{_MEMORY}'; SET threads=2; SET temp_directory='{case.workspace / 'guards'}'")
+        database.sql("SET TimeZone='UTC'")
+        columns = _common_columns(case, [*new, *gone, *overlapping])
+        for name, parts in (("new", new), ("gone", gone), ("overlapping", overlapping)):
+            _view(database, name, columns, parts, [*new, *gone], case)
+        database.sql("CREATE TEMP TABLE added AS SELECT * FROM new_rows EXCEPT ALL SELECT * FROM gone_rows")
+        time = '"' + case.spec.event_time.replace('"', '""') + '"'
+        counts = {
+            "gone": f"SELECT count(*) FROM (SELECT * FROM gone_rows EXCEPT ALL SELECT * FROM new_rows) "
+            f"WHERE {time} <= TIMESTAMPTZ '{settled.isoformat()}'",
+            "late": f"SELECT count(*) FROM added WHERE {time} < TIMESTAMPTZ '{on_time.isoformat()}'",
+            "again": "SELECT count(*) FROM (SELECT * FROM added INTERSECT ALL "
+            "(SELECT * FROM overlapping_rows UNION ALL SELECT * FROM gone_rows))",
+        }
+        return {name: int(database.sql(query).fetchall()[0][0]) for name, query in counts.items()}
+
+
+def _common_columns(case: Case, parts: list[Stored]) -> list[str]:
+    """The declared columns that all parts have: the declaration may have changed since."""
+    import pyarrow.parquet as pq
+
+    held = [set(pq.read_schema(case.path(part)).names) for part in parts]
+    return [column for column in case.spec.columns if all(column in names for names in held)]
+
+
+def _view(
+    database: "duckdb.DuckDBPyConnection",
+    name: str,
+    columns: list[str],
+    parts: list[Stored],
+    instead: list[Stored],
+    case: Case,
+) -> None:
+    """A view of the rows of some parts; without parts, one of no rows with the columns of `instead`."""
+    listed = ", ".join("'" + str(case.path(part)).replace("'", "''") + "'" for part in parts or instead)
+    selected = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
+    condition = "" if parts else " WHERE false"
+    database.sql(f"CREATE VIEW {name}_rows AS SELECT {selected} FROM read_parquet([{listed}]){condition}")
+
+
+def _appended(case: Case, new: list[Stored], gone: list[Stored]) -> datetime | None:
+    """Oldest event time of what was added, where all that is gone is the beginning of one new part: an append."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    if len(gone) > 1 or not new:
+        return None
+    added = list(new)
+    times = []
+    if gone:
+        grown, before = pq.read_table(case.path(new[0])), pq.read_table(case.path(gone[0]))
+        if not grown.slice(0, before.num_rows).equals(before):
+            return None
+        added = added[1:]
+        rest = pc.min(grown.slice(before.num_rows)[case.spec.event_time]).as_py()
+        times = [rest] if rest is not None else []
+    times += [datetime.fromisoformat(part.first) for part in added if part.first]
+    return min(times, default=None)
+
+
+def local_path(store: ArtifactStore, part: Stored) -> Path:
+    """A local file with the rows of a stored part."""
+    assert part.blob is not None
+    return store.objects.local_path(part.blob.entry("").blob)

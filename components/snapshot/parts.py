@@ -1,0 +1,202 @@
+"""Turns the parts of a table into blobs: read, typed, digested, written and hashed side by side, a few at a time."""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gatehouse.components.artifacts.manifest import FileEntry
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.logical_digest import logical_digest
+from gatehouse.components.snapshot.rejected import redacted
+from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
+from gatehouse.components.snapshot.spec import TableSpec
+from gatehouse.errors import ConfigurationError
+
+THREADS = "GATEHOUSE_INGEST_THREADS"
+ROWS_PER_GROUP = 131_072
+_MOST_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Where the rows of a part lie in the store."""
+
+    sha256: str
+    bytes: int
+    rows: int
+
+    def entry(self, path: str) -> FileEntry:
+        """The blob as a file of an artifact."""
+        return FileEntry(path, self.sha256, self.bytes, self.rows, ".parquet")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A part that was stored, and all that is remembered of it.
+
+    Attributes:
+        fingerprint: What identified it before it was read; empty where the source cannot tell.
+        position: Where the source goes on after it.
+        blob: Its rows; None where it has none.
+        digest: Logical digest of its rows.
+        first: Oldest event time, ISO 8601 in UTC; empty without one.
+        last: Newest event time.
+        read: Number of rows that fit their declaration, in the window or not.
+        rejected: Rows that were set aside; None where there are none.
+        reason: Why the first of them was.
+        columns: Name and type of the columns as the source delivered them; empty where it does not tell.
+    """
+
+    fingerprint: str
+    position: Mapping[str, Any] = field(default_factory=dict)
+    blob: Blob | None = None
+    digest: str = ""
+    first: str = ""
+    last: str = ""
+    read: int = 0
+    rejected: Blob | None = None
+    reason: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Number of its rows."""
+        return self.blob.rows if self.blob else 0
+
+    @property
+    def aside(self) -> int:
+        """Number of rows that were set aside."""
+        return self.rejected.rows if self.rejected else 0
+
+    def known(self) -> KnownPart:
+        """What a source is told of it."""
+        return KnownPart(self.fingerprint, self.rows, self.position)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, without what is empty."""
+        return {key: value for key, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Stored":
+        """The part that `to_json` wrote."""
+        blobs = {key: Blob(**body[key]) for key in ("blob", "rejected") if key in body}
+        return cls(**{**body, **blobs})
+
+
+def store_parts(
+    parts: Iterator[Part],
+    spec: TableSpec,
+    window: tuple[datetime, datetime] | None,
+    known: Mapping[str, Stored],
+    store: ArtifactStore,
+) -> list[Stored]:
+    """Store every part, in order. A part that is known, and whose blobs are in the store, is not read.
+
+    As many parts are in memory as there are threads. The result does not depend on their number.
+
+    Args:
+        parts: What the source yields.
+        spec: The table.
+        window: Only rows whose event time is in it; None for all.
+        known: Parts of earlier snapshots of the same source, declaration, window and code, by fingerprint.
+        store: Where the blobs go.
+    """
+    threads = thread_count()
+    waiting: deque[Future[Stored]] = deque()
+    done: list[Stored] = []
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
+    try:
+        for part in parts:
+            held = known.get(part.fingerprint) if part.fingerprint else None
+            if held is not None and _is_there(held, store):
+                future: Future[Stored] = Future()
+                future.set_result(Stored(**{**vars(held), "position": dict(part.position)}))
+            else:
+                future = pool.submit(_store, part, spec, window, store)
+            waiting.append(future)
+            del part
+            while sum(not one.done() for one in waiting) >= threads or (waiting and waiting[0].done()):
+                done.append(waiting.popleft().result())
+        done += [one.result() for one in waiting]
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return done
+
+
+def thread_count() -> int:
+    """Threads that read parts: what the environment says, else one a core and at most four.
+
+    Raises:
+        ConfigurationError: if the environment says no positive number.
+    """
+    given = os.environ.get(THREADS, "")
+    if not given:
+        return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    if not given.isdigit() or int(given) < 1:
+        raise ConfigurationError(f"{THREADS}: expected a positive number of threads, found {given!r}.")
+    return int(given)
+
+
+def _is_there(part: Stored, store: ArtifactStore) -> bool:
+    for blob in filter(None, (part.blob, part.rejected)):
+        found = store.objects.stat(blob.entry("").blob)
+        if found is None or found.bytes != blob.bytes:
+            return False
+    return True
+
+
+def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None, store: ArtifactStore) -> Stored:
+    raw: Raw = part.read()
+    table = raw.table
+    if window and spec.event_time:
+        table = _within(table, spec.event_time, *window)
+    first, last = _span(table, spec.event_time)
+    aside = redacted(raw.rejected, spec.sensitive) if raw.rejected is not None and raw.rejected.num_rows else None
+    return Stored(
+        fingerprint=part.fingerprint,
+        position=dict(part.position),
+        blob=_blob(table, store) if table.num_rows else None,
+        digest=logical_digest(table),
+        first=first,
+        last=last,
+        read=raw.table.num_rows,
+        rejected=_blob(aside, store) if aside is not None else None,
+        reason=aside["reason"][0].as_py() if aside is not None else "",
+        columns=dict(raw.columns or {}),
+    )
+
+
+def _within(table: pa.Table, event_time: str, start: datetime, end: datetime) -> pa.Table:
+    """The rows whose event time is in [start, end)."""
+    times = table[event_time]
+    chosen = pc.and_(pc.greater_equal(times, pa.scalar(start, times.type)), pc.less(times, pa.scalar(end, times.type)))
+    return table.filter(chosen)
+
+
+def _span(table: pa.Table, event_time: str) -> tuple[str, str]:
+    if not event_time or not table.num_rows:
+        return "", ""
+    found = pc.min_max(table[event_time]).as_py()
+    return ("", "") if found["min"] is None else (found["min"].isoformat(), found["max"].isoformat())
+
+
+def _blob(table: pa.Table, store: ArtifactStore) -> Blob:
+    sink = pa.BufferOutputStream()
+    # One chunk: else the pages, and so the bytes, would depend on how the rows came.
+    pq.write_table(
+        table.combine_chunks().replace_schema_metadata(None),
+        sink,
+        compression="zstd",
+        row_group_size=ROWS_PER_GROUP,
+        version="2.6",
+    )
+    entry = store.keep("part.parquet", sink.getvalue().to_pybytes(), table.num_rows)
+    return Blob(entry.sha256, entry.bytes, table.num_rows)

@@ -1,0 +1,169 @@
+"""One file of a source, wherever it is: its bytes, unpacked where it is packed, and what identifies them."""
+
+import gzip
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+import xxhash
+
+from gatehouse.errors import SourceError
+
+WINDOW = 4 * 2**20
+_PACKED = (".gz", ".zip")
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A file.
+
+    Attributes:
+        name: Its path below the source's place; orders the files, and names this one in messages.
+        path: Where it is.
+        files: The fsspec file system that has it; None for this machine's own.
+    """
+
+    name: str
+    path: str
+    files: Any = None
+
+    @property
+    def suffix(self) -> str:
+        """What it holds, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
+        suffixes = [suffix.lower() for suffix in PurePosixPath(self.name).suffixes]
+        return next((suffix for suffix in reversed(suffixes) if suffix not in _PACKED), "")
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is zipped or gzipped."""
+        return self.name.lower().endswith(_PACKED)
+
+    @property
+    def plain(self) -> bool:
+        """Whether any part of it can be read at once: neither packed nor elsewhere."""
+        return self.files is None and not self.packed
+
+    def size(self) -> int:
+        """Bytes, packed where it is."""
+        return os.path.getsize(self.path) if self.files is None else int(self.files.size(self.path))
+
+    def identity(self) -> str:
+        """What tells its content from another one: what the store elsewhere says of it, else a digest of the bytes."""
+        if self.files is not None:
+            told = self.files.info(self.path)
+            for key in ("ETag", "etag", "md5Hash", "content_md5", "crc32c"):
+                if told.get(key):
+                    return f"{key.lower()}:{told[key]}:{told['size']}".replace('"', "")
+        digest = xxhash.xxh3_128()
+        with self.open() as stream:
+            while data := stream.read(WINDOW):
+                digest.update(data)
+        return f"xxh3_128:{digest.hexdigest()}"
+
+    def open(self) -> Any:
+        """Its bytes as they are, as a seekable stream."""
+        return open(self.path, "rb") if self.files is None else self.files.open(self.path, "rb", block_size=WINDOW)
+
+    def windows(self, size: int, table: str) -> Iterator[bytes]:
+        """Its content in windows of `size` bytes, unpacked; `table` stands in messages.
+
+        Raises:
+            SourceError: if it cannot be unpacked.
+        """
+        try:
+            with self.open() as raw, self._unpacked(raw, table) as stream:
+                while window := _full(stream, size):
+                    yield window
+        except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
+            raise SourceError(f"Table {table}: {self.name} cannot be unpacked: {error}. Fetch it again.") from error
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes of a plain file."""
+        with open(self.path, "rb", buffering=0) as stream:
+            stream.seek(start)
+            return _full(stream, stop - start)
+
+    @contextmanager
+    def _unpacked(self, raw: BinaryIO, table: str) -> Iterator[Any]:
+        if self.name.lower().endswith(".gz"):
+            with gzip.open(raw) as stream:
+                yield stream
+        elif self.name.lower().endswith(".zip"):
+            with zipfile.ZipFile(raw) as archive:
+                members = archive.namelist()
+                if len(members) != 1:
+                    raise SourceError(
+                        f"Table {table}: {self.name} holds {len(members)} files, expected one: {members[:5]}."
+                    )
+                with archive.open(members[0]) as stream:
+                    yield stream
+        else:
+            yield raw
+
+
+def _full(stream: Any, size: int) -> bytes:
+    """Exactly `size` bytes, fewer at the end only."""
+    data = stream.read(size)
+    if len(data) == size or not data:
+        return bytes(data)
+    gathered = io.BytesIO()
+    while data:
+        gathered.write(data)
+        data = stream.read(size - gathered.tell())
+    return gathered.getvalue()
+
+
+def find_files(place: str, member: str) -> list[RawFile]:
+    """The files below a folder or address that a member names, or that match it as a glob, by name.
+
+    Raises:
+        SourceError: if there is none.
+    """
+    found = _elsewhere(place, member) if "://" in place else _here(Path(place), member)
+    if not found:
+        raise SourceError(f"{place} has no file {member!r}. Check the source's path and the table's member.")
+    return sorted(found, key=lambda file: file.name)
+
+
+def _here(folder: Path, member: str) -> list[RawFile]:
+    if not _is_glob(member):
+        candidates = (folder / member, folder / Path(member).name)
+        found = next((path for path in candidates if path.is_file()), None)
+        return [RawFile(Path(member).name, str(found))] if found else []
+    matches = (path for path in folder.glob(member) if path.is_file())
+    return [RawFile(path.relative_to(folder).as_posix(), str(path)) for path in matches]
+
+
+def _elsewhere(address: str, member: str) -> list[RawFile]:
+    import fsspec
+
+    try:
+        files, folder = fsspec.core.url_to_fs(address)
+        files.invalidate_cache()
+        folder = folder.rstrip("/")
+        if not _is_glob(member):
+            path = f"{folder}/{member}"
+            return [RawFile(PurePosixPath(member).name, path, files)] if files.isfile(path) else []
+        paths = [path for path in files.glob(f"{folder}/{member}") if files.isfile(path)]
+    except (OSError, ValueError, ImportError) as error:
+        raise SourceError(
+            f"{address} cannot be listed: {error}. Check the address, the credentials, and that what fsspec needs for "
+            "it is installed."
+        ) from error
+    return [RawFile(path[len(folder) :].lstrip("/"), path, files) for path in paths]
+
+
+def _is_glob(member: str) -> bool:
+    return any(letter in member for letter in "*?[")
+
+
+def matches(names: list[str], member: str) -> list[str]:
+    """Names in an archive that a member names, or that match it as a glob."""
+    return sorted(name for name in names if name == member or (_is_glob(member) and fnmatchcase(name, member)))
