@@ -1,17 +1,33 @@
 """The kinds of sources: their specs in one union, and how each is opened."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.base import Source
+from gatehouse.components.snapshot.sources.delta import DeltaReader, DeltaSource
 from gatehouse.components.snapshot.sources.files import FolderSource, SdistSource
+from gatehouse.components.snapshot.sources.iceberg import IcebergReader, IcebergSource
+from gatehouse.components.snapshot.sources.kafka import KafkaReader, KafkaSource
+from gatehouse.components.snapshot.sources.redis_stream import RedisStreamReader, RedisStreamSource
+from gatehouse.components.snapshot.sources.sql import SqlReader, SqlSource
+from gatehouse.errors import SourceError
 
-SourceSpec = Annotated[FolderSource | SdistSource, Field(discriminator="kind")]
+SourceSpec = Annotated[
+    FolderSource | SdistSource | SqlSource | DeltaSource | IcebergSource | RedisStreamSource | KafkaSource,
+    Field(discriminator="kind"),
+]
 
+_READERS: dict[type, Callable[[Any], AbstractContextManager[Source]]] = {
+    SqlSource: SqlReader,
+    DeltaSource: DeltaReader,
+    IcebergSource: IcebergReader,
+    RedisStreamSource: RedisStreamReader,
+    KafkaSource: KafkaReader,
+}
 _ADAPTER: TypeAdapter[SourceSpec] = TypeAdapter(SourceSpec)
 
 
@@ -37,8 +53,17 @@ def open_source(spec: SourceSpec, location: str, store: ArtifactStore) -> Iterat
         spec: What to open.
         location: Read the files here instead; empty for the source's own place. Only files have another place.
         store: Its scratch space holds what is fetched once.
-    """
-    from gatehouse.components.snapshot.sources.file_reader import FileReader
 
-    with store.workspace() as workspace:
-        yield FileReader(spec, location, store, workspace)
+    Raises:
+        SourceError: if a place is given to what is not files, or an environment variable that it names is not set.
+    """
+    if isinstance(spec, FolderSource | SdistSource):
+        from gatehouse.components.snapshot.sources.file_reader import FileReader
+
+        with store.workspace() as workspace:
+            yield FileReader(spec, location, store, workspace)
+        return
+    if location:
+        raise SourceError(f"Source {spec.name}: only files can be read elsewhere, and it is of kind {spec.kind}.")
+    with _READERS[type(spec)](spec) as reader:
+        yield reader

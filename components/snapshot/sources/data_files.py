@@ -1,14 +1,18 @@
 """Parts of a lakehouse table: its data files in the order of its log, large ones cut into runs of rows."""
 
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import Part, Raw
-from gatehouse.components.snapshot.sources.declared import declare
+from gatehouse.components.snapshot.sources.declared import declare, schema_of
 from gatehouse.components.snapshot.spec import TableSpec
 
 
@@ -31,29 +35,64 @@ class DataFile:
     read: Callable[[], Iterator[pa.Table]]
 
 
-def parts_of(file: DataFile, table: str, spec: TableSpec, rows_per_part: int, time_zone: str) -> Iterator[Part]:
-    """The parts of a file, none of which is read yet; a file whose rows the log does not count is one part.
+def parts_of(files: Iterable[DataFile], table: str, spec: TableSpec, rows: int, time_zone: str) -> Iterator[Part]:
+    """The parts of files, none of which is read yet; of a table that is sorted on ingest, its sorted runs instead.
+
+    A file whose rows the log does not count is one part.
 
     Args:
-        file: The file.
+        files: The files, in their order.
         table: The table's name, for messages.
         spec: What is declared of it.
-        rows_per_part: Rows of a part.
+        rows: Rows of a part.
         time_zone: Zone of times that state none; empty refuses them.
     """
-    rows = _Rows(file)
-    size = rows_per_part if file.rows is not None else None
-    for start in range(0, max(file.rows or 0, 1), rows_per_part if size else 1):
-        stop = start + size if size and start + size < (file.rows or 0) else None
+    parts = (part for file in files for part in _parts_of(file, table, spec, rows, time_zone))
+    yield from _sorted(parts, spec, rows) if spec.sort_on_ingest else parts
+
+
+def _parts_of(file: DataFile, table: str, spec: TableSpec, rows: int, time_zone: str) -> Iterator[Part]:
+    held = _Rows(file)
+    count = file.rows or 0
+    for start in range(0, max(count, 1), rows):
+        stop = start + rows if start + rows < count else None
 
         def read(start: int = start, stop: int | None = stop) -> Raw:
             def place(_piece: pa.Table, _row: int, number: int) -> str:
                 return f"row {start + number} of {file.name}"
 
-            raw = declare(rows.between(start, stop), spec, name=table, place=place, time_zone=time_zone)
+            raw = declare(held.between(start, stop), spec, name=table, place=place, time_zone=time_zone)
             return replace(raw, columns=file.columns)
 
         yield Part(digest_of([file.identity, start, stop]), read)
+
+
+def _sorted(parts: Iterable[Part], spec: TableSpec, rows: int) -> Iterator[Part]:
+    """All rows sorted, in runs, and then the rejected ones, which are numbered over all parts."""
+    from gatehouse.components.snapshot.sources.sorted_rows import sorted_rows
+
+    rejected: list[pa.Table] = []
+    columns: Mapping[str, str] | None = None
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal columns
+        before = 0
+        for part in parts:
+            raw = part.read()
+            columns = raw.columns
+            before += raw.table.num_rows
+            if raw.rejected is not None:
+                moved = pc.add(raw.rejected["row"], before - raw.table.num_rows)
+                rejected.append(raw.rejected.set_column(0, "row", moved))
+                before += raw.rejected.num_rows
+            yield raw.table
+
+    with tempfile.TemporaryDirectory(prefix="gatehouse-sort-") as directory:
+        for run in sorted_rows(tables(), spec, Path(directory), rows):
+            yield Part("", partial(Raw, run, None, columns))
+    if rejected:
+        nothing = schema_of(spec.columns).empty_table()
+        yield Part("", partial(Raw, nothing, pa.concat_tables(rejected), columns))
 
 
 class _Rows:

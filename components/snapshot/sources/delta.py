@@ -1,6 +1,7 @@
 """Delta Lake tables, each pinned to a version of its log."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -8,18 +9,20 @@ from pydantic import Field, field_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import KnownPart, Part
-from gatehouse.components.snapshot.spec import SourceBase, TableSpec
+from gatehouse.components.snapshot.sources.lakehouse import LakehouseTable
+from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable as OpenTable
 
+    from gatehouse.components.snapshot.sources.data_files import DataFile
 
 _STATISTICS = ("min.", "max.", "null_count.")
 
 
-class DeltaTable(TableSpec):
+class DeltaTable(LakehouseTable):
     """One Delta table."""
 
     uri: str = Field(min_length=1, description="Its folder: a path, or e.g. s3://bucket/table.")
@@ -75,9 +78,15 @@ class DeltaReader:
         Raises:
             SourceError: if the table needs what `deltalake` cannot read, a file is gone, or a value does not fit.
         """
+        from gatehouse.components.snapshot.sources.data_files import parts_of
+
+        spec = self._spec.tables[table]
+        yield from parts_of(self._files(table), table, spec, self._spec.rows_per_part, self._spec.time_zone)
+
+    def _files(self, table: str) -> "Iterator[DataFile]":
         import pyarrow as pa
 
-        from gatehouse.components.snapshot.sources.data_files import DataFile, parts_of
+        from gatehouse.components.snapshot.sources.data_files import DataFile
 
         opened = self._open(table)
         dataset = self._dataset(table, opened)
@@ -87,12 +96,8 @@ class DeltaReader:
         for action in sorted(actions, key=lambda action: (action["modification_time"], action["path"])):
             said = {key: str(value) for key, value in action.items() if not key.startswith(_STATISTICS)}
             identity = digest_of([self._identify(table) | {"version": None}, said])
-
-            def read(fragment: Any = fragments[action["path"]]) -> Iterator["pa.Table"]:
-                return self._rows(table, fragment, dataset.schema)
-
-            file = DataFile(action["path"], identity, columns, action["num_records"], read)
-            yield from parts_of(file, table, self._spec.tables[table], self._spec.rows_per_part, self._spec.time_zone)
+            read = partial(self._rows, table, fragments[action["path"]], dataset.schema)
+            yield DataFile(action["path"], identity, columns, action["num_records"], read)
 
     def _identify(self, table: str) -> dict[str, Any]:
         spec = self._spec.tables[table]

@@ -1,14 +1,16 @@
 """Apache Iceberg tables, each pinned to a snapshot of its metadata."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import KnownPart, Part
-from gatehouse.components.snapshot.spec import SourceBase, TableSpec
+from gatehouse.components.snapshot.sources.lakehouse import LakehouseTable
+from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
 
 if TYPE_CHECKING:
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan, FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
 
+    from gatehouse.components.snapshot.sources.data_files import DataFile
 
-class IcebergTable(TableSpec):
+
+class IcebergTable(LakehouseTable):
     """One Iceberg table."""
 
     identifier: str = Field("", description="Its name in the catalog, `namespace.table`; or give `metadata`.")
@@ -35,6 +39,9 @@ class IcebergTable(TableSpec):
 
 class IcebergSource(SourceBase):
     """Tables of a lakehouse in the Iceberg format, read through `pyiceberg`; credentials come from the environment."""
+
+    # A refused URL may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     kind: Literal["iceberg"] = "iceberg"
     catalog: str = Field(
@@ -97,30 +104,23 @@ class IcebergReader:
         Raises:
             SourceError: if the table has what pyiceberg cannot read, a file is gone, or a value does not fit.
         """
-        from gatehouse.components.snapshot.sources.data_files import DataFile, parts_of
+        from gatehouse.components.snapshot.sources.data_files import parts_of
+
+        spec = self._spec.tables[table]
+        yield from parts_of(self._files(table), table, spec, self._spec.rows_per_part, self._spec.time_zone)
+
+    def _files(self, table: str) -> "Iterator[DataFile]":
+        from gatehouse.components.snapshot.sources.data_files import DataFile
 
         opened, snapshot = self._open(table)
-        if snapshot is None:
-            return
         columns = {field.name: str(field.field_type) for field in self._scan(table).projection().fields}
         location = opened.metadata.location
-        for task in self._tasks(table, opened, snapshot):
-            file = task.file
-            name = file.file_path.removeprefix(location)
+        for task in self._tasks(table, opened, snapshot) if snapshot else ():
+            name = task.file.file_path.removeprefix(location)
             deletes = sorted(delete.file_path.removeprefix(location) for delete in task.delete_files)
-            said = [name, file.file_size_in_bytes, file.record_count, deletes]
+            said = [name, task.file.file_size_in_bytes, task.file.record_count, deletes]
             identity = digest_of([self._identify(table) | {"snapshot": None}, said])
-
-            def read(task: "FileScanTask" = task) -> Iterator["pa.Table"]:
-                return self._rows(table, opened, snapshot, task)
-
-            yield from parts_of(
-                DataFile(name, identity, columns, file.record_count, read),
-                table,
-                self._spec.tables[table],
-                self._spec.rows_per_part,
-                self._spec.time_zone,
-            )
+            yield DataFile(name, identity, columns, task.file.record_count, partial(self._rows, table, task))
 
     def _identify(self, table: str) -> dict[str, Any]:
         opened, snapshot = self._open(table)
@@ -188,11 +188,12 @@ class IcebergReader:
             ) from error
         return sorted(tasks, key=lambda task: (added[task.file.file_path], task.file.file_path))
 
-    def _rows(self, table: str, opened: "Table", snapshot: "Snapshot", task: "FileScanTask") -> Iterator["pa.Table"]:
+    def _rows(self, table: str, task: "FileScanTask") -> Iterator["pa.Table"]:
         import pyarrow as pa
         from pyiceberg.exceptions import ResolveError
         from pyiceberg.io.pyarrow import ArrowScan
 
+        opened, snapshot = self._open(table)
         scan = self._scan(table)
         present = [column for column in self._spec.tables[table].columns if column in scan.projection().column_names]
         projected = scan.select(*present).projection()
@@ -203,8 +204,8 @@ class IcebergReader:
         except (OSError, pa.ArrowException, ResolveError, NotImplementedError) as error:
             gone = "is gone: its snapshot was expired" if isinstance(error, FileNotFoundError) else "cannot be read"
             raise SourceError(
-                f"Table {table}: {name}, a file of snapshot {snapshot.snapshot_id}, {gone}: {_one_line(error)} "
-                "Read a snapshot whose files are kept."
+                f"Table {table}: {name}, a file of snapshot {snapshot.snapshot_id if snapshot else ''}, {gone}: "
+                f"{_one_line(error)} Read a snapshot whose files are kept."
             ) from error
 
 

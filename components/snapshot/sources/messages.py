@@ -39,6 +39,12 @@ class StreamTable(TableSpec):
     )
 
     @model_validator(mode="after")
+    def _keeps_its_order(self) -> "StreamTable":
+        if self.order_by or self.sort_on_ingest:
+            raise ValueError("order_by, sort_on_ingest: messages stand in the order of their stream")
+        return self
+
+    @model_validator(mode="after")
     def _envelope_is_typed(self) -> "StreamTable":
         for column, part in self.envelope.items():
             if self.columns.get(column) is not _ENVELOPE_TYPES[part]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
@@ -38,6 +38,9 @@ class RedisStreamTable(StreamTable):
 
 class RedisStreamSource(SourceBase):
     """Streams of one Redis server, version 6.2 or later. Nothing is written there, and no consumer group is needed."""
+
+    # A refused URL may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     kind: Literal["redis_stream"] = "redis_stream"
     url: str = Field("", description="Its URL without a password, e.g. redis://host:6379/0; or give `url_env`.")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
@@ -59,6 +59,9 @@ class SqlTable(TableSpec):
 
 class SqlSource(SourceBase):
     """A database: PostgreSQL through ADBC, DuckDB files through duckdb, the rest through SQLAlchemy."""
+
+    # A refused URL may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     kind: Literal["sql"] = "sql"
     url: str = Field("", description="Its URL without a password, e.g. sqlite:///data/shop.db; or give `url_env`.")

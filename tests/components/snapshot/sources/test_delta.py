@@ -8,6 +8,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from gatehouse.components.snapshot.sources.base import Part
 from gatehouse.components.snapshot.sources.delta import DeltaReader, DeltaSource
@@ -189,3 +190,19 @@ def test_an_empty_table_has_no_rows_and_the_state_names_no_place(tmp_path: Path)
     state, parts, _ = read(source(tmp_path))
     assert parts == []
     assert str(tmp_path) not in json.dumps(state)
+
+
+def test_rows_are_sorted_where_declared_and_rejected_rows_keep_their_number(tmp_path: Path) -> None:
+    for values in ([3.0, 1.0], [2.5, 2.0]):
+        deltalake.write_deltalake(str(tmp_path), pa.table({"v": values}), mode="append")
+    spec = source(tmp_path, columns={"v": "int64"}, sort_on_ingest=True, on_invalid="reject")
+    with DeltaReader(spec) as reader:
+        raws = [part.read() for part in reader.parts("orders")]
+    assert pa.concat_tables([raw.table for raw in raws])["v"].to_pylist() == [1, 2, 3]
+    rejected = pa.concat_tables([raw.rejected for raw in raws if raw.rejected is not None])
+    assert rejected["row"].to_pylist() == [2]
+
+
+def test_an_order_without_sorting_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="rows stand in the order of the table's files"):
+        source(tmp_path, order_by=["id"])

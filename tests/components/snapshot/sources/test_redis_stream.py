@@ -258,10 +258,15 @@ def test_a_wrong_password_is_not_told(server: redis.Redis, redis_socket: Path, m
 
 
 def test_a_password_in_the_declaration_is_refused() -> None:
-    with pytest.raises(ValidationError, match="url_env"):
-        RedisStreamSource.model_validate(
-            {"name": "e", "url": "redis://:pw@h/0", "tables": {"t": {"stream": "s", "columns": COLUMNS}}}
-        )
+    tables = {"orders": {"stream": "orders", "columns": COLUMNS}}
+    with pytest.raises(ValidationError, match="url_env") as caught:
+        RedisStreamSource.model_validate({"name": "events", "url": "redis://:hunter2@host/0", "tables": tables})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_stream_keeps_its_order(redis_socket: Path) -> None:
+    with pytest.raises(ValidationError, match="messages stand in the order of their stream"):
+        source(redis_socket, order_by=["id"])
 
 
 def test_an_empty_stream_has_no_parts(server: redis.Redis, redis_socket: Path) -> None:

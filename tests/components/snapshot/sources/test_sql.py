@@ -444,6 +444,7 @@ def test_a_password_in_the_declaration_is_refused_without_being_told() -> None:
         with pytest.raises(ValidationError) as caught:
             source(url)
         assert "url_env" in str(caught.value)
+        assert "hunter2" not in str(caught.value)
 
 
 def test_an_unset_variable_and_a_missing_file_are_named(tmp_path: Path) -> None:
