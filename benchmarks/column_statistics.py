@@ -90,18 +90,20 @@ def _print(taken: dict[str, Seconds]) -> None:
 
 
 def _print_limits(taken: dict[str, Seconds]) -> None:
-    (one, wall_of_one), (_, wall_of_two) = (_median(taken[f"ours, {count}"]) for count in ("one thread", "two threads"))
+    one = _median(taken["ours, one thread"])[0]
     duck = _median(taken["DuckDB, the usual"])[0]
     _print_limit("CPU of ours to DuckDB's usual", one / duck, one / duck <= DUCKDB_MOST, f"at most {DUCKDB_MOST}")
     if "whylogs" in taken:
         ratio = _median(taken["whylogs"])[0] / one
         _print_limit("CPU of whylogs to ours", ratio, ratio >= WHYLOGS_LEAST, f"at least {WHYLOGS_LEAST}")
-    ratio = wall_of_two / wall_of_one
-    _print_limit("wall of two threads to one", ratio, ratio <= TWO_THREADS_MOST, f"at most {TWO_THREADS_MOST}")
+    # What else runs on a machine only adds to wall time, so the least of the rounds tells most.
+    least = {count: min(wall for _, wall in taken[f"ours, {count}"]) for count in ("one thread", "two threads")}
+    ratio = least["two threads"] / least["one thread"]
+    _print_limit("least wall of two threads to one", ratio, ratio <= TWO_THREADS_MOST, f"at most {TWO_THREADS_MOST}")
 
 
 def _print_limit(what: str, ratio: float, kept: bool, limit: str) -> None:
-    print(f"{what:<28} {ratio:6.2f}, {limit}: {'kept' if kept else 'BROKEN'}")
+    print(f"{what:<34} {ratio:6.2f}, {limit}: {'kept' if kept else 'BROKEN'}")
 
 
 def _sql(path: Path, baseline: dict[str, Any], bins: bool) -> str:

@@ -112,7 +112,9 @@ class _Part:
     def measure(self, plans: Sequence[ColumnPlan]) -> list[Partial]:
         """Measure a column at a time and at most `_ROWS` rows of it, so that memory stays small."""
         texts = [plan.name for plan in plans if plan.kind is Kind.TEXT]
-        with pq.ParquetFile(self.path, metadata=self.footer, read_dictionary=texts, memory_map=True) as file:
+        # Local pages need no buffering ahead, which would only add a copy.
+        how = {"memory_map": True, "pre_buffer": False, "read_dictionary": texts}
+        with pq.ParquetFile(self.path, metadata=self.footer, **how) as file:
             return [self._column(file, plan) for plan in plans]
 
     def _column(self, file: pq.ParquetFile, plan: ColumnPlan) -> Partial:
