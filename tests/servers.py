@@ -186,6 +186,7 @@ class GcsProxy(Proxy):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     proxy: Proxy
 
     def log_message(self, format: str, *args: object) -> None:
@@ -310,8 +311,11 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def gcs_server() -> Iterator[Proxy]:
     """A GCS server with the bucket `BUCKET`."""
-    from gcp_storage_emulator.server import create_server
+    from gcp_storage_emulator.server import RequestHandler, create_server
 
+    # Else every answer waits 40 ms for the acknowledgement of its head.
+    RequestHandler.disable_nagle_algorithm = True
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
     server = create_server("127.0.0.1", 0, in_memory=True)
     server.start()
     try:
@@ -329,8 +333,10 @@ def gcs_server() -> Iterator[Proxy]:
 def s3_server() -> Iterator[Proxy]:
     """An S3 server with the bucket `BUCKET`."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    from moto.moto_server.werkzeug_app import MotoRequestHandler
     from moto.server import ThreadedMotoServer
 
+    MotoRequestHandler.disable_nagle_algorithm = True
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:

@@ -149,11 +149,9 @@ class GcsBucket:
         """A missing key and a missing bucket are the same answer of the server: ask which it is, once."""
         if self._found:
             return
+        # Whoever may write objects may list them, but seldom look at the bucket itself.
         with self._explained():
-            if not self._bucket.exists(timeout=_TIMEOUT, retry=None):
-                raise StoreError(
-                    f"{self.address}: there is no bucket {self._bucket.name}. Create it, or correct --store."
-                )
+            list(self._bucket.list_blobs(prefix=self._prefix, max_results=1, timeout=_TIMEOUT, retry=None))
         self._found = True
 
     @contextmanager

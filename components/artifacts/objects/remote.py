@@ -164,6 +164,7 @@ class RemoteObjects:
             gone = self._bucket.delete(key, generation)
             return gone or (again and self._bucket.stat(key) is None)
 
+        self._known.forget(key)
         return self._asked(attempt, f"deleting {key}")
 
     def list(self, prefix: str) -> Iterator[str]:
