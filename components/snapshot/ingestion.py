@@ -117,7 +117,8 @@ def _stored(
 ) -> tuple[Stored, ...]:
     earlier = at_hand.deliveries.newest(window)
     held = earlier.tables.get(name) if earlier else None
-    if held is not None and held.reading != reading_of(spec, name, window, at_hand.code):
+    # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
+    if held is not None and not spec.forgets and held.reading != reading_of(spec, name, window, at_hand.code):
         held = None
     before = held.parts if held else ()
     known = {part.fingerprint: part for part in before if part.fingerprint}

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -80,8 +80,12 @@ class TableSpec(BaseModel):
 
 
 class SourceBase(BaseModel):
-    """What every kind of source has."""
+    """What every kind of source has.
+
+    `forgets` says that a source may drop what was read before, so that only the earlier snapshots still have it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    forgets: ClassVar[bool] = False
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the snapshots taken from it.")

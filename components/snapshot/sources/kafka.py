@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -39,6 +39,7 @@ class KafkaTable(StreamTable):
 class KafkaSource(SourceBase):
     """Topics of a cluster that speaks Kafka's protocol. No offsets are committed there."""
 
+    forgets: ClassVar[bool] = True
     kind: Literal["kafka"] = "kafka"
     servers: str = Field(min_length=1, description="Bootstrap servers, host:port[,host:port…].")
     settings_env: str = Field(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -42,6 +42,7 @@ class RedisStreamSource(SourceBase):
     # A refused URL may hold a password.
     model_config = ConfigDict(hide_input_in_errors=True)
 
+    forgets: ClassVar[bool] = True
     kind: Literal["redis_stream"] = "redis_stream"
     url: str = Field("", description="Its URL without a password, e.g. redis://host:6379/0; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
