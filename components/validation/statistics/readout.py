@@ -15,13 +15,13 @@ from gatehouse.components.validation.statistics.partial import Partial
 from gatehouse.components.validation.statistics.plan import ColumnPlan
 from gatehouse.components.validation.statistics.sketched import SketchedTexts
 from gatehouse.components.validation.statistics.summary import NumberSummary, Points, TextSummary
+from gatehouse.components.validation.statistics.texts import LONGEST_TEXT
 
 BIN_LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SHOWN_LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 TOP_VALUES = 50
 _FREQUENT = 10
 _LONGEST_EXTREME = 80
-_LONGEST_VALUE = 256
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _texts(own: Statistics, found: TextSummary, plan: ColumnPlan) -> Measured:
     own |= {"min": _cut(found.low), "max": _cut(found.high)}
     own |= {"min_length": lengths.least, "max_length": lengths.most, "mean_length": lengths.total / found.rows}
     ranked = found.frequent.ranked(TOP_VALUES)
-    own = _listed(own, [pair for pair in ranked if len(pair[0]) <= _LONGEST_VALUE], found.rows)
+    own = _listed(own, [pair for pair in ranked if len(pair[0]) <= LONGEST_TEXT], found.rows)
     if plan.known is None:
         return Measured(own, None)
     known = [list(pair) for pair in zip(plan.known, found.known.tolist(), strict=True)]

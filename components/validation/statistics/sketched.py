@@ -7,13 +7,14 @@ two of them count NaN as a value.
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from tfx_bsl.sketches import KmvSketch, MisraGriesSketch, QuantilesSketch  # type: ignore[import-untyped]  # no stubs
 
 from gatehouse.components.validation.statistics.counted import CountedNumbers, CountedTexts, Counts
 from gatehouse.components.validation.statistics.kinds import Numbers
 from gatehouse.components.validation.statistics.moments import Moments, fast_sum
 from gatehouse.components.validation.statistics.plan import Binned, ColumnPlan
-from gatehouse.components.validation.statistics.texts import Lengths, counts_of_known, extremes_of
+from gatehouse.components.validation.statistics.texts import LONGEST_TEXT, Lengths, counts_of_known, extremes_of
 
 # What a quantile may be off by (`RANK_ERROR` in document.py) is what the sketch allows itself, half a step
 # between the points that a part is given to it as, and a step between those that are read out.
@@ -27,6 +28,7 @@ _HASHES = 4_096
 # A text that more than twice this share of the rows have is listed; its count is too high by at most this share.
 HEAVY_SHARE = 1 / 4_096
 
+_LONGEST_BYTES = 4 * LONGEST_TEXT
 _UNLIMITED = 2**32
 
 
@@ -67,6 +69,7 @@ class SketchedNumbers:
     def points(self) -> tuple[Numbers, Numbers]:
         """Ascending values and the weight of rows that each stands for. The end: nothing can be merged afterwards."""
         found, cumulated = self._quantiles.GetQuantilesAndCumulativeWeights(_STEPS)
+        # Of equal quantiles the last is kept, as its weight is that of all of them.
         values, last = np.unique(found.flatten().to_numpy()[::-1], return_index=True)
         if isinstance(self.low, int):
             # Doubles above 2^53 may round beyond what an int64 holds.
@@ -113,7 +116,11 @@ class SketchedTexts:
         self._distinct = KmvSketch(_HASHES)
         self._distinct.AddValues(counted.values)
         self._frequent = MisraGriesSketch(round(1 / HEAVY_SHARE))
-        self._frequent.AddValues(counted.values, pa.array(counted.counts.astype(np.float32)))
+        # Long texts are never listed, and thousands of them would fill the memory.
+        short = pc.less_equal(pc.binary_length(counted.values), _LONGEST_BYTES)
+        self._frequent.AddValues(
+            counted.values.filter(short), pa.array(counted.counts.astype(np.float32)).filter(short)
+        )
 
     def merge(self, other: "SketchedTexts") -> None:
         """Take in another part of the same column."""

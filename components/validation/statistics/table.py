@@ -18,8 +18,9 @@ from gatehouse.components.validation.statistics.partial import Partial
 from gatehouse.components.validation.statistics.plan import ColumnPlan, plans_of
 from gatehouse.components.validation.statistics.readout import read_out
 
-# Rows that are held at once, of one column, by each thread.
+# What is held at once, of one column, by each thread: so many rows, or fewer where they are large.
 _ROWS = 131_072
+_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -110,22 +111,36 @@ class _Part:
         return bool(self.group >= self.footer.num_row_groups - 1)
 
     def measure(self, plans: Sequence[ColumnPlan]) -> list[Partial]:
-        """Measure a column at a time and at most `_ROWS` rows of it, so that memory stays small."""
+        """Measure a column at a time and a slice of it at once, so that memory stays small."""
         texts = [plan.name for plan in plans if plan.kind is Kind.TEXT]
         # Local pages need no buffering ahead, which would only add a copy.
         how = {"memory_map": True, "pre_buffer": False, "read_dictionary": texts}
         with pq.ParquetFile(self.path, metadata=self.footer, **how) as file:
-            return [self._column(file, plan) for plan in plans]
+            sizes = self._sizes()
+            return [self._column(file, plan, sizes.get(plan.name, 0)) for plan in plans]
 
-    def _column(self, file: pq.ParquetFile, plan: ColumnPlan) -> Partial:
+    def _column(self, file: pq.ParquetFile, plan: ColumnPlan, size: int) -> Partial:
         merge, number = OrderedMerge(), 0
         if self.group < file.num_row_groups:
-            for batch in file.iter_batches(_ROWS, row_groups=[self.group], columns=[plan.name], use_threads=False):
+            rows = self._rows_at_once(size)
+            for batch in file.iter_batches(rows, row_groups=[self.group], columns=[plan.name], use_threads=False):
                 merge.add(number, Partial.of(batch.column(plan.name), plan))
                 number += 1
         if number == 0:
             merge.add(0, Partial.of(pa.array([], file.schema_arrow.field(plan.name).type), plan))
         return merge.result()
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of each column by its path; a nested column, of which only nulls are counted, has none."""
+        if self.group >= self.footer.num_row_groups:
+            return {}
+        group = self.footer.row_group(self.group)
+        columns = (group.column(index) for index in range(group.num_columns))
+        return {column.path_in_schema: column.total_uncompressed_size for column in columns}
+
+    def _rows_at_once(self, size: int) -> int:
+        rows: int = self.footer.row_group(self.group).num_rows
+        return max(1, min(_ROWS, _BYTES * rows // max(1, size)))
 
 
 def _parts_of(path: Path) -> Iterator[_Part]:

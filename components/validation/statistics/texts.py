@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 
 from gatehouse.components.validation.statistics.counted import CountedTexts
 
+# Characters of a text that is listed among frequent ones.
+LONGEST_TEXT = 256
+
 
 @dataclass(frozen=True)
 class Lengths:

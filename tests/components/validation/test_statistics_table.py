@@ -57,8 +57,10 @@ def test_files_and_row_groups_do_not_change_what_is_counted(tmp_path: Path) -> N
 def test_a_row_group_is_read_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = _files(tmp_path, 4000, 4000, 4000)
     expected = measure_table([whole], frozenset(), {})
-    monkeypatch.setattr(table, "_ROWS", 300)
-    assert measure_table([whole], frozenset(), {}) == expected
+    for limit in ("_ROWS", "_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(table, limit, 300)
+            assert measure_table([whole], frozenset(), {}) == expected
 
 
 def test_empty_files_and_files_without_row_groups_count_no_row(tmp_path: Path) -> None:
