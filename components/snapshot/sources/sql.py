@@ -175,10 +175,12 @@ class SqlReader:
         return digest_of([read, after, dict(position)])
 
     def _again(self, table: str, after: Any, position: Mapping[str, Any]) -> Raw:
-        pieces, key = next(self._runs(table, after), ([], None))
-        if key != position["key"]:
-            raise SourceError(f"Table {table}: the rows up to the key {position['key']} are not what they were.")
-        return self._typed(table, pieces)
+        # Parts may be read by several threads, and a connection belongs to the one that iterates.
+        with SqlReader(self._spec) as other:
+            pieces, key = next(other._runs(table, after), ([], None))
+            if key != position["key"]:
+                raise SourceError(f"Table {table}: the rows up to the key {position['key']} are not what they were.")
+            return other._typed(table, pieces)
 
     def _typed(self, table: str, pieces: "list[pa.Table]") -> Raw:
         from gatehouse.components.snapshot.sources.declared import declare
@@ -189,7 +191,7 @@ class SqlReader:
         return replace(raw, columns=self._delivered[table])
 
     def _identify(self, table: str) -> dict[str, Any]:
-        from gatehouse.components.snapshot.sources.rows_digest import RowsDigest
+        from gatehouse.components.snapshot.logical_digest import logical_digest
 
         spec = self._spec.tables[table]
         self._check_columns(table)
@@ -203,13 +205,12 @@ class SqlReader:
         if spec.version_query:
             row = self._one_row(table, canonical_query(spec.version_query))
             return found | {"version": [str(value) for value in row or ()]}
-        fitting, rejected = RowsDigest(), RowsDigest()
+        digests, count = [], 0
         for pieces, _ in self._runs(table, None):
             raw = self._typed(table, pieces)
-            fitting.add(raw.table)
-            if raw.rejected is not None:
-                rejected.add(raw.rejected)
-        return found | {"rows": fitting.rows, "digest": digest_of([fitting.hexdigest(), rejected.hexdigest()])}
+            digests.append([logical_digest(each) for each in (raw.table, raw.rejected) if each is not None])
+            count += raw.table.num_rows
+        return found | {"rows": count, "digest": digest_of(digests)}
 
     def _check_columns(self, table: str) -> None:
         from gatehouse.components.snapshot.sources.declared import check_columns

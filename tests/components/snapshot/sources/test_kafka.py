@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from pydantic import ValidationError
 
 from gatehouse.components.snapshot.sources.base import KnownPart, Part
@@ -168,31 +168,62 @@ def test_parts_can_be_read_in_any_order_and_again(cluster: Cluster, topic: str) 
             assert parts[index].read().table["id"].to_pylist() == list(range(10 * index, 10 * index + 10))
 
 
-@pytest.fixture
-def expired(cluster: Cluster, topic: str) -> tuple[tuple[KnownPart, ...], dict[str, pa.Table], int]:
-    """A topic of which the first messages expired after they were read: the brokers keep 5 MB a partition."""
+def test_messages_that_expired_before_they_were_read_are_a_clear_error(cluster: Cluster, topic: str) -> None:
     cluster.send(topic, 0, orders(0, 15))
     _, known, rows = take(source(cluster, topic))
-    return known, rows, 15
-
-
-def expire(cluster: Cluster, topic: str) -> int:
-    """Write until old messages are gone; how many were written."""
-    large = {"id": 0, "item": "x" * 500_000}
-    for _ in range(16):
-        cluster.send(topic, 0, [large])
-    return 16
-
-
-def test_messages_that_expired_before_they_were_read_are_a_clear_error(
-    cluster: Cluster, topic: str, expired: tuple[tuple[KnownPart, ...], dict[str, pa.Table], int]
-) -> None:
-    known, rows, _ = expired
-    expire(cluster, topic)
+    # The brokers keep 5 MB a partition.
+    cluster.send(topic, 0, [{"id": 99, "item": "x" * 500_000}] * 16)
     with pytest.raises(SourceError, match=r"the offsets 15 to \d+ of partition 0 expired before they were read"):
         take(source(cluster, topic), known, rows)
     state, fresh, _ = take(source(cluster, topic))
     assert state["orders"]["to"]["0"] == 31 and fresh[0].position["from"] > 15
+
+
+class Script:
+    """A consumer that gives prepared messages; librdkafka's own brokers neither compact nor write markers."""
+
+    def __init__(self, *offsets: int, end: int) -> None:
+        self._left = [Scripted(offset) for offset in offsets] + [Scripted(end, KafkaError(KafkaError._PARTITION_EOF))]
+
+    def assign(self, partitions: list[Any]) -> None:
+        start = partitions[0].offset
+        self._left = [message for message in self._left if message.offset() >= start]
+
+    def poll(self, _timeout: float) -> Any:
+        return self._left.pop(0)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Scripted:
+    """One of its messages."""
+
+    def __init__(self, offset: int, error: KafkaError | None = None) -> None:
+        self._offset, self._error = offset, error
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+
+@pytest.mark.parametrize(
+    ("offsets", "end", "expected"),
+    [
+        ([0, 3, 9, 10], 11, [0, 3, 9]),  # compacted within
+        ([0, 3, 12], 13, [0, 3]),  # compacted over the end of the run
+        ([0, 3], 10, [0, 3]),  # markers of transactions up to the end of the topic
+        ([], 10, []),
+    ],
+)
+def test_gaps_in_the_offsets_end_a_run_where_it_ends(
+    cluster: Cluster, offsets: list[int], end: int, expected: list[int]
+) -> None:
+    reader = KafkaReader(source(cluster, "orders", timeout=1))
+    reader._opened = Script(*offsets, end=end)  # type: ignore[assignment]
+    assert [message.offset() for message in reader._consume("orders", 0, 0, 10)] == expected
 
 
 def test_messages_that_were_read_may_expire(cluster: Cluster, topic: str) -> None:
