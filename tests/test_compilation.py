@@ -13,7 +13,7 @@ from gatehouse.pipelines.catalog import names
 from gatehouse.project import Project, load_project
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
-KNOBS = {"store", "source", "window", "seed", "force"}
+KNOBS = {"store", "source", "window", "seed", "force", "backfill"}
 
 
 @pytest.fixture(scope="module")

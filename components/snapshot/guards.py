@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.deliveries import Table
-from gatehouse.components.snapshot.parts import Stored
+from gatehouse.components.snapshot.parts import Stored, iso
 from gatehouse.components.snapshot.spec import Policy, TableSpec
 from gatehouse.errors import DeliveryError
 
@@ -162,7 +162,7 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
         yield Finding(
             "rewrite",
             guards.rewrite,
-            f"rewrite: {counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or are gone, "
+            f"rewrite: {counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or went, "
             'expected none. If it is meant, run again with --backfill "reason".',
         )
     if counts["late"]:
@@ -248,8 +248,8 @@ def _appended(case: Case, new: list[Stored], gone: list[Stored]) -> datetime | N
         if not grown.slice(0, before.num_rows).equals(before):
             return None
         added = added[1:]
-        rest = pc.min(grown.slice(before.num_rows)[case.spec.event_time]).as_py()
-        times = [rest] if rest is not None else []
+        rest = pc.min(grown.slice(before.num_rows)[case.spec.event_time].cast("int64")).as_py()
+        times = [datetime.fromisoformat(iso(rest))] if rest is not None else []
     times += [datetime.fromisoformat(part.first) for part in added if part.first]
     return min(times, default=None)
 

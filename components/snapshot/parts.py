@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -158,6 +158,7 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
     table = raw.table
     if window and spec.event_time:
         table = _within(table, spec.event_time, *window)
+    table = table.combine_chunks()
     first, last = _span(table, spec.event_time)
     aside = redacted(raw.rejected, spec.sensitive) if raw.rejected is not None and raw.rejected.num_rows else None
     return Stored(
@@ -184,14 +185,19 @@ def _within(table: pa.Table, event_time: str, start: datetime, end: datetime) ->
 def _span(table: pa.Table, event_time: str) -> tuple[str, str]:
     if not event_time or not table.num_rows:
         return "", ""
-    found = pc.min_max(table[event_time]).as_py()
-    return ("", "") if found["min"] is None else (found["min"].isoformat(), found["max"].isoformat())
+    found = pc.min_max(table[event_time].cast(pa.int64())).as_py()
+    return ("", "") if found["min"] is None else (iso(found["min"]), iso(found["max"]))
+
+
+def iso(microseconds: int) -> str:
+    """A time since 1970 as ISO 8601 in UTC. Arrow's own conversion of a time with a zone loads pandas for it."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)).isoformat()
 
 
 def _blob(table: pa.Table, store: ArtifactStore) -> Blob:
     sink = pa.BufferOutputStream()
-    # One chunk: else the pages, and so the bytes, would depend on how the rows came.
     pq.write_table(
+        # One chunk: else the pages, and so the bytes, would depend on how the rows came.
         table.combine_chunks().replace_schema_metadata(None),
         sink,
         compression="zstd",

@@ -39,16 +39,18 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Block:
-    """Whole rows of a text: its bytes from `start` to `stop`, and what identifies them.
-
-    Attributes:
-        pieces: The bytes themselves. A caller that can read them again drops them.
-    """
+    """Whole rows of a text: its bytes from `start` to `stop`, in pieces."""
 
     start: int
     stop: int
-    fingerprint: str
     pieces: tuple[memoryview, ...]
+
+    def fingerprint(self) -> str:
+        """What identifies the bytes, wherever they stand: XXH3 with 128 bits."""
+        digest = xxhash.xxh3_128()
+        for piece in self.pieces:
+            digest.update(piece)
+        return digest.hexdigest()
 
 
 def blocks(windows: Iterable[bytes], *, quotes: bool, longest: int, name: str) -> Iterator[Block]:
@@ -71,7 +73,7 @@ def blocks(windows: Iterable[bytes], *, quotes: bool, longest: int, name: str) -
         if position:
             cut = line_end(window, place) if quotes else window.find(b"\n") + 1
         if cut:
-            yield _block(start, position + cut, [*pieces, memoryview(window)[:cut]])
+            yield Block(start, position + cut, (*pieces, memoryview(window)[:cut]))
             pieces, start = [], position + cut
         pieces.append(memoryview(window)[cut:])
         if quotes:
@@ -83,7 +85,7 @@ def blocks(windows: Iterable[bytes], *, quotes: bool, longest: int, name: str) -
                 "closed, or source.block_bytes is too small for its rows."
             )
     if position > start:
-        yield _block(start, position, pieces)
+        yield Block(start, position, tuple(pieces))
 
 
 def line_end(text: bytes, place: Place = Place.START) -> int:
@@ -104,17 +106,12 @@ def _tokens(text: bytes, place: Place) -> Iterator[re.Match[bytes]]:
     yield from (_TOKENS_AT_START if place is Place.START else _TOKENS).finditer(text, begin)
 
 
-def _block(start: int, stop: int, pieces: list[memoryview]) -> Block:
-    digest = xxhash.xxh3_128()
-    for piece in pieces:
-        digest.update(piece)
-    return Block(start, stop, digest.hexdigest(), tuple(pieces))
-
-
 def _place_after(text: bytes, place: Place) -> Place:
     """Where the byte after a text stands."""
-    if not text or (text.find(b'"') < 0 and place is Place.QUOTED):
+    if not text:
         return place
+    if text.find(b'"') < 0:
+        return place if place is Place.QUOTED else _outside(text)
     data = np.frombuffer(text, np.uint8)
     found = np.flatnonzero(data == _QUOTE)
     inside = place is Place.QUOTED

@@ -4,12 +4,12 @@ A plain text on this machine is told by a digest of each block, so what was appe
 again. Any other file is told as a whole: packed, typed, or elsewhere.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import xxhash
@@ -25,6 +25,7 @@ from gatehouse.components.snapshot.sources.declared import check_columns, declar
 from gatehouse.components.snapshot.sources.files import FilesBase, FileTable, FolderSource, SdistSource
 from gatehouse.components.snapshot.sources.json_rows import JsonRows
 from gatehouse.components.snapshot.sources.raw_file import RawFile, find_files
+from gatehouse.components.snapshot.sources.unquoted import Cut, unquoted_cuts
 from gatehouse.errors import SourceError
 
 _CSV = (".csv", ".tsv", ".txt")
@@ -32,15 +33,8 @@ _JSON = (".jsonl", ".ndjson", ".json")
 _TYPED = (".parquet", ".arrow", ".feather", ".ipc")
 _AHEAD = 2
 _LONGEST_ROW = 64 * 2**20
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """A block of a file without its bytes."""
-
-    start: int
-    stop: int
-    fingerprint: str
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 class FileReader:
@@ -52,7 +46,7 @@ class FileReader:
         self._store = store
         self._workspace = workspace
         self._found: dict[str, list[RawFile]] = {}
-        self._cuts: dict[str, list[_Cut]] = {}
+        self._cuts: dict[str, list[Cut]] = {}
         self._identities: dict[str, str] = {}
 
     def state(self) -> Mapping[str, Any]:
@@ -105,10 +99,14 @@ class FileReader:
             self._identities[file.path] = file.identity()
         return self._identities[file.path]
 
-    def _cuts_of(self, table: str, file: RawFile) -> list[_Cut]:
+    def _cuts_of(self, table: str, file: RawFile) -> list[Cut]:
         if file.path not in self._cuts:
-            found = self._blocks(table, file, _ahead(file, self._spec.block_bytes))
-            self._cuts[file.path] = [_Cut(block.start, block.stop, block.fingerprint) for block in found]
+            with ThreadPoolExecutor(_AHEAD, thread_name_prefix="look") as pool:
+                cuts = unquoted_cuts(file, self._spec.block_bytes, pool, quotes=file.suffix not in _JSON)
+                if cuts is None:
+                    windows = _ahead(file, self._spec.block_bytes, pool)
+                    cuts = list(_few_at_once(pool, _cut, self._blocks(table, file, windows)))
+                self._cuts[file.path] = cuts
         return self._cuts[file.path]
 
     def _blocks(self, table: str, file: RawFile, windows: Iterator[bytes]) -> Iterator[Block]:
@@ -135,7 +133,7 @@ class FileReader:
             read = partial(self._read_again, table, file, rows, cut)
             yield Part(f"{cut.fingerprint}{columns[:16]}{'^' if not cut.start else ''}", read, {"file": file.name})
 
-    def _read_again(self, table: str, file: RawFile, rows: CsvRows | JsonRows, cut: _Cut) -> Raw:
+    def _read_again(self, table: str, file: RawFile, rows: CsvRows | JsonRows, cut: Cut) -> Raw:
         data = file.read(cut.start, cut.stop)
         if xxhash.xxh3_128_hexdigest(data) != cut.fingerprint:
             raise SourceError(
@@ -214,18 +212,24 @@ class FileReader:
             yield Part("", partial(Raw, raw.table, raw.rejected, raw.columns))
 
 
-def _ahead(file: RawFile, size: int) -> Iterator[bytes]:
+def _ahead(file: RawFile, size: int, pool: ThreadPoolExecutor) -> Iterator[bytes]:
     """Windows of a plain file, the next ones read while one is looked at."""
-    total = file.size()
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="look") as pool:
-        waiting = [pool.submit(file.read, start, start + size) for start in range(0, min(total, _AHEAD * size), size)]
-        position = len(waiting) * size
-        while waiting:
-            window = waiting.pop(0).result()
-            if position < total:
-                waiting.append(pool.submit(file.read, position, position + size))
-                position += size
-            yield window
+    return _few_at_once(pool, lambda start: file.read(start, start + size), iter(range(0, file.size(), size)))
+
+
+def _few_at_once(pool: ThreadPoolExecutor, function: Callable[[_In], _Out], over: Iterator[_In]) -> Iterator[_Out]:
+    """As `map`, with so few under way that memory stays bounded."""
+    waiting: deque[Future[_Out]] = deque()
+    for item in over:
+        waiting.append(pool.submit(function, item))
+        if len(waiting) > _AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _cut(block: Block) -> Cut:
+    return Cut(block.start, block.stop, block.fingerprint())
 
 
 def _pieces(file: RawFile, stop: int) -> Iterator[bytes]:

@@ -1,0 +1,163 @@
+"""A snapshot of a large CSV beside DuckDB's COPY to Parquet with SHA-256 added, then a second one of 1 % more rows.
+
+The CSV is the table of flights again and again, a year later each time. Each contestant runs in a fresh process, in
+turns; the ratios compare medians. Time is that of the whole process, its start and imports included.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.archive import archive_members
+from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
+from gatehouse.components.snapshot.sources.files import SdistSource
+
+PROJECT = Path(__file__).parent.parent / "pipelines" / "projects" / "flights" / "project.yaml"
+FIRST_LIMIT, SECOND_LIMIT, MEMORY_LIMIT = 1.3, 0.10, 1024
+_OURS = """
+import sys
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.sources.catalog import parse_source_json
+from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
+request = SnapshotRequest(source=parse_source_json(open(sys.argv[2]).read()))
+snapshot(request, ArtifactStore.open(sys.argv[1]))
+"""
+_DUCKDB = """
+import hashlib, sys
+import duckdb
+duckdb.sql("SET memory_limit='1GB'; SET preserve_insertion_order=true")
+duckdb.sql(f"COPY (SELECT * FROM read_csv('{sys.argv[1]}', nullstr=['', 'NA'])) TO '{sys.argv[2]}' "
+           "(FORMAT parquet, COMPRESSION zstd)")
+with open(sys.argv[2], "rb") as stream:
+    print(hashlib.file_digest(stream, "sha256").hexdigest())
+"""
+_MEASURE = """
+import json, os, resource, subprocess, sys, time
+began = time.perf_counter()
+subprocess.run([sys.executable, "-c", *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)
+wall, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({"wall": wall, "cpu": used.ru_utime + used.ru_stime, "mib": used.ru_maxrss / 1024}))
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        raw = folder / "raw"
+        raw.mkdir()
+        yearly = _flights(folder)
+        source = folder / "source.json"
+        source.write_text(_source(raw).model_dump_json())
+        taken: dict[str, list[dict[str, float]]] = {"ours": [], "duckdb": [], "second": []}
+        sizes: list[tuple[int, int]] = []
+        for _ in range(options.rounds):
+            rows = _write(raw / "flights.csv", yearly, options.megabytes * 10**6)
+            store = folder / "store"
+            taken["duckdb"].append(_run(_DUCKDB, str(raw / "flights.csv"), str(folder / "duckdb.parquet")))
+            taken["ours"].append(_run(_OURS, str(store), str(source)))
+            first = _bytes(store)
+            _append(raw / "flights.csv", yearly, rows // 100)
+            taken["second"].append(_run(_OURS, str(store), str(source)))
+            sizes.append((first, _bytes(store) - first))
+            shutil.rmtree(store)
+        _report(taken, sizes, options.megabytes)
+
+
+def _report(taken: dict[str, list[dict[str, float]]], sizes: list[tuple[int, int]], megabytes: int) -> None:
+    median = {
+        who: {what: statistics.median(one[what] for one in runs) for what in ("wall", "cpu", "mib")}
+        for who, runs in taken.items()
+    }
+    print(f"CSV of {megabytes} MB; medians of {len(sizes)}")
+    for who, what in (
+        ("duckdb", "DuckDB COPY and SHA-256"),
+        ("ours", "snapshot"),
+        ("second", "snapshot, 1 % appended"),
+    ):
+        found = median[who]
+        print(f"{what:<26} {found['wall']:6.2f} s wall {found['cpu']:6.2f} s CPU {found['mib']:6.0f} MiB at most")
+    for what in ("wall", "cpu"):
+        _judge(f"snapshot against DuckDB, {what}", median["ours"][what] / median["duckdb"][what], FIRST_LIMIT)
+        _judge(f"second against first, {what}", median["second"][what] / median["ours"][what], SECOND_LIMIT)
+    share = statistics.median(second / first for first, second in sizes)
+    _judge("second against first, bytes", share, SECOND_LIMIT)
+    _judge("memory against 1 GiB", max(median["ours"]["mib"], median["second"]["mib"]) / MEMORY_LIMIT, 1.0)
+
+
+def _judge(what: str, ratio: float, limit: float) -> None:
+    print(f"{what:<32} {ratio:6.3f}, limit {limit:g}: {'met' if ratio <= limit else 'NOT MET'}")
+
+
+def _run(program: str, *arguments: str) -> dict[str, float]:
+    command = [sys.executable, "-c", _MEASURE, program, *arguments]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def _flights(folder: Path) -> bytes:
+    """The table of flights as CSV, from the archive of the example project."""
+    spec: Any = parse_source(yaml.safe_load(PROJECT.read_text())["source"])
+    assert isinstance(spec, SdistSource)
+    member = spec.tables["flights"].member
+    store = ArtifactStore.open(PROJECT.parents[3] / ".gatehouse" / "store")
+    [(_, path)] = archive_members(spec, member, "", store, folder / "member")
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(archive.namelist()[0])
+
+
+def _source(raw: Path) -> SourceSpec:
+    body = yaml.safe_load(PROJECT.read_text())["source"]
+    table = body["tables"]["flights"] | {"member": "flights.csv"}
+    return parse_source({"name": "benchmark", "kind": "files", "path": str(raw), "tables": {"flights": table}})
+
+
+def _write(path: Path, yearly: bytes, size: int) -> int:
+    """Write whole years until the file has `size` bytes; returns its rows."""
+    header, rows = yearly.split(b"\n", 1)
+    year = 2013
+    with open(path, "wb") as stream:
+        stream.write(header + b"\n")
+        while stream.tell() < size:
+            stream.write(_moved(rows, year)[: size - stream.tell()].rpartition(b"\n")[0] + b"\n")
+            year += 1
+    return round(size / len(rows) * rows.count(b"\n"))
+
+
+def _append(path: Path, yearly: bytes, rows: int) -> None:
+    lines = _moved(yearly.split(b"\n", 1)[1], 2090).split(b"\n", rows)[:rows]
+    with open(path, "ab") as stream:
+        stream.write(b"\n".join(lines) + b"\n")
+
+
+def _moved(rows: bytes, year: int) -> bytes:
+    """The rows of 2013 in another year."""
+    moved = (
+        rows.replace(b",2013-", b",%d-" % year)
+        .replace(b"\n2013,", b"\n%d," % year)
+        .replace(b",2014-", b",%d-" % (year + 1))
+    )
+    return b"%d" % year + moved.removeprefix(b"2013")
+
+
+def _bytes(store: Path) -> int:
+    return sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.parent.name != "tmp")
+
+
+if __name__ == "__main__":
+    main()
