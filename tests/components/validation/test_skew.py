@@ -1,16 +1,19 @@
 """Training-serving skew: what is served is compared with what was trained on, and silence is never a pass."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from kfp import dsl
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation import drift
+from gatehouse.components.validation.component import skew as component
 from gatehouse.components.validation.skew import SkewRequest, SkewResult, described, skew
 from gatehouse.components.validation.spec import SkewSpec
 
@@ -123,6 +126,26 @@ def test_a_sensitive_feature_is_named_as_not_compared_and_shows_no_value(
     unjudged = store.read_json(result.skew, "skew.json")["not_judged"]
     assert unjudged == ["carrier: its values, as no histogram is kept of a sensitive column"]
     assert not [path for path in store.paths(result.skew) if "ZZTOP" in path.read_text()]
+
+
+def test_the_component_gives_the_result_and_fills_the_artifacts(store: ArtifactStore, tmp_path: Path) -> None:
+    training, serving = _publish(store, "datasets", _columns()), _publish(store, "datasets", _columns(seed=8))
+    metrics, report = dsl.Metrics(uri=str(tmp_path / "metrics")), dsl.HTML(uri=str(tmp_path / "report.html"))
+    reference, verdict, reasons = component.python_func(
+        store=store.address,
+        training_set=training,
+        serving=serving,
+        spec="{}",
+        code="",
+        force="",
+        metrics=metrics,
+        report=report,
+    )
+    assert (verdict, reasons) == ("pass", [])
+    assert metrics.metadata["features"] == 4
+    assert metrics.metadata["anomalies"] == 0
+    assert Path(report.path).read_text() == store.read_text(reference, "report.html")
+    assert report.metadata["reference"] == store.address_of(reference)
 
 
 def test_distances_by_hand() -> None:
