@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
@@ -19,7 +18,9 @@ from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
+from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import load_model
 
 PROJECT_FILE = "project.yaml"
 _DEFINITION_SUFFIXES = (".py", ".sql", ".yaml")
@@ -59,6 +60,10 @@ class ProjectFile(BaseModel):
     evaluation: EvaluationSpec
     policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec
+    statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")
+    alerts: Literal["fail", "warn", "always", "never"] = Field(
+        "never", description="Which verdicts on the data are told to the webhook GATEHOUSE_ALERT_WEBHOOK."
+    )
     schedules: Schedules = Schedules()
 
 
@@ -146,62 +151,13 @@ def load_project(folder: Path) -> Project:
 def _load(path: Path, model: type[_Model], problems: list[str]) -> _Model | None:
     try:
         text = path.read_text()
-        body = yaml.safe_load(text)
     except FileNotFoundError:
         problems.append(f"{path.name}: expected a file in {path.parent}, found none; `gatehouse init` writes one")
         return None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except UnicodeDecodeError as error:
         problems.append(f"{path.name}: is not YAML: {' '.join(str(error).split())}")
         return None
-    problems.extend(f"{path.name}:{line}: {key}: stands twice; keep one of them" for line, key in _repeated(text))
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        lines = _lines(text)
-        problems.extend(_explain(path.name, lines, detail) for detail in error.errors())
-        return None
-
-
-def _explain(name: str, lines: dict[tuple[Any, ...], int], detail: Any) -> str:
-    where = tuple(detail["loc"])
-    known = next((where[:length] for length in range(len(where), -1, -1) if where[:length] in lines), ())
-    found = "" if detail["type"] == "missing" else f", found {detail['input']!r}"
-    key = ".".join(str(part) for part in where) or "the file"
-    return f"{name}:{lines.get(known, 1)}: {key}: {detail['msg']}{found}"
-
-
-def _repeated(text: str) -> Iterator[tuple[int, str]]:
-    """Line and name of every key that its mapping has twice; YAML itself would silently take the last."""
-    pending = [yaml.compose(text, Loader=yaml.SafeLoader)]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                if key.value in seen:
-                    yield key.start_mark.line + 1, str(key.value)
-                seen.add(key.value)
-                pending.append(value)
-        elif isinstance(node, yaml.SequenceNode):
-            pending.extend(node.value)
-
-
-def _lines(text: str) -> dict[tuple[Any, ...], int]:
-    """Line, from 1, of every key of a YAML text."""
-    found: dict[tuple[Any, ...], int] = {}
-
-    def visit(node: yaml.Node | None, path: tuple[Any, ...]) -> None:
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                found[(*path, key.value)] = key.start_mark.line + 1
-                visit(value, (*path, key.value))
-        elif isinstance(node, yaml.SequenceNode):
-            for index, value in enumerate(node.value):
-                found[(*path, index)] = value.start_mark.line + 1
-                visit(value, (*path, index))
-
-    visit(yaml.compose(text, Loader=yaml.SafeLoader), ())
-    return found
+    return load_model(path.name, text, model, problems)
 
 
 def _definitions(repo: Path, problems: list[str]) -> dict[str, bytes]:

@@ -26,7 +26,7 @@ def build(name: str, project: Project) -> Pipeline:
     builders = _builders()
     if name not in builders:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(builders)}.")
-    tasks = Tasks()
+    tasks = Tasks(name)
     return Pipeline(builders[name](project, tasks), tasks.plan)
 
 

@@ -14,7 +14,7 @@ from gatehouse.components.features.stage import retrieve_training_set as retriev
 from gatehouse.components.snapshot.component import snapshot
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.snapshot.stage import ingest as ingest_stage
-from gatehouse.components.validation.component import validate
+from gatehouse.components.validation.component import alert, validate
 from gatehouse.components.validation.contract import parse_contract
 from gatehouse.components.validation.stage import validate as validate_stage
 from gatehouse.pipelines.governance import Tasks, entrust

@@ -11,8 +11,16 @@ from gatehouse.components.artifacts.world import WORLD
 RETRIES = 2
 SETTINGS = "gatehouse-settings"
 CREDENTIALS = "gatehouse-credentials"
-_SETTINGS_KEYS = {"mlflow-tracking-uri": "MLFLOW_TRACKING_URI"}
-_CREDENTIAL_KEYS = {"mlflow-tracking-token": "MLFLOW_TRACKING_TOKEN"}
+_SETTINGS_KEYS = {
+    "mlflow-tracking-uri": "MLFLOW_TRACKING_URI",
+    "aws-endpoint-url": "AWS_ENDPOINT_URL",
+    "aws-region": "AWS_DEFAULT_REGION",
+}
+_CREDENTIAL_KEYS = {
+    "mlflow-tracking-token": "MLFLOW_TRACKING_TOKEN",
+    "aws-access-key-id": "AWS_ACCESS_KEY_ID",
+    "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
+}
 
 
 def govern(task: PipelineTask, stage: str, title: str) -> PipelineTask:
@@ -35,10 +43,16 @@ def govern(task: PipelineTask, stage: str, title: str) -> PipelineTask:
     return task
 
 
+def entrust(task: PipelineTask, key: str, variable: str) -> None:
+    """Give one task alone what `key` of the secret `gatehouse-credentials` holds, as an environment variable."""
+    kubernetes.use_secret_as_env(task, CREDENTIALS, {key: variable}, optional=True)
+
+
 @dataclass
 class Tasks:
     """Collects the tasks of a pipeline as they are made: governed, named, and in order."""
 
+    pipeline: str = ""
     plan: list[tuple[str, str, str]] = field(default_factory=list)
 
     def add(self, task: PipelineTask, stage: str, title: str) -> PipelineTask:

@@ -1,20 +1,37 @@
 """Judges the tables of a snapshot against a contract, the rules of each in one pass."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 import duckdb
 
 from gatehouse.components.validation.anomalies import Anomaly, Findings
-from gatehouse.components.validation.contract import Contract, TableContract
-from gatehouse.components.validation.drift import psi
+from gatehouse.components.validation.contract import Contract, ForeignKey, GradedRule, Ordering, TableContract
+from gatehouse.components.validation.graded import Rule
+from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.rules import RowRule, row_rules
-from gatehouse.components.validation.tables import Table, examples, name, scan
+from gatehouse.components.validation.tables import Table, examples, misplaced, name, scan
 
 Statistics = Mapping[str, Any]
-_EMPTY = TableContract.model_construct(columns={}, extra_columns="allow", min_rows=0)
+ByColumn = Mapping[str, Mapping[str, Statistics]]
+_EMPTY = TableContract.model_construct(columns={}, extra_columns="allow")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a snapshot is compared with.
+
+    Attributes:
+        statistics: Statistics by table and column of the baseline.
+        rebinned: Statistics of the snapshot, its rows counted in the bins and values of the baseline.
+        rows: Rows by table of the baseline.
+    """
+
+    statistics: ByColumn = field(default_factory=dict)
+    rebinned: ByColumn = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -27,24 +44,24 @@ class Judge:
         contract: The contract.
         as_of: The snapshot's time, which freshness is judged against.
         statistics: Statistics by table and column of the snapshot.
-        rebinned: The same, with the rows counted in the bins and values of the baseline.
-        baseline: Statistics by table and column of the baseline; empty for none.
+        baseline: What it is compared with; None for nothing.
         findings: Where anomalies are collected.
+        elsewhere: Tables of other snapshots, by the snapshot as the contract names it, and by name.
     """
 
     connection: duckdb.DuckDBPyConnection
     tables: Mapping[str, Table]
     contract: Contract
     as_of: datetime
-    statistics: Mapping[str, Mapping[str, Statistics]]
-    rebinned: Mapping[str, Mapping[str, Statistics]]
-    baseline: Mapping[str, Mapping[str, Statistics]]
+    statistics: ByColumn
+    baseline: Baseline | None
     findings: Findings
+    elsewhere: Mapping[str, Mapping[str, Table]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Judge every table."""
         for missing in sorted(set(self.contract.tables) - set(self.tables)):
-            owner = self.contract.tables[missing].owner
+            owner = self.contract.tables[missing].owner or self.contract.owner
             self.findings.add(
                 Anomaly(missing, "table", "", "fail", owner, "a table of this name", "none in the snapshot")
             )
@@ -54,6 +71,17 @@ class Judge:
             _TableJudge(self, table, self.contract.tables.get(table_name, _EMPTY)).run()
 
 
+@dataclass(frozen=True)
+class _Unique:
+    """Columns whose values no two rows share; of a rule on one column nulls are left out."""
+
+    rule: str
+    severity: str
+    owner: str
+    columns: tuple[str, ...]
+    nulls_left_out: bool
+
+
 class _TableJudge:
     """Judges one table."""
 
@@ -61,68 +89,87 @@ class _TableJudge:
         self.judge, self.table, self.contract = judge, table, contract
         self.connection, self.findings = judge.connection, judge.findings
         self.types = table.types()
-        self.sensitive = frozenset(column for column, promised in contract.columns.items() if promised.sensitive)
+        self.owner = contract.owner or judge.contract.owner
+        self.sensitive = judge.contract.sensitive(table.name, self.types)
         self.usable = [
-            column for column, promised in contract.columns.items() if self.types.get(column) == promised.type
+            column for column, promised in contract.columns.items() if self.types.get(column) == promised.type.value
         ]
 
     def run(self) -> None:
         """Judge every rule."""
         self._schema()
-        rules = [rule for rule in row_rules(self.contract, list(self.types), self.usable) if self._runs(rule)]
-        unique = self._unique_sets()
-        wanted = {f"count|{columns[0]}": f"count({name(columns[0])})" for _, _, columns, keep in unique if keep}
-        wanted |= {f"unique|{index}": _distinct(columns, keep) for index, (_, _, columns, keep) in enumerate(unique)}
-        if self._is_judged(self._freshness_columns()) and self.contract.freshness:
+        found = row_rules(self.contract, list(self.types), self.usable, self.sensitive)
+        rules = [rule for rule in found if self._runs(rule)]
+        unique = list(self._unique_sets())
+        wanted = {f"count|{one.columns[0]}": f"count({name(one.columns[0])})" for one in unique if one.nulls_left_out}
+        wanted |= {f"unique|{index}": _distinct(one) for index, one in enumerate(unique)}
+        if self.contract.freshness and self._is_judged((self.contract.freshness.column,), "freshness"):
             wanted["freshness"] = f"max({name(self.contract.freshness.column)})"
         scanned = self._scan(wanted, rules)
-        self._row_count()
+        self._row_counts()
         for index, rule in enumerate(rules):
             if f"rule|{index}" in scanned:
                 self.findings.add(self._row_anomaly(rule, scanned[f"rule|{index}"]))
-        for index, (rule_name, severity, columns, keep) in enumerate(unique):
-            nulls = self.table.rows - scanned[f"count|{columns[0]}"] if keep else 0
-            if scanned[f"unique|{index}"] == self.table.rows - nulls:
-                self.findings.add(None)
-            else:
-                self.findings.add(self._repeated(rule_name, severity, columns, keep))
+        for index, one in enumerate(unique):
+            held = scanned[f"count|{one.columns[0]}"] if one.nulls_left_out else self.table.rows
+            self.findings.add(None if scanned[f"unique|{index}"] == held else self._repeated(one))
         if "freshness" in scanned:
             self._freshness(scanned["freshness"])
+        if self.contract.ordered is not None:
+            self._ordering(self.contract.ordered)
         for key in self.contract.foreign_keys:
             self._foreign_key(key)
-        named = self.table.name
-        self._drift(self.judge.baseline.get(named, {}), self.judge.rebinned.get(named, {}))
+        for column, promised in self.contract.columns.items():
+            for graded in promised.graded() if column in self.usable else ():
+                self._distinct_share(column, graded, promised.owner)
+                self._movement(column, graded, promised.owner)
 
     # Structure
 
     def _schema(self) -> None:
         for column, promised in self.contract.columns.items():
-            owner, found = promised.owner or self.contract.owner, self.types.get(column)
+            found, kind = self.types.get(column), promised.type
+            severity, owner = kind.severity or "fail", kind.owner or promised.owner
             if found is None:
                 have = ", ".join(self.types)
-                self._add("column", (column,), "fail", owner, f"a column of type {promised.type}", f"only {have}")
-            elif found != promised.type:
-                self._add("type", (column,), "fail", owner, promised.type, found)
+                self._add("column", (column,), severity, owner, f"a column of type {kind.value}", f"only {have}")
+            elif found != kind.value:
+                self._add("type", (column,), severity, owner, kind.value, found)
             else:
                 self.findings.add(None)
                 continue
             self.findings.not_judged.append(
-                f"{self.table.name}.{column}: its values, as it is not a {promised.type} column"
+                f"{self.table.name}.{column}: its values, as it is not a {kind.value} column"
             )
-        extra = [column for column in self.types if column not in self.contract.columns]
-        if self.contract.extra_columns == "allow" or not extra:
+        policy = self.contract.extra_columns
+        if policy == "allow":
             return
-        for column in extra:
-            severity = self.contract.extra_columns
-            self._add("extra_columns", (column,), severity, self.contract.owner, "no such column", self.types[column])
+        for column in self.types:
+            if column not in self.contract.columns:
+                self._add("extra_columns", (column,), policy, "", "no such column", self.types[column])
 
-    def _row_count(self) -> None:
-        low, high, rows = self.contract.min_rows, self.contract.max_rows, self.table.rows
-        if low <= rows and (high is None or rows <= high):
-            self.findings.add(None)
-            return
-        expected = f"at least {low:,} rows" + (f" and at most {high:,}" if high is not None else "")
-        self._add("rows", (), "fail", self.contract.owner, expected, f"{rows:,} rows")
+    def _row_counts(self) -> None:
+        rows, contract = self.table.rows, self.contract
+        before = self.judge.baseline.rows.get(self.table.name) if self.judge.baseline else None
+        limits: list[tuple[str, Rule[Any] | None, int | None]] = [
+            ("min_rows", contract.min_rows, 1),
+            ("max_rows", contract.max_rows, 1),
+            ("min_rows_ratio", contract.min_rows_ratio, before),
+            ("max_rows_ratio", contract.max_rows_ratio, before),
+        ]
+        for key, rule, unit in limits:
+            if rule is None:
+                continue
+            if unit is None:
+                self._not_compared("", key)
+                continue
+            least = key.startswith("min")
+            if rows >= rule.value * unit if least else rows <= rule.value * unit:
+                self.findings.add(None)
+                continue
+            of_baseline = f", {rule.value:g} times the {before:,} of the baseline" if key.endswith("ratio") else ""
+            expected = f"at {'least' if least else 'most'} {rule.value * unit:,.0f} rows{of_baseline}"
+            self._add(key, (), rule.severity or "fail", rule.owner, expected, f"{rows:,} rows")
 
     # Rules on rows
 
@@ -169,32 +216,27 @@ class _TableJudge:
 
     # Rules on sets of rows
 
-    def _unique_sets(self) -> list[tuple[str, str, tuple[str, ...], bool]]:
-        """Rule, severity, columns, and whether nulls are left out, of everything that must be unique."""
-        found = []
+    def _unique_sets(self) -> Iterator[_Unique]:
         for column, promised in self.contract.columns.items():
-            for prefix, rules in promised.graded():
-                if rules.unique and column in self.usable:
-                    found.append((f"{prefix}unique", "warn" if prefix else "fail", (column,), True))
-        return found + [
-            ("unique", "fail", key, False) for key in self.contract.unique if self._is_judged(key, "unique")
-        ]
+            for graded in promised.graded() if column in self.usable else ():
+                if graded.key == "unique":
+                    yield _Unique(graded.label, graded.severity, graded.owner or promised.owner, (column,), True)
+        for key in self.contract.unique:
+            if self._is_judged(key.columns, "unique"):
+                yield _Unique("unique", key.severity, key.owner, key.columns, False)
 
-    def _repeated(self, rule: str, severity: str, columns: tuple[str, ...], keep: bool) -> Anomaly | None:
+    def _repeated(self, one: _Unique) -> Anomaly | None:
         """Count exactly what the hashes of the scan suggest; None where only two hashes met."""
-        listed = ", ".join(map(name, columns))
-        where = f"WHERE {name(columns[0])} IS NOT NULL" if keep else ""
+        listed = ", ".join(map(name, one.columns))
+        where = f"WHERE {name(one.columns[0])} IS NOT NULL" if one.nulls_left_out else ""
         grouped = f"SELECT count(*) AS n FROM {name(self.table.name)} {where} GROUP BY {listed} HAVING count(*) > 1"
         rows = int(self.connection.execute(f"SELECT coalesce(sum(n), 0) FROM ({grouped})").fetchall()[0][0])
         if rows == 0:
             return None
-        shown = self._examples(f"{where} QUALIFY count(*) OVER (PARTITION BY {listed}) > 1", columns)
+        shown = self._examples(f"{where} QUALIFY count(*) OVER (PARTITION BY {listed}) > 1", one.columns)
         observed = f"{rows:,} rows that share them with another row"
-        owner = self._owner(columns)
-        return self._anomaly(rule, columns, severity, owner, "values that no two rows share", observed, rows, shown)
-
-    def _freshness_columns(self) -> tuple[str, ...]:
-        return (self.contract.freshness.column,) if self.contract.freshness else ()
+        expected = "values that no two rows share"
+        return self._anomaly(one.rule, one.columns, one.severity, one.owner, expected, observed, rows, shown)
 
     def _freshness(self, newest: datetime | None) -> None:
         rule = self.contract.freshness
@@ -207,24 +249,42 @@ class _TableJudge:
         observed = f"{newest.isoformat()} as the newest" if newest else "no value at all"
         if rule.column in self.sensitive:
             observed = "none"
-        self._add("freshness", (rule.column,), rule.severity, rule.owner or self.contract.owner, expected, observed)
+        self._add("freshness", (rule.column,), rule.severity, rule.owner, expected, observed)
 
-    def _foreign_key(self, key: Any) -> None:
-        target, to = self.judge.tables.get(key.table), key.to or key.columns
-        severity, owner = key.severity, key.owner or self.contract.owner
-        expected = f"values of {key.table}({', '.join(to)})" + (
-            f" in all but {key.tolerance:.2%} of the rows" if key.tolerance else ""
+    def _ordering(self, order: Ordering) -> None:
+        if not self._is_judged(order.by, "ordered"):
+            return
+        rows, first = misplaced(
+            self.connection, self.table, order.by, order.descending, order.strictly, self.judge.contract.examples
         )
+        if rows == 0:
+            self.findings.add(None)
+            return
+        direction = "falling" if order.descending else "rising"
+        expected = f"rows in {'strictly ' if order.strictly else ''}{direction} order"
+        shown = self._examples(f"WHERE gatehouse_row IN ({', '.join(map(str, first))})", order.by) if first else ()
+        observed = f"{rows:,} rows that stand before the row ahead of them"
+        self._add("ordered", order.by, order.severity, order.owner, expected, observed, rows, shown)
+
+    def _foreign_key(self, key: ForeignKey) -> None:
+        tables = self.judge.elsewhere.get(key.snapshot, {}) if key.snapshot else self.judge.tables
+        target, to = tables.get(key.table), key.to or key.columns
+        place = f"{key.table} of {key.snapshot}" if key.snapshot else key.table
+        expected = f"values of {place}({', '.join(to)})"
+        expected += f" in all but {key.tolerance:.2%} of the rows" if key.tolerance else ""
         if not self._is_judged(key.columns, "foreign_keys"):
             return
         if target is None or any(column not in target.types() for column in to):
-            self._add("foreign_keys", key.columns, severity, owner, expected, "no such table or column in the snapshot")
+            found = "no such table or column in the snapshot"
+            if key.snapshot and key.snapshot not in self.judge.elsewhere:
+                found = "that nobody said which snapshot that is"
+            self._add("foreign_keys", key.columns, key.severity, key.owner, expected, found)
             return
         mine = [f"{name(self.table.name)}.{name(column)}" for column in key.columns]
         pairs = " AND ".join(f"other.{name(there)} = {here}" for here, there in zip(mine, to, strict=True))
         held = " AND ".join(f"{column} IS NOT NULL" for column in mine)
-        where = f"WHERE {held} AND NOT EXISTS (SELECT 1 FROM {name(key.table)} AS other WHERE {pairs})"
-        rule = RowRule("foreign_keys", key.columns, severity, owner, expected, where, key.tolerance)
+        where = f"WHERE {held} AND NOT EXISTS (SELECT 1 FROM {name(target.name)} AS other WHERE {pairs})"
+        rule = RowRule("foreign_keys", key.columns, key.severity, key.owner, expected, where, key.tolerance)
         try:
             rows = self.connection.execute(f"SELECT count(*) FROM {name(self.table.name)} {where}").fetchall()[0][0]
         except duckdb.Error as error:
@@ -234,28 +294,53 @@ class _TableJudge:
             self.findings.add(None)
             return
         shown = self._examples(where, key.columns)
-        self._add("foreign_keys", key.columns, severity, owner, expected, f"{rows:,} rows without a match", rows, shown)
+        observed = f"{rows:,} rows without a match"
+        self._add("foreign_keys", key.columns, key.severity, key.owner, expected, observed, rows, shown)
 
-    def _drift(self, baseline: Mapping[str, Statistics], rebinned: Mapping[str, Statistics]) -> None:
-        for column, promised in self.contract.columns.items():
-            for prefix, rules in promised.graded():
-                if rules.psi is None or column not in self.usable:
-                    continue
-                if column not in rebinned:
-                    why = "the baseline has no statistics of it" if self.judge.baseline else "there is no baseline"
-                    self.findings.not_judged.append(f"{self.table.name}.{column}: {prefix}psi, as {why}")
-                    continue
-                found = psi(baseline[column], rebinned[column])
-                severity = "warn" if prefix else "fail"
-                expected = f"a population stability index of at most {rules.psi}"
-                if found <= rules.psi:
-                    self.findings.add(None)
-                else:
-                    self._add(f"{prefix}psi", (column,), severity, self._owner((column,)), expected, f"{found:.3f}")
+    # Rules on distributions
+
+    def _distinct_share(self, column: str, rule: GradedRule, owner: str) -> None:
+        if not rule.key.endswith("distinct_share"):
+            return
+        found = self.judge.statistics[self.table.name][column]
+        held = self.table.rows - found["nulls"]
+        share = found.get("distinct", 0) / held if held else 0.0
+        least = rule.key.startswith("min")
+        if held == 0 or (share >= rule.value if least else share <= rule.value):
+            self.findings.add(None)
+            return
+        expected = f"at {'least' if least else 'most'} {rule.value:.4g} different values to a value"
+        about = "" if found.get("exact", True) else "about "
+        self._add(rule.label, (column,), rule.severity, rule.owner or owner, expected, f"{about}{share:.4g}")
+
+    def _movement(self, column: str, rule: GradedRule, owner: str) -> None:
+        """Judge how far a distribution moved from the baseline."""
+        movement = MOVEMENTS.get(rule.key)
+        if movement is None:
+            return
+        baseline, table = self.judge.baseline, self.table.name
+        before = baseline.statistics.get(table, {}).get(column) if baseline else None
+        now = baseline.rebinned.get(table, {}).get(column) if baseline else None
+        if before is None or now is None:
+            self._not_compared(column, rule.label)
+            return
+        found = movement.measure(before, now)
+        if found <= rule.value:
+            self.findings.add(None)
+        elif found != found:
+            self.findings.not_judged.append(f"{table}.{column}: {rule.label}, as one side has no values")
+        else:
+            expected = f"{movement.title} of at most {rule.value:g}{movement.unit}"
+            self._add(rule.label, (column,), rule.severity, rule.owner or owner, expected, f"{found:.3g}")
+
+    def _not_compared(self, column: str, rule: str) -> None:
+        why = "the baseline has no statistics of it" if self.judge.baseline else "there is no baseline"
+        place = f"{self.table.name}.{column}" if column else self.table.name
+        self.findings.not_judged.append(f"{place}: {rule}, as {why}")
 
     # Anomalies
 
-    def _is_judged(self, columns: Iterable[str], rule: str = "freshness") -> bool:
+    def _is_judged(self, columns: Iterable[str], rule: str) -> bool:
         """Whether the columns of a rule are there in the right type; a rule that cannot run never passes silently."""
         wrong = [column for column in columns if column not in self.usable]
         if wrong:
@@ -274,12 +359,9 @@ class _TableJudge:
         """DuckDB's message, or only its kind where a message could hold a sensitive value."""
         return type(error).__name__ if self.sensitive else str(error).splitlines()[0]
 
-    def _owner(self, columns: Sequence[str]) -> str:
-        promised = self.contract.columns.get(columns[0]) if len(columns) == 1 else None
-        return promised.owner if promised and promised.owner else self.contract.owner
-
     def _examples(self, condition: str, columns: Sequence[str]) -> tuple[dict[str, Any], ...]:
-        key = [column for column in next(iter(self.contract.unique), ()) if column in self.types]
+        first = next(iter(self.contract.unique), None)
+        key = [column for column in first.columns if column in self.types] if first else []
         limit = self.judge.contract.examples
         return examples(self.connection, self.table, condition, [*key, *columns], self.sensitive, limit)
 
@@ -294,7 +376,8 @@ class _TableJudge:
         rows: int | None = None,
         shown: tuple[dict[str, Any], ...] = (),
     ) -> Anomaly:
-        return Anomaly(self.table.name, rule, ", ".join(columns), severity, owner, expected, observed, rows, shown)
+        where, asked = ", ".join(columns), owner or self.owner
+        return Anomaly(self.table.name, rule, where, severity, asked, expected, observed, rows, shown)
 
     def _add(self, *parts: Any) -> None:
         self.findings.add(self._anomaly(*parts))
@@ -304,10 +387,10 @@ def _count(condition: str) -> str:
     return f"count(*) FILTER (WHERE {condition})"
 
 
-def _distinct(columns: Sequence[str], keep: bool) -> str:
+def _distinct(one: _Unique) -> str:
     """Distinct hashes of some columns: equal rows have equal hashes, so a full count proves that all differ."""
-    hashed = f"count(DISTINCT hash({', '.join(map(name, columns))}))"
-    return f"{hashed} FILTER (WHERE {name(columns[0])} IS NOT NULL)" if keep else hashed
+    hashed = f"count(DISTINCT hash({', '.join(map(name, one.columns))}))"
+    return f"{hashed} FILTER (WHERE {name(one.columns[0])} IS NOT NULL)" if one.nulls_left_out else hashed
 
 
 def _duration(span: timedelta) -> str:

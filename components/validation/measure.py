@@ -97,6 +97,12 @@ def baseline_of(store: ArtifactStore, reference: str) -> ByColumn:
     return statistics_in(store.read_json(reference, STATISTICS_FILE), reference) if reference else {}
 
 
+def rows_of(store: ArtifactStore, reference: str) -> dict[str, int]:
+    """Rows by table of a baseline whose statistics `baseline_of` could read."""
+    tables = store.read_json(reference, STATISTICS_FILE)["tables"]
+    return {name: int(table["rows"]) for name, table in tables.items()}
+
+
 def statistics_of(store: ArtifactStore, measured: MeasureResult) -> tuple[ByColumn, ByColumn]:
     """Statistics by table and column, and those of the same rows in the baseline's bins; empty without a baseline."""
     found, reference = [], measured.statistics

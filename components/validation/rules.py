@@ -3,9 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gatehouse.components.validation.contract import ColumnContract, ColumnRules, TableContract
+from gatehouse.components.validation.contract import GradedRule, TableContract
 from gatehouse.components.validation.tables import literal, name, text
+
+_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -29,23 +32,26 @@ class RowRule:
     sql: str = ""
 
 
-def row_rules(contract: TableContract, present: Sequence[str], usable: Sequence[str]) -> Iterator[RowRule]:
+def row_rules(
+    contract: TableContract, present: Sequence[str], usable: Sequence[str], sensitive: frozenset[str]
+) -> Iterator[RowRule]:
     """All rules of a table that are judged row by row.
 
     Args:
         contract: What the table promises.
         present: Columns that the table has.
         usable: Those of them that have the type that the contract states.
+        sensitive: Columns of which no value may be shown.
     """
     for column, promised in contract.columns.items():
-        if column in usable:
-            yield from _column_rules(column, promised, promised.owner or contract.owner)
+        for rule in promised.graded() if column in usable else ():
+            yield from _of_column(column, promised.type.value, rule, promised.owner, column in sensitive)
     for expression in contract.expressions:
         yield RowRule(
             rule=f"expression {expression.name}",
             columns=tuple(column for column in present if re.search(rf"\b{re.escape(column)}\b", expression.sql)),
             severity=expression.severity,
-            owner=expression.owner or contract.owner,
+            owner=expression.owner,
             expected=" ".join(expression.sql.split()),
             broken=f"NOT ({expression.sql}\n)",
             tolerance=expression.tolerance,
@@ -53,31 +59,39 @@ def row_rules(contract: TableContract, present: Sequence[str], usable: Sequence[
         )
 
 
-def _column_rules(column: str, promised: ColumnContract, owner: str) -> Iterator[RowRule]:
-    if not promised.nullable:
-        yield RowRule("nullable", (column,), "fail", owner, "no null", f"{name(column)} IS NULL")
-    for prefix, rules in promised.graded():
-        for rule, expected, broken in _value_rules(column, promised.type, rules):
-            yield RowRule(f"{prefix}{rule}", (column,), "warn" if prefix else "fail", owner, expected, broken)
-        if rules.completeness is not None:
-            share = 1 - rules.completeness
-            expected = f"at least {rules.completeness:.2%} of the rows not null"
-            broken = f"{name(column)} IS NULL"
-            severity = "warn" if prefix else "fail"
-            yield RowRule(f"{prefix}completeness", (column,), severity, owner, expected, broken, share)
+def _of_column(column: str, kind: str, rule: GradedRule, owner: str, sensitive: bool) -> Iterator[RowRule]:
+    """The row rule of one promise; none where it is judged on the whole column."""
+    condition = _condition(name(column), kind, rule.key, rule.value, sensitive)
+    if condition is not None:
+        expected, broken = condition
+        tolerance = 1 - rule.value if rule.key == "completeness" else 0.0
+        yield RowRule(rule.label, (column,), rule.severity, rule.owner or owner, expected, broken, tolerance)
 
 
-def _value_rules(column: str, kind: str, rules: ColumnRules) -> Iterator[tuple[str, str, str]]:
-    quoted = name(column)
+def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) -> tuple[str, str] | None:
+    """What is expected of a value, and the SQL that holds where it is not so; None for what no row shows alone."""
     not_a_number = f" OR isnan({quoted})" if kind == "double" else ""
-    if rules.min is not None:
-        yield "min", f"at least {rules.min}", f"({quoted} < {literal(rules.min)}{not_a_number})"
-    if rules.max is not None:
-        yield "max", f"at most {rules.max}", f"({quoted} > {literal(rules.max)}{not_a_number})"
-    if rules.allowed is not None:
-        listed = ", ".join(str(value) for value in rules.allowed[:20]) + (", …" if len(rules.allowed) > 20 else "")
-        values = ", ".join(literal(value) for value in rules.allowed)
-        yield "allowed", f"one of {listed}", f"{quoted} NOT IN ({values})"
-    if rules.pattern is not None:
-        broken = f"NOT regexp_full_match({quoted}, {text(rules.pattern)})"
-        yield "pattern", f"text like {rules.pattern}", broken
+    match key:
+        case "nullable":
+            return "no null", f"{quoted} IS NULL"
+        case "completeness":
+            return f"at least {value:.2%} of the rows not null", f"{quoted} IS NULL"
+        case "min":
+            return f"at least {value}", f"({quoted} < {literal(value)}{not_a_number})"
+        case "max":
+            return f"at most {value}", f"({quoted} > {literal(value)}{not_a_number})"
+        case "allowed":
+            return _listed(value, sensitive), f"{quoted} NOT IN ({', '.join(map(literal, value))})"
+        case "pattern":
+            return f"text like {value}", f"NOT regexp_full_match({quoted}, {text(value)})"
+        case "min_length":
+            return f"at least {value} characters", f"length({quoted}) < {value}"
+        case "max_length":
+            return f"at most {value} characters", f"length({quoted}) > {value}"
+    return None
+
+
+def _listed(values: Sequence[Any], sensitive: bool) -> str:
+    if sensitive:
+        return f"one of {len(values)} values"
+    return f"one of {', '.join(map(str, values[:_SHOWN]))}" + (", …" if len(values) > _SHOWN else "")

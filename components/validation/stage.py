@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.measure import MeasureRequest, baseline_of, measure, statistics_of
+from gatehouse.components.validation.measure import MeasureRequest, baseline_of, measure, rows_of, statistics_of
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics.document import STATISTICS_FILE
+
+if TYPE_CHECKING:
+    from gatehouse.components.validation.tables import Table
 
 CONTRACT_FILE = "contract.yaml"
 
@@ -20,12 +23,14 @@ CONTRACT_FILE = "contract.yaml"
 class ValidateRequest(StageModel):
     """A snapshot, a contract (a configuration reference), and an earlier validation as baseline or nothing.
 
+    `snapshots` are others that foreign keys of the contract lead to, by the name that the contract gives them.
     `statistics` says where they are computed; `force` measures again whatever the memo holds. Neither changes a result.
     """
 
     snapshot: str
     contract: str
     baseline: str = ""
+    snapshots: dict[str, str] = Field({})
     statistics: StatisticsSpec = Field(StatisticsSpec(), exclude=True)
     force: str = Field("", exclude=True)
 
@@ -48,14 +53,16 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         ConfigurationError: if the contract is not one.
     """
     from gatehouse.components.validation.anomalies import Findings
-    from gatehouse.components.validation.checks import Judge
+    from gatehouse.components.validation.checks import Baseline, Judge
     from gatehouse.components.validation.contract import parse_contract
     from gatehouse.components.validation.report import validation_page
     from gatehouse.components.validation.tables import opened
 
     contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
     snapshot = store.manifest(request.snapshot)
-    tables = {name: _table(store, name, dataset) for name, dataset in snapshot.derived_from.items()}
+    tables = _tables(store, request.snapshot)
+    others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
+    elsewhere = {name: _tables(store, other, f"{name} ") for name, other in others.items() if references_in(other)}
     measured = measure(
         MeasureRequest(
             name=snapshot.name,
@@ -69,11 +76,13 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     )
     statistics, rebinned = (_in_order(found, tables) for found in statistics_of(store, measured))
     baseline = _in_order(baseline_of(store, request.baseline), tables)
+    compared = Baseline(baseline, rebinned, rows_of(store, request.baseline)) if request.baseline else None
     as_of = snapshot.details["as_of"]
     findings = Findings()
-    with store.workspace() as workspace, opened(list(tables.values()), workspace) as connection:
+    every = [*tables.values(), *(table for other in elsewhere.values() for table in other.values())]
+    with store.workspace() as workspace, opened(every, workspace) as connection:
         time = datetime.fromisoformat(as_of)
-        Judge(connection, tables, contract, time, statistics, rebinned, baseline, findings).run()
+        Judge(connection, tables, contract, time, statistics, compared, findings, elsewhere).run()
     rows = {name: table.rows for name, table in tables.items()}
     short = Reference.parse(request.baseline).short if request.baseline else ""
     page = validation_page(
@@ -93,6 +102,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         "not_judged": findings.not_judged,
     }
     inputs = {"snapshot": request.snapshot, "contract": request.contract, "statistics": measured.statistics}
+    inputs |= {f"snapshot {name}": other for name, other in others.items() if name in elsewhere}
     reference = store.publish(
         "validations",
         snapshot.name,
@@ -117,13 +127,17 @@ def _in_order(found: Mapping[str, Mapping[str, Any]], tables: Mapping[str, Any])
     }
 
 
-def _table(store: ArtifactStore, name: str, dataset: str) -> Any:
+def _tables(store: ArtifactStore, snapshot: str, prefix: str = "") -> dict[str, "Table"]:
+    """The tables of a snapshot by name; `prefix` keeps those of another snapshot apart in SQL."""
     from gatehouse.components.validation.tables import Table
 
-    manifest = store.manifest(dataset)
-    counts = {entry.path: entry.rows or 0 for entry in manifest.files}
-    files = tuple((store.path(dataset, path), rows) for path, rows in counts.items())
-    return Table(name, manifest.columns, files)
+    found = {}
+    for name, dataset in store.manifest(snapshot).derived_from.items():
+        manifest = store.manifest(dataset)
+        paths = store.paths(dataset)
+        counts = [entry.rows or 0 for entry in manifest.files]
+        found[name] = Table(f"{prefix}{name}", manifest.columns, tuple(zip(paths, counts, strict=True)))
+    return found
 
 
 def show(result: ValidateResult, store: ArtifactStore, metrics: Any, report: Any) -> None:

@@ -77,17 +77,51 @@ def examples(
     """
     if limit == 0:
         return ()
+    shown = [column for column in dict.fromkeys(columns) if column not in sensitive]
+    selected = ", ".join(["gatehouse_row", *map(name, shown)])
+    query = f"SELECT {selected} FROM ({_numbered(table)}) AS {name(table.name)} {condition}"
+    found = connection.execute(f"{query} ORDER BY gatehouse_row LIMIT {limit}").fetchall()
+    hidden = {column: REDACTED for column in columns if column in sensitive}
+    return tuple({"row": row[0], **dict(zip(shown, map(plain, row[1:]), strict=True)), **hidden} for row in found)
+
+
+def misplaced(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    columns: Sequence[str],
+    descending: bool,
+    strictly: bool,
+    limit: int,
+) -> tuple[int, list[int]]:
+    """How many rows stand before the row ahead of them by `columns`, and the numbers of the first of them.
+
+    Rows are compared with the row ahead by the first column, then the next; a pair with a null in any is left out.
+    """
+    quoted = [name(column) for column in columns]
+    ahead = [f"ahead_{index}" for index in range(len(columns))]
+    lagged = ", ".join(
+        f"lag({column}) OVER (ORDER BY gatehouse_row) AS {before}" for column, before in zip(quoted, ahead, strict=True)
+    )
+    wrong = "true" if strictly else "false"
+    for column, before in reversed(list(zip(quoted, ahead, strict=True))):
+        behind = f"{column} > {before}" if descending else f"{column} < {before}"
+        wrong = f"({behind} OR ({column} = {before} AND {wrong}))"
+    held = " AND ".join(f"{column} IS NOT NULL" for column in (*quoted, *ahead))
+    pairs = f"SELECT gatehouse_row, {', '.join(quoted)}, {lagged} FROM ({_numbered(table)})"
+    shown = f"arg_min(gatehouse_row, gatehouse_row, {max(limit, 1)})"
+    query = f"SELECT count(*), {shown} FROM ({pairs}) WHERE {held} AND {wrong}"
+    count, first = connection.execute(query).fetchall()[0]
+    return int(count), [int(row) for row in first or ()][:limit]
+
+
+def _numbered(table: Table) -> str:
+    """SQL for all rows of a table with their number, `gatehouse_row`, from 0."""
     parts, start = [], 0
     for path, rows in table.files:
         rows_of_file = f"read_parquet({text(path)}, file_row_number = true)"
         parts.append(f"SELECT *, file_row_number + {start} AS gatehouse_row FROM {rows_of_file}")
         start += rows
-    shown = [column for column in dict.fromkeys(columns) if column not in sensitive]
-    selected = ", ".join(["gatehouse_row", *map(name, shown)])
-    query = f"SELECT {selected} FROM ({' UNION ALL '.join(parts)}) AS {name(table.name)} {condition}"
-    found = connection.execute(f"{query} ORDER BY gatehouse_row LIMIT {limit}").fetchall()
-    hidden = {column: REDACTED for column in columns if column in sensitive}
-    return tuple({"row": row[0], **dict(zip(shown, map(plain, row[1:]), strict=True)), **hidden} for row in found)
+    return " UNION ALL ".join(parts)
 
 
 def plain(value: Any) -> Any:

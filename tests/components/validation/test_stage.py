@@ -147,7 +147,7 @@ def test_missing_tables_and_columns_and_other_types_are_anomalies(judge: Validat
 
 def test_row_counts_and_an_empty_table(judge: Validate) -> None:
     few = judge({"t": pa.table({"a": [1]})}, _column({"type": "int64"}, min_rows=2))
-    assert few.reasons == ("t: rows: expected at least 2 rows, found 1 rows",)
+    assert few.reasons == ("t: min_rows: expected at least 2 rows, found 1 rows",)
     empty = judge({"t": pa.table({"a": pa.array([], pa.int64())})}, _column({"type": "int64", "max": 1}))
     assert empty.verdict == "fail"
 
@@ -246,7 +246,7 @@ def test_two_stores_get_the_same_validation(store: ArtifactStore, judge: Validat
 def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore) -> None:
     contract = store.publish("config", "contract", {"contract.yaml": "version: 1\ntables: {t: {}}\n"})
     taken = publish(store, {"t": pa.table({"a": [1]})})
-    with pytest.raises(ConfigurationError, match=r"contract\.yaml: tables\.t\.columns: Field required"):
+    with pytest.raises(ConfigurationError, match=r"contract\.yaml:2: tables\.t\.columns: Field required"):
         validate(ValidateRequest(snapshot=taken, contract=str(contract)), store)
 
 

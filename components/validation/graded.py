@@ -1,0 +1,79 @@
+"""A rule with its severity and owner, written as its bare value or, where one of them differs, as a mapping."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.annotated_handlers import GetJsonSchemaHandler
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+
+Severity = Literal["fail", "warn"]
+Location = tuple[int | str, ...]
+Problem = tuple[Location, str, Any]
+T = TypeVar("T")
+
+
+class Part(BaseModel):
+    """Base of everything in a contract: frozen, and strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Graded(Part):
+    """What several keys together promise, with its own severity and owner."""
+
+    severity: Severity = Field("fail", description="Whether a breach fails the contract or is only reported.")
+    owner: str = Field("", description="Who is asked when it breaks; empty for the table's owner.")
+
+
+class Rule(Part, Generic[T]):
+    """One promise: `max: 3`, or graded, `max: {value: 3, severity: warn, owner: ops}`."""
+
+    value: T
+    severity: Severity | None = Field(None, description="Default: warn under `warn`, else fail.")
+    owner: str = Field("", description="Who is asked when it breaks; empty for the column's or table's owner.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, body: Any) -> Any:
+        return body if isinstance(body, (dict, Rule)) else {"value": body}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        mapping = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [mapping["properties"]["value"], mapping]}
+
+
+class Listed(Graded):
+    """What may be written as a bare list of columns, or graded as a mapping that has the list under `of_list`."""
+
+    of_list: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, body: Any) -> Any:
+        return {cls.of_list: body} if isinstance(body, (list, tuple)) else body
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        mapping = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [mapping["properties"][cls.of_list], mapping]}
+
+
+def refuse(title: str, problems: Iterable[Problem]) -> None:
+    """Raise one ValidationError with all `problems`, each at its place; do nothing where there are none."""
+    details = [_detail("impossible", message, place, found) for place, message, found in problems]
+    if details:
+        raise ValidationError.from_exception_data(title, details)
+
+
+def merged(title: str, refused: ValidationError, problems: Iterable[Problem]) -> ValidationError:
+    """One error with what pydantic refused and `problems`."""
+    details = [_detail(one["type"], one["msg"], one["loc"], one["input"]) for one in refused.errors()]
+    details += [_detail("impossible", message, place, found) for place, message, found in problems]
+    return ValidationError.from_exception_data(title, details)
+
+
+def _detail(kind: Any, message: str, place: Location, found: Any) -> InitErrorDetails:
+    error = PydanticCustomError(kind, "{message}", {"message": message})
+    return InitErrorDetails(type=error, loc=place, input=found)

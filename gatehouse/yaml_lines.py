@@ -1,0 +1,76 @@
+"""Where a problem stands in a YAML text: lines of keys, keys that stand twice, and what a model refuses."""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_LONGEST = 200
+
+
+def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -> _Model | None:
+    """Read `text` as `model`; None where that fails, with every problem added as `name:line: key: what`."""
+    try:
+        body = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problems.append(f"{name}: is not YAML: {' '.join(str(error).split())}")
+        return None
+    twice = [f"{name}:{line}: {key}: stands twice; keep one of them" for line, key in _repeated(text)]
+    problems.extend(twice)
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        lines = _lines(text)
+        problems.extend(_explain(name, lines, detail) for detail in error.errors())
+        return None
+
+
+def _explain(name: str, lines: dict[tuple[Any, ...], int], detail: Any) -> str:
+    where = tuple(detail["loc"])
+    known = next((where[:length] for length in range(len(where), -1, -1) if where[:length] in lines), ())
+    # A rule may be written without its key `value`.
+    shown = where[:-1] if where not in lines and where[-1:] == ("value",) and detail["type"] != "missing" else where
+    found = "" if detail["type"] == "missing" else f", found {_short(detail['input'])}"
+    key = ".".join(str(part) for part in shown) or "the file"
+    return f"{name}:{lines.get(known, 1)}: {key}: {detail['msg'].removeprefix('Value error, ')}{found}"
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+
+
+def _repeated(text: str) -> Iterator[tuple[int, str]]:
+    """Line and name of every key that its mapping has twice; YAML itself would silently take the last."""
+    pending = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    yield key.start_mark.line + 1, str(key.value)
+                seen.add(key.value)
+                pending.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            pending.extend(node.value)
+
+
+def _lines(text: str) -> dict[tuple[Any, ...], int]:
+    """Line, from 1, of every key of a YAML text."""
+    found: dict[tuple[Any, ...], int] = {}
+
+    def visit(node: yaml.Node | None, path: tuple[Any, ...]) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                found[(*path, key.value)] = key.start_mark.line + 1
+                visit(value, (*path, key.value))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                found[(*path, index)] = value.start_mark.line + 1
+                visit(value, (*path, index))
+
+    visit(yaml.compose(text, Loader=yaml.SafeLoader), ())
+    return found
