@@ -1,0 +1,208 @@
+"""Rules beyond the values of one row: lengths, shares, order, movement from a baseline, other snapshots, grades."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
+from tests.components.validation.conftest import Validate, publish
+
+
+def _anomalies(store: ArtifactStore, result: ValidateResult) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.read_json(result.validation, "anomalies.json")
+    return found
+
+
+def _not_judged(store: ArtifactStore, result: ValidateResult) -> list[str]:
+    found: list[str] = store.read_json(result.validation, "verdict.json")["not_judged"]
+    return found
+
+
+def _column(rules: Mapping[str, Any], **table: Any) -> dict[str, Any]:
+    return {"t": {"columns": {"a": dict(rules)}} | table}
+
+
+@pytest.mark.parametrize(
+    ("rules", "rows"), [({"min_length": 2}, [0, 4]), ({"max_length": 2}, [2]), ({"min_length": 0}, [])]
+)
+def test_lengths_are_counted_in_characters(
+    judge: Validate, store: ArtifactStore, rules: dict[str, int], rows: list[int]
+) -> None:
+    table = pa.table({"a": pa.array(["x", "xy", "xyz", None, "✈"])})
+    found = _anomalies(store, judge({"t": table}, _column({"type": "string"} | rules)))
+    assert [example["row"] for anomaly in found for example in anomaly["examples"]] == rows
+
+
+@pytest.mark.parametrize(
+    ("rules", "verdict"),
+    [
+        ({"min_distinct_share": 0.5}, "pass"),
+        ({"min_distinct_share": 0.51}, "fail"),
+        ({"max_distinct_share": 0.5}, "pass"),
+        ({"max_distinct_share": 0.49}, "fail"),
+    ],
+)
+def test_the_share_of_different_values_leaves_nulls_out(judge: Validate, rules: dict[str, float], verdict: str) -> None:
+    table = pa.table({"a": pa.array([1, 1, 2, 2, None, None])})
+    assert judge({"t": table}, _column({"type": "int64"} | rules)).verdict == verdict
+
+
+def test_a_rule_carries_its_own_severity_and_owner(judge: Validate, store: ArtifactStore) -> None:
+    contract = _column(
+        {
+            "type": "int64",
+            "owner": "column",
+            "max": {"value": 1, "severity": "warn", "owner": "rule"},
+            "allowed": [9],
+            "unique": {"value": True, "severity": "warn"},
+        },
+        owner="table",
+        unique=[{"columns": ["a"], "severity": "warn"}],
+        min_rows={"value": 10, "severity": "warn"},
+    )
+    result = judge({"t": pa.table({"a": [3, 3]})}, contract)
+    found = {(one["rule"], one["severity"], one["owner"]) for one in _anomalies(store, result)}
+    assert result.verdict == "fail"
+    assert found == {
+        ("max", "warn", "rule"),
+        ("allowed", "fail", "column"),
+        ("unique", "warn", "column"),
+        ("unique", "warn", "table"),
+        ("min_rows", "warn", "table"),
+    }
+
+
+def test_a_missing_column_has_the_grade_of_its_type(judge: Validate) -> None:
+    contract = _column({"type": {"value": "int64", "severity": "warn"}}, extra_columns="allow")
+    assert judge({"t": pa.table({"b": [1]})}, contract).verdict == "pass"
+
+
+def _brute_misplaced(values: list[tuple[int | None, int | None]], descending: bool, strictly: bool) -> list[int]:
+    found = []
+    for index in range(1, len(values)):
+        before, now = values[index - 1], values[index]
+        if None in before or None in now:
+            continue
+        kept = now <= before if descending else now >= before  # type: ignore[operator]  # no None is left
+        if strictly:
+            kept = kept and now != before
+        if not kept:
+            found.append(index)
+    return found
+
+
+cells = st.one_of(st.none(), st.integers(0, 2))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    values=st.lists(st.tuples(cells, cells), min_size=1, max_size=8), descending=st.booleans(), strictly=st.booleans()
+)
+def test_order_agrees_with_brute_force(
+    judge: Validate, store: ArtifactStore, values: list[tuple[int | None, int | None]], descending: bool, strictly: bool
+) -> None:
+    table = pa.table({name: pa.array([row[n] for row in values], pa.int64()) for n, name in enumerate("ab")})
+    contract = {
+        "t": {
+            "columns": {"a": {"type": "int64"}, "b": {"type": "int64"}},
+            "ordered": {"by": ["a", "b"], "descending": descending, "strictly": strictly},
+        }
+    }
+    found = _anomalies(store, judge({"t": table}, contract, rows_per_file=3))
+    rows = _brute_misplaced(values, descending, strictly)
+    assert [one["rows"] for one in found] == ([len(rows)] if rows else [])
+    assert [example["row"] for one in found for example in one["examples"]] == rows[:5]
+
+
+def _against(store: ArtifactStore, before: pa.Table, now: pa.Table, contract: dict[str, Any]) -> ValidateResult:
+    text = yaml.safe_dump({"version": 1, "tables": contract})
+    reference = str(store.publish("config", "contract", {"contract.yaml": text}))
+    first = validate(ValidateRequest(snapshot=publish(store, {"t": before}), contract=reference), store)
+    request = ValidateRequest(snapshot=publish(store, {"t": now}), contract=reference, baseline=first.validation)
+    return validate(request, store)
+
+
+MOVED = {"mean_shift": 0.5, "spread_ratio": 1.5, "psi": 0.25, "kl": 0.1, "linf": 0.15, "js": 0.05}
+
+
+@pytest.mark.parametrize(("rule", "limit"), MOVED.items())
+def test_a_distribution_that_moved_breaks_every_rule_on_it_and_one_that_did_not_keeps_it(
+    store: ArtifactStore, rule: str, limit: float
+) -> None:
+    generator = np.random.default_rng(3)
+    before = pa.table({"a": generator.normal(size=2000)})
+    same, moved = pa.table({"a": generator.normal(size=2000)}), pa.table({"a": generator.normal(1.5, 2.5, size=2000)})
+    contract = _column({"type": "double", rule: limit})
+    assert _against(store, before, same, contract).verdict == "pass"
+    result = _against(store, before, moved, contract)
+    (anomaly,) = _anomalies(store, result)
+    assert (anomaly["rule"], anomaly["column"], result.verdict) == (rule, "a", "fail")
+
+
+def test_without_a_baseline_nothing_moves_and_that_is_said(judge: Validate, store: ArtifactStore) -> None:
+    contract = _column({"type": "double", **MOVED}, min_rows_ratio=0.5)
+    result = judge({"t": pa.table({"a": [1.0]})}, contract)
+    assert result.verdict == "pass"
+    assert _not_judged(store, result) == ["t: min_rows_ratio, as there is no baseline"] + [
+        f"t.a: {rule}, as there is no baseline" for rule in MOVED
+    ]
+
+
+@pytest.mark.parametrize(("rows", "rule"), [(4, "min_rows_ratio"), (5, ""), (20, ""), (21, "max_rows_ratio")])
+def test_row_counts_are_compared_with_the_baseline(store: ArtifactStore, rows: int, rule: str) -> None:
+    contract = _column({"type": "int64"}, min_rows_ratio=0.5, max_rows_ratio=2.0)
+    before, now = pa.table({"a": list(range(10))}), pa.table({"a": list(range(rows))})
+    found = _anomalies(store, _against(store, before, now, contract))
+    assert [one["rule"] for one in found] == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_key_may_lead_to_another_snapshot(store: ArtifactStore, named: bool) -> None:
+    other = publish(store, {"t": pa.table({"id": [1, 2]})})
+    key = {"columns": ["a"], "table": "t", "to": ["id"], "snapshot": "reference data" if named else other}
+    text = yaml.safe_dump({"version": 1, "tables": _column({"type": "int64"}, foreign_keys=[key])})
+    contract = str(store.publish("config", "contract", {"contract.yaml": text}))
+    snapshot = publish(store, {"t": pa.table({"a": [1, 3, None]})})
+    given_ = {"reference data": other} if named else {}
+    result = validate(ValidateRequest(snapshot=snapshot, contract=contract, snapshots=given_), store)
+    (anomaly,) = _anomalies(store, result)
+    assert (anomaly["rule"], anomaly["rows"], anomaly["examples"][0]["row"]) == ("foreign_keys", 1, 1)
+    assert other in store.manifest(result.validation).derived_from.values()
+
+
+def test_a_snapshot_that_nobody_gives_fails_the_key(judge: Validate, store: ArtifactStore) -> None:
+    key = {"columns": ["a"], "table": "t", "snapshot": "reference data"}
+    result = judge({"t": pa.table({"a": [1]})}, _column({"type": "int64"}, foreign_keys=[key]))
+    (anomaly,) = _anomalies(store, result)
+    assert anomaly["observed"] == "that nobody said which snapshot that is" and result.verdict == "fail"
+
+
+def test_nothing_of_a_sensitive_column_shows_anywhere(judge: Validate, store: ArtifactStore) -> None:
+    table = pa.table({"a": ["secret-1", "secret-2", "secret-2"], "b": [1, 2, 3]})
+    rules = {
+        "type": "string",
+        "sensitive": True,
+        "allowed": ["public"],
+        "pattern": "p.*",
+        "max_length": 3,
+        "unique": True,
+    }
+    contract = {
+        "t": {
+            "columns": {"a": rules, "b": {"type": "int64", "max": 0}},
+            "unique": [["a"]],
+            "ordered": {"by": ["a"], "descending": True},
+            "expressions": [{"name": "fits", "sql": "a = 'x'"}, {"name": "fails", "sql": "CAST(a AS INTEGER) > 0"}],
+        }
+    }
+    result = judge({"t": table}, contract)
+    kept = "".join(store.read_text(result.validation, entry.path) for entry in store.manifest(result.validation).files)
+    assert "secret" not in kept
+    assert {one["rule"] for one in _anomalies(store, result)} >= {"allowed", "pattern", "max_length", "unique", "max"}
