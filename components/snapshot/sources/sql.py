@@ -92,7 +92,7 @@ class SqlReader:
         self._spec = spec
         self._url = address(spec.url, spec.url_env)
         self._opened: Database | None = None
-        self._state: dict[str, Any] = {}
+        self._state: dict[str, dict[str, Any]] = {}
         self._delivered: dict[str, Mapping[str, str]] = {}
         self._present: dict[str, tuple[str, ...]] = {}
 
@@ -117,10 +117,7 @@ class SqlReader:
         Raises:
             SourceError: if the database cannot be reached or lacks a table or column.
         """
-        for name in self._spec.tables:
-            if name not in self._state:
-                self._state[name] = self._identify(name)
-        return dict(self._state)
+        return {name: self._identify(name) for name in self._spec.tables}
 
     def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
         """Runs of `rows_per_part` rows in key order.
@@ -160,7 +157,9 @@ class SqlReader:
             after = part.position["key"]
         if held:
             wanted = len(held) * self._spec.rows_per_part
-            found = self._count(table, f"WHERE NOT ({self._above(table, after)})")
+            # All rows were counted for the state, and counting those after a key is cheap where there is an index.
+            self._identify(table)
+            found = self._state[table]["rows"] - self._count(table, f"WHERE {self._above(table, after)}")
             if found != wanted:
                 raise SourceError(
                     f"Table {table}: declared append_only, but up to the key {after} it has {found} rows now, and had "
@@ -191,26 +190,33 @@ class SqlReader:
         return replace(raw, columns=self._delivered[table])
 
     def _identify(self, table: str) -> dict[str, Any]:
+        if table not in self._state:
+            self._check_columns(table)
+            spec = self._spec.tables[table]
+            query = canonical_query(spec.query or f"SELECT * FROM {spec.table}")
+            declared = {"order_by": list(self._order(table)), "columns": dict(spec.columns)}
+            read = {"query": query, "dialect": self._database().dialect} | declared
+            self._state[table] = read | self._content(table)
+        return self._state[table]
+
+    def _content(self, table: str) -> dict[str, Any]:
+        """What tells the rows of a table apart from other ones."""
         from gatehouse.components.snapshot.logical_digest import logical_digest
 
         spec = self._spec.tables[table]
-        self._check_columns(table)
-        query = spec.query or f"SELECT * FROM {spec.table}"
-        found: dict[str, Any] = {"query": canonical_query(query), "dialect": self._database().dialect}
-        found |= {"order_by": list(self._order(table)), "columns": dict(spec.columns)}
         if spec.append_only:
             ordered = ", ".join(f"{column} DESC" for column in self._sorted_by(table))
             last = self._one_row(table, f"{self._select(table, spec.order_by)} ORDER BY {ordered} LIMIT 1")
-            return found | {"last_key": None if last is None else _plain(last), "rows": self._count(table, "")}
+            return {"last_key": None if last is None else _plain(last), "rows": self._count(table, "")}
         if spec.version_query:
             row = self._one_row(table, canonical_query(spec.version_query))
-            return found | {"version": [str(value) for value in row or ()]}
+            return {"version": [str(value) for value in row or ()]}
         digests, count = [], 0
         for pieces, _ in self._runs(table, None):
             raw = self._typed(table, pieces)
             digests.append([logical_digest(each) for each in (raw.table, raw.rejected) if each is not None])
             count += raw.table.num_rows
-        return found | {"rows": count, "digest": digest_of(digests)}
+        return {"rows": count, "digest": digest_of(digests)}
 
     def _check_columns(self, table: str) -> None:
         from gatehouse.components.snapshot.sources.declared import check_columns

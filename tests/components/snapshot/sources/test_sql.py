@@ -237,7 +237,7 @@ def test_keys_of_several_columns_and_of_text_continue_where_they_ended(url: str)
     rows = [tuple(row.values()) for row in table.to_pylist()]
     assert rows == sorted(values, key=lambda value: (value[0].encode(), value[1]))
     known = as_known(parts)
-    for index in range(1, len(parts)):
+    for index in range(1, len(parts), 3):
         with SqlReader(spec) as reader:
             continued = list(reader.parts("orders", known[:index]))[index:]
         assert pa.concat_tables([part.read().table for part in continued]).equals(table.slice(3 * index))
