@@ -15,6 +15,8 @@ from gatehouse.components.snapshot.sources.base import Part, Raw
 from gatehouse.components.snapshot.sources.declared import declare, schema_of
 from gatehouse.components.snapshot.spec import TableSpec
 
+_ROWS_SKIPPED = 65_536
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -108,13 +110,17 @@ class _Rows:
     def between(self, start: int, stop: int | None) -> list[pa.Table]:
         """Rows `start` to `stop`, or to the end where it is None."""
         with self._lock:
-            if start != self._at:
+            if not 0 <= self._at <= start:
                 self._pieces, self._left, self._at = self._file.read(), None, 0
-                self._take(start)
+            self._skip(start - self._at)
             taken = self._take(None if stop is None else stop - start)
             if stop is None:
                 self._at, self._left = -1, None
             return taken
+
+    def _skip(self, rows: int) -> None:
+        while rows > 0 and (taken := self._take(min(rows, _ROWS_SKIPPED))):
+            rows -= sum(piece.num_rows for piece in taken)
 
     def _take(self, rows: int | None) -> list[pa.Table]:
         taken: list[pa.Table] = []

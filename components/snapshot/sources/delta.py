@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, field_validator
 
@@ -91,12 +91,14 @@ class DeltaReader:
         opened = self._open(table)
         dataset = self._dataset(table, opened)
         columns = {field.name: str(field.type) for field in dataset.schema}
+        declared = self._identify(table) | {"version": None}
         fragments = {fragment.path: fragment for fragment in dataset.get_fragments()}
         actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
         for action in sorted(actions, key=lambda action: (action["modification_time"], action["path"])):
             said = {key: str(value) for key, value in action.items() if not key.startswith(_STATISTICS)}
-            identity = digest_of([self._identify(table) | {"version": None}, said])
-            read = partial(self._rows, table, fragments[action["path"]], dataset.schema)
+            identity = digest_of([declared, said])
+            # The log encodes paths as URLs do.
+            read = partial(self._rows, table, fragments[unquote(action["path"])], dataset.schema)
             yield DataFile(action["path"], identity, columns, action["num_records"], read)
 
     def _identify(self, table: str) -> dict[str, Any]:

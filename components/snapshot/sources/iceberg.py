@@ -114,13 +114,15 @@ class IcebergReader:
 
         opened, snapshot = self._open(table)
         columns = {field.name: str(field.field_type) for field in self._scan(table).projection().fields}
+        declared = self._identify(table) | {"snapshot": None}
         location = opened.metadata.location
         for task in self._tasks(table, opened, snapshot) if snapshot else ():
             name = task.file.file_path.removeprefix(location)
             deletes = sorted(delete.file_path.removeprefix(location) for delete in task.delete_files)
             said = [name, task.file.file_size_in_bytes, task.file.record_count, deletes]
-            identity = digest_of([self._identify(table) | {"snapshot": None}, said])
-            yield DataFile(name, identity, columns, task.file.record_count, partial(self._rows, table, task))
+            yield DataFile(
+                name, digest_of([declared, said]), columns, task.file.record_count, partial(self._rows, table, task)
+            )
 
     def _identify(self, table: str) -> dict[str, Any]:
         opened, snapshot = self._open(table)

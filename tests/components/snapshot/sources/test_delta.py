@@ -92,7 +92,7 @@ def test_latest_is_resolved_once(tmp_path: Path) -> None:
         assert len(list(reader.parts("orders"))) == 1
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2], [1, 3, 3, 0, 2]])
 def test_a_large_file_is_cut_into_runs_that_can_be_read_in_any_order(tmp_path: Path, order: list[int]) -> None:
     append(tmp_path, 0, 350)
     with DeltaReader(source(tmp_path)) as reader:
@@ -106,6 +106,14 @@ def test_a_large_file_is_cut_into_runs_that_can_be_read_in_any_order(tmp_path: P
 def test_partition_columns_are_columns(tmp_path: Path) -> None:
     append(tmp_path, 0, 4, partition_by=["id"])
     assert sorted(read(source(tmp_path))[2]["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_partitions_may_be_any_text_or_null(tmp_path: Path) -> None:
+    places = ["a b", "é/ü", "50%", "x=y", None, "%20"]
+    table = pa.table({"place": pa.array(places, pa.string()), "id": pa.array(range(6), pa.int64())})
+    deltalake.write_deltalake(str(tmp_path), table, partition_by=["place"])
+    found = read(source(tmp_path, columns={"place": "string", "id": "int64"}))[2].to_pylist()
+    assert sorted((row["id"], row["place"]) for row in found) == list(enumerate(places))
 
 
 def test_a_vacuumed_file_is_a_clear_error(tmp_path: Path) -> None:
