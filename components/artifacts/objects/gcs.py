@@ -8,8 +8,8 @@ from typing import Any
 import requests
 from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
-from google.cloud import storage
 from google.cloud.exceptions import NotFound
+from google.cloud.storage import Client
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -42,7 +42,7 @@ class GcsBucket:
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._found = False
         with self._explained():
-            self._bucket = storage.Client().bucket(name)
+            self._bucket = Client().bucket(name)
 
     def _blob(self, key: str, chunk: int | None = None) -> Any:
         return self._bucket.blob(self._prefix + key, chunk_size=chunk)
