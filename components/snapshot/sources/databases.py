@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from gatehouse.components.snapshot.sources.declared import shown
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
 
@@ -47,13 +48,16 @@ class Database(Protocol):
     def columns(self, query: str) -> Mapping[str, str]:
         """Names of the columns of a query, with their types; types are empty where the driver does not tell them."""
 
-    def tables(self, query: str, name: str, kinds: Sequence[ColumnType]) -> Iterator[pa.Table]:
+    def tables(
+        self, query: str, name: str, kinds: Sequence[ColumnType], sensitive: Collection[str]
+    ) -> Iterator[pa.Table]:
         """The rows of a query in order, in pieces whose size does not grow with the result.
 
         Args:
             query: A SELECT statement.
             name: The table's name, for messages.
             kinds: What its columns are declared as.
+            sensitive: Columns whose values are not shown in messages.
 
         Raises:
             SourceError: if a value has no place in a column of the declared type.
@@ -113,13 +117,15 @@ class _PostgreSQL:
         with self._reader(query) as reader:
             return {field.name: str(field.type) for field in reader.schema}
 
-    def tables(self, query: str, name: str, kinds: Sequence[ColumnType]) -> Iterator[pa.Table]:
+    def tables(
+        self, query: str, name: str, kinds: Sequence[ColumnType], sensitive: Collection[str]
+    ) -> Iterator[pa.Table]:
         with self._reader(query) as reader:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
 
     def first(self, query: str) -> tuple[Any, ...] | None:
-        return _first(self.tables(query, "", ()))
+        return _first(self.tables(query, "", (), ()))
 
     @contextmanager
     def _reader(self, query: str) -> Iterator[Any]:
@@ -161,14 +167,16 @@ class _DuckDB:
         relation = self._connection.cursor().sql(query)
         return {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
 
-    def tables(self, query: str, name: str, kinds: Sequence[ColumnType]) -> Iterator[pa.Table]:
+    def tables(
+        self, query: str, name: str, kinds: Sequence[ColumnType], sensitive: Collection[str]
+    ) -> Iterator[pa.Table]:
         cursor = self._connection.cursor()
         cursor.execute("SET TimeZone = 'UTC'")
         for batch in cursor.sql(query).to_arrow_reader(ROWS_PER_FETCH):
             yield pa.Table.from_batches([batch])
 
     def first(self, query: str) -> tuple[Any, ...] | None:
-        return _first(self.tables(query, "", ()))
+        return _first(self.tables(query, "", (), ()))
 
     def close(self) -> None:
         self._connection.close()
@@ -222,12 +230,14 @@ class _AnyDatabase:
         with self._result(query) as result:
             return dict.fromkeys(result.keys(), "")
 
-    def tables(self, query: str, name: str, kinds: Sequence[ColumnType]) -> Iterator[pa.Table]:
+    def tables(
+        self, query: str, name: str, kinds: Sequence[ColumnType], sensitive: Collection[str]
+    ) -> Iterator[pa.Table]:
         with self._result(query) as result:
             names = list(result.keys())
             for rows in result.partitions(ROWS_PER_FETCH):
                 arrays = [
-                    _array(values, kind, partial(_misfit, name, names, rows, column))
+                    _array(values, kind, partial(_misfit, name, names, sensitive, rows, column))
                     for column, (values, kind) in enumerate(zip(zip(*rows, strict=True), kinds, strict=True))
                 ]
                 yield pa.Table.from_arrays(arrays, names=names)
@@ -272,12 +282,19 @@ def _array(values: tuple[Any, ...], kind: ColumnType, misfit: Callable[[int, Col
 
 
 def _misfit(
-    name: str, columns: list[str], rows: Sequence[Sequence[Any]], column: int, row: int, kind: ColumnType
+    name: str,
+    columns: list[str],
+    sensitive: Collection[str],
+    rows: Sequence[Sequence[Any]],
+    column: int,
+    row: int,
+    kind: ColumnType,
 ) -> SourceError:
-    shown = ", ".join(f"{key}={value!r}" for key, value in list(zip(columns, rows[row], strict=True))[:4])
+    texts = [shown(key, value, sensitive) for key, value in zip(columns, rows[row], strict=True)]
+    place = ", ".join(f"{key}={text}" for key, text in list(zip(columns, texts, strict=True))[:4])
     return SourceError(
-        f"Table {name}, the row with {shown}, column {columns[column]}: expected {kind} or a null, "
-        f"found {rows[row][column]!r}. Correct the row, or convert the column in the query."
+        f"Table {name}, the row with {place}, column {columns[column]}: expected {kind} or a null, "
+        f"found {texts[column]}. Correct the row, or convert the column in the query."
     )
 
 

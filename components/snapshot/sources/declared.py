@@ -78,7 +78,7 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
     for piece in pieces:
         reasons = _reasons(piece, spec, name, partial(_placed, place, piece, before), time_zone)
         rejected += [
-            {"row": before + row, "reason": reason, "raw": as_text(piece.slice(row, 1).to_pylist()[0])}
+            {"row": before + row, "reason": reason, "raw": as_text(piece.slice(row, 1).to_pylist()[0], spec.sensitive)}
             for row, reason in sorted(reasons.items())
         ]
         kept = piece.filter(_mask(piece.num_rows, reasons)) if reasons else piece
@@ -97,8 +97,14 @@ def rejected_table(rows: list[dict[str, Any]]) -> pa.Table | None:
     return pa.Table.from_pylist(rows, schema) if rows else None
 
 
-def as_text(row: Mapping[str, Any]) -> str:
-    """A row as the source gave it, in JSON where JSON has its values and else as their text."""
+def shown(column: str, value: Any, sensitive: Collection[str]) -> str:
+    """A value for a message; of a sensitive column, that it is not shown."""
+    return "a value that is not shown" if column in sensitive else repr(value)
+
+
+def as_text(row: Mapping[str, Any], sensitive: Collection[str]) -> str:
+    """A row as the source gave it without what is sensitive, in JSON where JSON has its values and else as text."""
+    row = {column: "***" if column in sensitive else value for column, value in row.items()}
     return json.dumps(row, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
@@ -121,7 +127,8 @@ def _reasons(
         if convert is None:
             continue
         for row in _failures(array, convert):
-            reason = f"column {column}: expected {_expected(kind, time_zone)} or a null, found {array[row].as_py()!r}"
+            found = shown(column, array[row].as_py(), spec.sensitive)
+            reason = f"column {column}: expected {_expected(kind, time_zone)} or a null, found {found}"
             if spec.on_invalid == "fail":
                 raise SourceError(f"Table {name}, {place(row)}, {reason}.{_advice(kind, time_zone)}")
             reasons.setdefault(row, reason)

@@ -1,8 +1,12 @@
 """Checks that rows come in a total order: each key above the one before it, none null."""
 
+from collections.abc import Collection
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.snapshot.sources.declared import shown
 from gatehouse.errors import SourceError
 
 
@@ -14,11 +18,13 @@ class KeyOrder:
     Args:
         name: The table's name, for messages.
         columns: Its key; without columns nothing is checked.
+        sensitive: Columns whose values are not shown.
     """
 
-    def __init__(self, name: str, columns: tuple[str, ...]) -> None:
+    def __init__(self, name: str, columns: tuple[str, ...], sensitive: Collection[str] = ()) -> None:
         self._name = name
         self._columns = columns
+        self._sensitive = sensitive
         self._last: pa.Table | None = None
 
     def check(self, rows: pa.Table) -> None:
@@ -51,13 +57,16 @@ class KeyOrder:
         if wrong < 0:
             return
         first, second = before.slice(wrong, 1).to_pylist()[0], after.slice(wrong, 1).to_pylist()[0]
-        shown = ", ".join(f"{column}={value!r}" for column, value in second.items())
+        key = self._text(second)
         if first == second:
             raise SourceError(
-                f"Table {self._name}: several rows have the key {shown}, so their order is not fixed. "
+                f"Table {self._name}: several rows have the key {key}, so their order is not fixed. "
                 "Add columns to order_by until no two rows share their values, or declare sort_on_ingest."
             )
         raise SourceError(
-            f"Table {self._name}: the database puts the row with {shown} after {first}: it orders these values "
-            "otherwise than as declared. Declare the column's own type, or convert it in the query."
+            f"Table {self._name}: the database puts the row with {key} after that with {self._text(first)}: it orders "
+            "these values otherwise than as declared. Declare the column's own type, or convert it in the query."
         )
+
+    def _text(self, key: dict[str, Any]) -> str:
+        return ", ".join(f"{column}={shown(column, value, self._sensitive)}" for column, value in key.items())

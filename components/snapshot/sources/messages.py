@@ -87,7 +87,8 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
                 raise SourceError(
                     f"Table {name}, {message.place}: {misfit}. Declare on_invalid: reject to set such messages aside."
                 ) from None
-            rejected.append({"row": number, "reason": f"{message.place}: {misfit}", "raw": _text(message.payload)})
+            raw = _text(message.payload, spec.sensitive)
+            rejected.append({"row": number, "reason": f"{message.place}: {misfit}", "raw": raw})
         else:
             for column, value in row.items():
                 values[column].append(value)
@@ -97,6 +98,8 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
 def _row(
     message: Message, spec: StreamTable, converters: Mapping[str, Callable[..., Any]], zone: ZoneInfo | None
 ) -> dict[str, Any]:
+    from gatehouse.components.snapshot.sources.declared import shown
+
     payload = message.payload
     if payload is None:
         raise _MisfitError("the message has no value")
@@ -111,7 +114,8 @@ def _row(
             row[column] = None if value is None else convert(value, zone, isinstance(payload, bytes))
         except (ValueError, OverflowError) as error:
             expected = str(error) or str(spec.columns[column])
-            raise _MisfitError(f"column {column}: expected {expected} or a null, found {value!r}") from None
+            found = shown(column, value, spec.sensitive)
+            raise _MisfitError(f"column {column}: expected {expected} or a null, found {found}") from None
     return row
 
 
@@ -143,14 +147,21 @@ def _utf8(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise _MisfitError(f"expected text in UTF-8, found {value[:40]!r}") from None
+        raise _MisfitError("expected text in UTF-8") from None
 
 
-def _text(payload: bytes | Mapping[str, bytes] | None) -> str:
-    if payload is None or isinstance(payload, bytes):
-        return (payload or b"").decode("utf-8", "backslashreplace")
-    fields = {key: value.decode("utf-8", "backslashreplace") for key, value in payload.items()}
-    return json.dumps(fields, ensure_ascii=False)
+def _text(payload: bytes | Mapping[str, bytes] | None, sensitive: tuple[str, ...]) -> str:
+    """A payload for people, without what is sensitive; where that cannot be told, nothing of it."""
+    from gatehouse.components.snapshot.sources.declared import as_text
+
+    if payload is None:
+        return ""
+    if isinstance(payload, bytes):
+        try:
+            return as_text(parse_json(payload), sensitive) if sensitive else payload.decode("utf-8", "backslashreplace")
+        except _MisfitError:
+            return "***"
+    return as_text({key: value.decode("utf-8", "backslashreplace") for key, value in payload.items()}, sensitive)
 
 
 def _whole(value: Any, _zone: ZoneInfo | None, typed: bool) -> int:

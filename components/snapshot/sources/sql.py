@@ -51,6 +51,8 @@ class SqlTable(TableSpec):
             raise ValueError("append_only excludes sort_on_ingest: new rows come after the earlier ones")
         if self.append_only and self.version_query:
             raise ValueError("append_only and version_query exclude each other: the last key and the count tell")
+        if self.append_only and set(self.order_by) & set(self.sensitive):
+            raise ValueError("append_only keeps the last key in the snapshot: order by columns that are not sensitive")
         for column in self.order_by:
             if self.columns[column] not in _KEY_TYPES:
                 raise ValueError(f"order_by: expected a column declared as int64, string or timestamp, found {column}")
@@ -162,9 +164,9 @@ class SqlReader:
             found = self._state[table]["rows"] - self._count(table, f"WHERE {self._above(table, after)}")
             if found != wanted:
                 raise SourceError(
-                    f"Table {table}: declared append_only, but up to the key {after} it has {found} rows now, and had "
-                    f"{wanted} when it was last read. Order by columns that only grow as rows become visible, or "
-                    "remove append_only to read the table whole."
+                    f"Table {table}: declared append_only, but up to the key {self._key_text(table, after)} it has "
+                    f"{found} rows now, and had {wanted} when it was last read. Order by columns that only grow as "
+                    "rows become visible, or remove append_only to read the table whole."
                 )
         return tuple(held)
 
@@ -178,15 +180,17 @@ class SqlReader:
         with SqlReader(self._spec) as other:
             pieces, key = next(other._runs(table, after), ([], None))
             if key != position["key"]:
-                raise SourceError(f"Table {table}: the rows up to the key {position['key']} are not what they were.")
+                raise SourceError(
+                    f"Table {table}: the rows up to the key {self._key_text(table, position['key'])} changed."
+                )
             return other._typed(table, pieces)
 
     def _typed(self, table: str, pieces: "list[pa.Table]") -> Raw:
         from gatehouse.components.snapshot.sources.declared import declare
 
-        place = partial(_place, self._order(table))
-        zone = self._spec.time_zone
-        raw = declare(pieces, self._spec.tables[table], name=table, place=place, time_zone=zone)
+        spec = self._spec.tables[table]
+        place = partial(_place, self._order(table), spec.sensitive)
+        raw = declare(pieces, spec, name=table, place=place, time_zone=self._spec.time_zone)
         return replace(raw, columns=self._delivered[table])
 
     def _identify(self, table: str) -> dict[str, Any]:
@@ -241,16 +245,19 @@ class SqlReader:
         query += f" ORDER BY {', '.join(self._sorted_by(table))}"
         kinds = [spec.columns[column] for column in self._present[table]]
         key = () if spec.sort_on_ingest else spec.order_by
-        keys = TableSpec(columns={column: spec.columns[column] for column in key}) if key else None
-        order = KeyOrder(table, key)
+        kinds_of_key = {column: spec.columns[column] for column in key}
+        keys = TableSpec(columns=kinds_of_key, sensitive=spec.sensitive) if key else None
+        order = KeyOrder(table, key, spec.sensitive)
         size = self._spec.rows_per_part
         last_keys: dict[int, list[int | str]] = {}
 
         def checked() -> Iterator["pa.Table"]:
             seen = 0
-            place = partial(_place, self._order(table))
+            place = partial(_place, self._order(table), spec.sensitive)
             with self._explained(table):
-                for rows in self._database().tables(query, table, kinds):
+                for rows in self._database().tables(query, table, kinds, spec.sensitive):
+                    if not rows.num_rows:
+                        continue
                     if keys:
                         typed = declare([rows], keys, name=table, place=place, time_zone=self._spec.time_zone)
                         order.check(typed.table)
@@ -297,6 +304,13 @@ class SqlReader:
     def _one_row(self, table: str, query: str) -> tuple[Any, ...] | None:
         with self._explained(table):
             return self._database().first(query)
+
+    def _key_text(self, table: str, key: list[Any]) -> str:
+        from gatehouse.components.snapshot.sources.declared import shown
+
+        spec = self._spec.tables[table]
+        values = zip(spec.order_by, key, strict=True)
+        return ", ".join(f"{column}={shown(column, value, spec.sensitive)}" for column, value in values)
 
     def _select(self, table: str, columns: tuple[str, ...]) -> str:
         return f"SELECT {', '.join(map(self._database().quote, columns))} FROM {self._subquery(table)}"
@@ -355,9 +369,11 @@ def canonical_query(query: str) -> str:
     return "\n".join(lines).rstrip("; \n")
 
 
-def _place(columns: tuple[str, ...], piece: "pa.Table", row: int, _number: int) -> str:
-    shown = {column: piece[column][row].as_py() for column in columns[:4]}
-    return "the row with " + ", ".join(f"{column}={value!r}" for column, value in shown.items())
+def _place(columns: tuple[str, ...], sensitive: tuple[str, ...], piece: "pa.Table", row: int, _number: int) -> str:
+    from gatehouse.components.snapshot.sources.declared import shown
+
+    key = {column: shown(column, piece[column][row].as_py(), sensitive) for column in columns[:4]}
+    return "the row with " + ", ".join(f"{column}={value}" for column, value in key.items())
 
 
 def _key(raw: "pa.Table", columns: tuple[str, ...], row: int) -> list[int | str]:

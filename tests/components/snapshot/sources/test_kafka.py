@@ -270,6 +270,16 @@ def test_messages_that_do_not_fit_are_set_aside_with_their_reason(cluster: Clust
     assert "twice" in reasons[7] and "NaN" in reasons[8] and "UTF-8" in reasons[9] and "UTF-8" in reasons[10]
 
 
+def test_what_was_set_aside_does_not_show_what_is_sensitive(cluster: Cluster, topic: str) -> None:
+    cluster.send(topic, 0, [{"id": "s3cr3t", "item": "s3cr3t"}, b'{"item": "s3cr3t"', b'{"id": "s3cr3t\xff"}'])
+    with KafkaReader(source(cluster, topic, sensitive=["id", "item"])) as reader:
+        [part] = reader.parts("orders")
+        raw = part.read()
+    assert raw.rejected is not None and raw.rejected.num_rows == 3
+    assert "s3cr3t" not in str(raw.rejected.to_pylist())
+    assert raw.rejected["raw"].to_pylist() == ['{"id": "***", "item": "***"}', "***", "***"]
+
+
 def test_the_envelope_becomes_columns(cluster: Cluster, topic: str) -> None:
     cluster.send(topic, 3, [{"id": 1}], key="é", timestamp=1_700_000_000_123)
     columns = {"id": "int64", "p": "int64", "o": "int64", "k": "string", "sent": "timestamp"}

@@ -186,8 +186,8 @@ def count_fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     fetched: list[int] = []
     for kind in (databases._PostgreSQL, databases._DuckDB, databases._AnyDatabase):
 
-        def counted(self: Any, query: str, name: str, kinds: Any, tables: Any = kind.tables) -> Any:
-            for table in tables(self, query, name, kinds):
+        def counted(self: Any, query: str, name: str, kinds: Any, sensitive: Any, tables: Any = kind.tables) -> Any:
+            for table in tables(self, query, name, kinds, sensitive):
                 # Without kinds it is a look at one row.
                 fetched.append(table.num_rows if kinds else 0)
                 yield table
@@ -221,7 +221,7 @@ def test_a_row_below_the_last_key_is_not_lost_silently(url: str) -> None:
     spec = source(url, append_only=True)
     known = as_known(read(spec)[1])
     orders(url, 10, 11)
-    with pytest.raises(SourceError, match=r"append_only, but up to the key \[20\] it has 21 rows now, and had 20"):
+    with pytest.raises(SourceError, match=r"append_only, but up to the key id=20 it has 21 rows now, and had 20"):
         read(spec, known)
 
 
@@ -476,11 +476,22 @@ def test_rows_that_do_not_fit_are_set_aside_where_declared(url: str) -> None:
     assert read(spec)[0] != before
 
 
+@pytest.mark.parametrize("value", ["'s3cr3t'", "2", "NULL"])
+def test_no_message_shows_what_is_sensitive(tmp_path: Path, value: str) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    run(url, "CREATE TABLE orders (name text, v)", f"INSERT INTO orders VALUES ('s3cr3t', 1), ('s3cr3t', {value})")
+    columns = {"name": "string", "v": "int64"}
+    with pytest.raises(SourceError, match="a value that is not shown") as caught:
+        read(source(url, columns=columns, order_by=["name"], sensitive=["name", "v"]))
+    assert "s3cr3t" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         ({"order_by": []}, "sort_on_ingest"),
         ({"order_by": ["price"]}, "int64, string or timestamp, found price"),
+        ({"append_only": True, "sensitive": ["id"]}, "order by columns that are not sensitive"),
         ({"sort_on_ingest": True, "append_only": True}, "append_only excludes sort_on_ingest"),
         ({"table": ""}, "either table or query"),
     ],
