@@ -244,7 +244,7 @@ def _appended(case: Case, new: list[Stored], gone: list[Stored]) -> datetime | N
     added = list(new)
     times = []
     if gone:
-        grown, before = pq.read_table(case.path(new[0])), pq.read_table(case.path(gone[0]))
+        grown, before = (pq.ParquetFile(case.path(part)).read() for part in (new[0], gone[0]))
         if not grown.slice(0, before.num_rows).equals(before):
             return None
         added = added[1:]

@@ -19,21 +19,19 @@ def logical_digest(table: pa.Table) -> str:
     return digest_of({"rows": table.num_rows, "columns": columns})
 
 
-def _column(column: pa.ChunkedArray) -> str:
-    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks)
-    digest = xxhash.xxh3_128()
-    if array.null_count:
-        digest.update(_values(pc.cast(array.is_valid(), pa.uint8()), 1))
-    digest.update(b"|")
-    if pa.types.is_string(array.type):
-        filled = pc.fill_null(array, "") if array.null_count else array
-        digest.update(_values(pc.binary_length(filled), 4))
-        digest.update(_text(filled))
-    else:
-        digest.update(_fixed_width(array))
-    return digest.hexdigest()
+def _column(column: pa.ChunkedArray) -> list[str]:
+    """Digests of which rows are null, of the lengths of texts, and of the values."""
+    nulls, lengths, values = xxhash.xxh3_128(), xxhash.xxh3_128(), xxhash.xxh3_128()
+    for array in column.chunks:
+        if column.null_count:
+            nulls.update(_values(pc.cast(array.is_valid(), pa.uint8()), 1))
+        if pa.types.is_string(array.type):
+            filled = pc.fill_null(array, "") if array.null_count else array
+            lengths.update(_values(pc.binary_length(filled), 4))
+            values.update(_text(filled))
+        else:
+            values.update(_fixed_width(array))
+    return [nulls.hexdigest(), lengths.hexdigest(), values.hexdigest()]
 
 
 def _fixed_width(array: pa.Array) -> memoryview:

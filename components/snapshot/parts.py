@@ -158,7 +158,6 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
     table = raw.table
     if window and spec.event_time:
         table = _within(table, spec.event_time, *window)
-    table = table.combine_chunks()
     first, last = _span(table, spec.event_time)
     aside = redacted(raw.rejected, spec.sensitive) if raw.rejected is not None and raw.rejected.num_rows else None
     return Stored(
@@ -197,8 +196,7 @@ def iso(microseconds: int) -> str:
 def _blob(table: pa.Table, store: ArtifactStore) -> Blob:
     sink = pa.BufferOutputStream()
     pq.write_table(
-        # One chunk: else the pages, and so the bytes, would depend on how the rows came.
-        table.combine_chunks().replace_schema_metadata(None),
+        table.replace_schema_metadata(None),
         sink,
         compression="zstd",
         row_group_size=ROWS_PER_GROUP,

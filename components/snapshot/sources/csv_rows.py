@@ -56,7 +56,8 @@ class CsvRows:
         Raises:
             SourceError: if the columns are not those declared.
         """
-        header = [_shown(cell) for cell in next(_rows_of(beginning[: header_end(beginning)]), (1, []))[1]]
+        first = next((row for _, row in _rows_of(beginning[: header_end(beginning)]) if row), [])
+        header = [_shown(cell) for cell in first]
         repeated = sorted({column for column in header if header.count(column) > 1})
         if repeated:
             raise SourceError(
@@ -124,7 +125,8 @@ class CsvRows:
         for index, reason in self._problems([row for _, row in numbered]):
             reasons.setdefault(index, f"line {before + numbered[index][0]}, {reason}")
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(
+        # A carriage return alone would not be quoted otherwise.
+        csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(
             row for index, (_, row) in enumerate(numbered) if index not in reasons
         )
         kept = text.getvalue().encode("latin-1")

@@ -1,0 +1,147 @@
+"""Guards: what a delivery may not do silently, each told from the harmless case beside it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gatehouse.errors import DeliveryError, SourceError
+from tests.components.snapshot.conftest import HEADER, Events, rows
+
+
+def _records(events: Events) -> list[dict[str, Any]]:
+    return [json.loads(events.store.objects.get_bytes(key)) for key in events.store.objects.list("sources/small")]
+
+
+def test_an_append_is_no_reason_for_a_warning(events: Events) -> None:
+    events.take()
+    events.write(HEADER + rows(0, 900))
+    assert events.take().warnings == ()
+
+
+def test_a_changed_past_is_refused_and_nothing_is_published(events: Events) -> None:
+    events.take()
+    before = sorted(map(str, events.store.references()))
+    events.write(HEADER + rows(0, 600).replace(",50.0\n", ",51.0\n"))
+    with pytest.raises(DeliveryError, match=r"Table events: rewrite: 1 rows .* expected none.*--backfill"):
+        events.take()
+    assert sorted(map(str, events.store.references())) == before
+
+
+def test_rows_that_vanished_are_a_rewrite(events: Events) -> None:
+    events.take()
+    events.write(HEADER + rows(7, 600))
+    with pytest.raises(DeliveryError, match="rewrite: 7 rows"):
+        events.take()
+
+
+def test_a_backfill_with_a_reason_passes_and_is_recorded(events: Events) -> None:
+    events.take()
+    events.write(HEADER + rows(0, 600).replace(",50.0\n", ",51.0\n"))
+    taken = events.take(backfill="the sensor was calibrated")
+    assert "Let pass as a backfill: the sensor was calibrated." in taken.warnings[0]
+    assert [record.get("backfill", {}).get("reason") for record in _records(events)] == [
+        None,
+        "the sensor was calibrated",
+    ]
+    assert events.take().warnings == (), "the same content again is no backfill"
+
+
+def test_an_older_state_of_the_source_is_a_rewrite_although_its_snapshot_is_known(events: Events) -> None:
+    events.take()
+    events.write(HEADER + rows(0, 700))
+    events.take()
+    events.write(HEADER + rows(0, 600))
+    with pytest.raises(DeliveryError, match="rewrite: 100 rows"):
+        events.take()
+    assert events.take(backfill="withdrawn").rows == {"events": 600}
+
+
+def test_rows_within_the_availability_lag_may_still_change(events: Events) -> None:
+    events.table = {"availability_lag": "PT2H"}
+    events.take()
+    events.write(HEADER + rows(0, 590) + rows(590, 600, 0.7))
+    assert not any("rewrite" in warning for warning in events.take().warnings)
+
+
+def test_a_static_table_may_be_replaced(events: Events) -> None:
+    events.more_tables = {"places": {"member": "places.csv", "columns": {"name": "string"}}}
+    (events.folder / "places.csv").write_text("name\nhere\nthere\n")
+    events.take()
+    (events.folder / "places.csv").write_text("name\nthere\nelsewhere\n")
+    assert events.take().warnings == ()
+
+
+def test_late_rows_are_told(events: Events) -> None:
+    events.take()
+    events.write(HEADER + rows(0, 610) + rows(100, 103, 0.9))
+    assert any("late: 3 new rows are older than 2024-01-01T09:59:00+00:00" in text for text in events.take().warnings)
+
+
+def test_late_rows_within_the_allowance_are_not(events: Events) -> None:
+    events.table = {"guards": {"late_allowance": "PT10H"}}
+    events.take()
+    events.write(HEADER + rows(0, 610) + rows(100, 103, 0.9))
+    assert events.take().warnings == ()
+
+
+def test_the_same_rows_again_are_told(events: Events) -> None:
+    events.table = {"guards": {"late": "accept"}}
+    events.take()
+    events.write(HEADER + rows(0, 600) + rows(590, 600))
+    assert any("duplicate_rows: 10 new rows" in text for text in events.take().warnings)
+
+
+def test_the_same_file_twice_is_refused(events: Events) -> None:
+    events.table = {"member": "*.csv"}
+    (events.folder / "copy.csv").write_bytes(events.csv.read_bytes())
+    with pytest.raises(DeliveryError, match=r"duplicate_part: .* 2 times \(copy\.csv, events\.csv\)"):
+        events.take()
+
+
+@pytest.mark.parametrize(("count", "warned"), [(599, False), (250, True), (1700, False), (1900, True)])
+def test_a_jump_in_the_number_of_rows_is_told(events: Events, count: int, warned: bool) -> None:
+    events.table = {"guards": {"rewrite": "accept"}}
+    events.take()
+    events.write(HEADER + rows(0, count))
+    assert any("row_count: expected 300 to 1,800 rows" in text for text in events.take().warnings) == warned
+
+
+def test_a_policy_of_fail_ends_the_run(events: Events) -> None:
+    events.table = {"guards": {"row_count": "fail", "rewrite": "accept"}}
+    events.take()
+    events.write(HEADER + rows(0, 100))
+    with pytest.raises(DeliveryError, match="row_count"):
+        events.take()
+
+
+def test_columns_that_come_and_go_follow_their_policy(events: Events) -> None:
+    events.write("id,at,extra\n1,2024-01-01T00:00:00Z,x\n")
+    with pytest.raises(SourceError, match=r"missing: value; not declared: extra"):
+        events.take()
+    events.table = {"guards": {"new_column": "warn", "missing_column": "warn"}}
+    taken = events.take()
+    assert any("new_column: extra" in text for text in taken.warnings)
+    assert any("missing_column: value" in text for text in taken.warnings)
+    assert events.read(taken).to_pylist()[0]["value"] is None
+
+
+def test_a_column_of_another_type_than_before_is_told(events: Events) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    events.table = {"member": "*.parquet", "guards": {"retyped_column": "warn"}}
+    at = pa.array([0, 60_000_000], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"id": [1, 2], "at": at, "value": [1.0, 2.0]}), events.folder / "a.parquet")
+    assert events.take().warnings == ()
+    later = pa.array([120_000_000, 180_000_000], pa.timestamp("us", "UTC"))
+    pq.write_table(
+        pa.table({"id": pa.array([3, 4], pa.int16()), "at": later, "value": [1.0, 2.0]}), events.folder / "b.parquet"
+    )
+    assert any("retyped_column: id (was int64, is int16)" in text for text in events.take().warnings)
+
+
+def test_another_window_has_a_history_of_its_own(events: Events) -> None:
+    events.take()
+    assert events.take(window="2024-01-01T02:00/2024-01-01T04:00").warnings == ()
+    assert len(_records(events)) == 2

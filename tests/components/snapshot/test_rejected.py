@@ -1,0 +1,116 @@
+"""Rows that do not fit: an error by default, or set aside with line, reason and text, up to a limit, and redacted."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.snapshot.rejected import redacted
+from gatehouse.components.snapshot.stage import SnapshotResult
+from gatehouse.errors import SourceError
+from tests.components.snapshot.conftest import HEADER, Events, rows
+
+REJECT = {"on_invalid": "reject"}
+
+
+def _rejected(events: Events, taken: SnapshotResult) -> list[dict[str, object]]:
+    paths = events.store.paths(taken.rejected["events"])
+    return [row for path in paths for row in pq.read_table(path).to_pylist()]
+
+
+def test_a_bad_row_in_a_later_block_is_named_by_its_line(events: Events) -> None:
+    events.write(HEADER + rows(0, 600).replace(",250.0\n", ",many\n"))
+    with pytest.raises(SourceError, match=r"events\.csv, line 502, column value: expected double .* found 'many'"):
+        events.take()
+
+
+def test_rejected_rows_are_kept_with_line_reason_and_text(events: Events) -> None:
+    events.table = REJECT
+    events.write(HEADER + rows(0, 300).replace(",100.0\n", ",many\n") + "7,8\n" + '"9",soon,"1,5"\n' + rows(300, 600))
+    taken = events.take()
+    assert taken.rows == {"events": 599}
+    found = _rejected(events, taken)
+    assert [(row["reason"], row["raw"]) for row in found] == [
+        ("line 202, column value: expected double or a null, found 'many'", "200,2024-01-01T03:20:00Z,many"),
+        ("line 302, expected 3 columns, found 2", "7,8"),
+        (
+            "line 303, column at: expected a time with its zone, e.g. 2013-01-01T10:00:00Z, or a null, found 'soon'",
+            '9,soon,"1,5"',
+        ),
+    ]
+    assert events.dataset(taken).details["rejected"] == taken.rejected["events"]
+    assert events.read(taken)["id"].to_pylist() == [number for number in range(600) if number != 200]
+
+
+def test_rows_beside_a_rejected_one_stay_as_they_are(events: Events) -> None:
+    events.table = REJECT | {"reject_limit": 1.0, "columns": {"id": "int64", "at": "timestamp", "value": "string"}}
+    odd = '1,2024-01-01T00:00:00Z,"a\rb\n""c"", \\xe9 é"\n'
+    events.write((HEADER + odd + "x,2024-01-01T00:00:00Z,y\n").encode() + b"2,2024-01-01T00:00:00Z,\xe9\n")
+    taken = events.take()
+    assert events.read(taken)["value"].to_pylist() == ['a\rb\n"c", \\xe9 é']
+    assert [row["raw"] for row in _rejected(events, taken)] == [
+        "x,2024-01-01T00:00:00Z,y",
+        "2,2024-01-01T00:00:00Z,\\xe9",
+    ]
+
+
+def test_the_rejected_rows_of_a_known_part_are_kept(events: Events) -> None:
+    events.table = REJECT
+    events.write(HEADER + rows(0, 600).replace(",100.0\n", ",many\n"))
+    before = _rejected(events, events.take())
+    events.write(HEADER + rows(0, 620).replace(",100.0\n", ",many\n"))
+    assert _rejected(events, events.take()) == before
+
+
+def test_too_many_rejected_rows_are_an_error(events: Events) -> None:
+    events.table = REJECT | {"reject_limit": 0.01}
+    events.write(HEADER + rows(0, 600).replace("0.0\n", "many\n"))
+    with pytest.raises(SourceError, match=r"Table events: 30 of 600 rows .* at most a share of 0\.01\. line 2"):
+        events.take()
+
+
+def test_values_that_arrow_reads_are_not_rejected(events: Events) -> None:
+    events.table = REJECT | {"reject_limit": 1.0}
+    odd = ["1e3", "-0.5", "inf", "-inf", "nan", "007", "NA", "", "1.", ".5", "+1", "0x10", " 1", "1 ", "1,0"]
+    lines = "".join(f'1,2024-01-01T00:00:00Z,"{value}"\n' for value in odd)
+    events.write(HEADER + lines)
+    kept = events.take().rows["events"]
+    fits = 0
+    for value in odd:
+        events.table = {"guards": {"rewrite": "accept", "duplicate_part": "accept"}}
+        events.write(HEADER + f'1,2024-01-01T00:00:00Z,"{value}"\n')
+        try:
+            events.take()
+            fits += 1
+        except SourceError:
+            pass
+    assert kept == fits
+
+
+def test_sensitive_values_are_in_no_message_and_no_rejected_row(events: Events) -> None:
+    text = HEADER + rows(0, 600).replace(",100.0\n", ",secret\n")
+    events.write(text.replace("\n299,", "\n299,299,"))
+    events.table = {"sensitive": ["value"]}
+    with pytest.raises(SourceError, match=r"line 202, column value: .* found a value that is not shown"):
+        events.take()
+    events.table |= REJECT
+    taken = events.take()
+    assert [row["raw"] for row in _rejected(events, taken)] == ["200,2024-01-01T03:20:00Z,***", "***"]
+    assert "secret" not in str(_rejected(events, taken))
+
+
+def test_rows_told_as_json_are_redacted_by_key() -> None:
+    told = pa.table(
+        {
+            "row": pa.array([0], pa.int64()),
+            "reason": ["column age: expected int64 or a null, found 'seventy'"],
+            "raw": ['{"age": "seventy", "id": 1}'],
+        }
+    )
+    assert redacted(told, ("age",)).to_pylist() == [
+        {
+            "row": 0,
+            "reason": "column age: expected int64 or a null, found a value that is not shown",
+            "raw": '{"age": "***", "id": 1}',
+        }
+    ]
+    assert redacted(told, ("id",))["reason"].to_pylist() == told["reason"].to_pylist()
