@@ -7,6 +7,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,7 @@ class Proxy:
         offset: How far its clock is off, in seconds.
         page: Most items of a listing in one answer.
         environment: What clients need in theirs.
+        delay: Seconds that every request is on its way, as to a store that is far away.
     """
 
     upstream: int
@@ -71,6 +73,7 @@ class Proxy:
     uploads: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     port: int = 0
+    delay: float = 0.0
 
     @property
     def url(self) -> str:
@@ -194,6 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _any(self) -> None:
         proxy, fault = self.proxy, self.proxy.fault_for(self.command, self.path)
+        time.sleep(proxy.delay)
         if fault == "reset":
             self.rfile.read(int(self.headers.get("Content-Length") or 0) // 2)
             self._cut_off()
