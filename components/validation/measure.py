@@ -13,7 +13,7 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics import Statistics
-from gatehouse.components.validation.statistics.document import STATISTICS_FILE, document, statistics_in
+from gatehouse.components.validation.statistics.document import STATISTICS_FILE, document, rows_in, statistics_in
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def baseline_of(store: ArtifactStore, reference: str) -> ByColumn:
 
 def rows_of(store: ArtifactStore, reference: str) -> dict[str, int]:
     """Rows by table of a baseline whose statistics `baseline_of` could read."""
-    tables = store.read_json(reference, STATISTICS_FILE)["tables"]
-    return {name: int(table["rows"]) for name, table in tables.items()}
+    return rows_in(store.read_json(reference, STATISTICS_FILE))
 
 
 def statistics_of(store: ArtifactStore, measured: MeasureResult) -> tuple[ByColumn, ByColumn]:
