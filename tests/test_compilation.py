@@ -46,7 +46,7 @@ def test_a_stale_spec_and_a_missing_one_fail_the_check(compiled: Path, project: 
     for path in compiled.glob("*.yaml"):
         (tmp_path / path.name).write_text(path.read_text())
     stale = tmp_path / "flights-training.yaml"
-    stale.write_text(stale.read_text().replace("Split by time", "Split at random"))
+    stale.write_text(stale.read_text().replace("Train the candidate", "Train another"))
     (tmp_path / "flights-monitoring.yaml").unlink()
     with pytest.raises(SpecError) as caught:
         check_project(project, tmp_path)
