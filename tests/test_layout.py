@@ -110,6 +110,10 @@ def _declared() -> Iterator[str]:
         *(item for name in extras if name != "dev" for item in extras[name]),
     ]:
         yield _normal(re.split(r"[\[<>=!~; ]", requirement)[0])
+    # Installed alone, from its own lock, as its distribution requires what nobody imports.
+    for line in (ROOT / "locks" / "sketches.lock").read_text().splitlines():
+        if "==" in line:
+            yield _normal(line.split("==")[0])
 
 
 def _normal(distribution: str) -> str:
