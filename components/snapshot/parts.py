@@ -110,13 +110,14 @@ def store_parts(
         store: Where the blobs go.
     """
     threads = thread_count()
+    there = _those_there(known, store)
     waiting: deque[Future[Stored]] = deque()
     done: list[Stored] = []
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
     try:
         for part in parts:
-            held = known.get(part.fingerprint) if part.fingerprint else None
-            if held is not None and _is_there(held, store):
+            held = there.get(part.fingerprint) if part.fingerprint else None
+            if held is not None:
                 future: Future[Stored] = Future()
                 future.set_result(Stored(**{**vars(held), "position": dict(part.position)}))
             else:
@@ -145,12 +146,13 @@ def thread_count() -> int:
     return int(given)
 
 
-def _is_there(part: Stored, store: ArtifactStore) -> bool:
-    for blob in filter(None, (part.blob, part.rejected)):
-        found = store.objects.stat(blob.entry("").blob)
-        if found is None or found.bytes != blob.bytes:
-            return False
-    return True
+def _those_there(known: Mapping[str, Stored], store: ArtifactStore) -> dict[str, Stored]:
+    """The known parts whose blobs the store has, in full length."""
+    blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in known.items()}
+    found = store.objects.stats({blob.entry("").blob for each in blobs.values() for blob in each})
+    held = {key: stat.bytes if stat else None for key, stat in found.items()}
+    whole = {name for name, each in blobs.items() if all(held[one.entry("").blob] == one.bytes for one in each)}
+    return {name: part for name, part in known.items() if name in whole}
 
 
 def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None, store: ArtifactStore) -> Stored:

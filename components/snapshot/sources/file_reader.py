@@ -28,8 +28,8 @@ from gatehouse.components.snapshot.sources.raw_file import RawFile, find_files
 from gatehouse.components.snapshot.sources.unquoted import Cut, unquoted_cuts
 from gatehouse.errors import SourceError
 
-_CSV = (".csv", ".tsv", ".txt")
-_JSON = (".jsonl", ".ndjson", ".json")
+_CSV = (".csv", ".txt")
+_JSON = (".jsonl", ".ndjson")
 _TYPED = (".parquet", ".arrow", ".feather", ".ipc")
 _AHEAD = 2
 _LONGEST_ROW = 64 * 2**20
