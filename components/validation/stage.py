@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -13,9 +13,6 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.measure import MeasureRequest, baseline_of, measure, rows_of, statistics_of
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics.document import STATISTICS_FILE
-
-if TYPE_CHECKING:
-    from gatehouse.components.validation.tables import Table
 
 CONTRACT_FILE = "contract.yaml"
 
@@ -56,13 +53,13 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     from gatehouse.components.validation.checks import Baseline, Judge
     from gatehouse.components.validation.contract import parse_contract
     from gatehouse.components.validation.report import validation_page
-    from gatehouse.components.validation.tables import opened
+    from gatehouse.components.validation.tables import opened, tables_of
 
     contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
     snapshot = store.manifest(request.snapshot)
-    tables = _tables(store, request.snapshot)
+    tables = tables_of(store, request.snapshot)
     others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
-    elsewhere = {name: _tables(store, other, f"{name} ") for name, other in others.items() if references_in(other)}
+    elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in others.items() if references_in(other)}
     measured = measure(
         MeasureRequest(
             name=snapshot.name,
@@ -125,19 +122,6 @@ def _in_order(found: Mapping[str, Mapping[str, Any]], tables: Mapping[str, Any])
         for name, table in sorted(tables.items())
         if name in found
     }
-
-
-def _tables(store: ArtifactStore, snapshot: str, prefix: str = "") -> dict[str, "Table"]:
-    """The tables of a snapshot by name; `prefix` keeps those of another snapshot apart in SQL."""
-    from gatehouse.components.validation.tables import Table
-
-    found = {}
-    for name, dataset in store.manifest(snapshot).derived_from.items():
-        manifest = store.manifest(dataset)
-        paths = store.paths(dataset)
-        counts = [entry.rows or 0 for entry in manifest.files]
-        found[name] = Table(f"{prefix}{name}", manifest.columns, tuple(zip(paths, counts, strict=True)))
-    return found
 
 
 def show(result: ValidateResult, store: ArtifactStore, metrics: Any, report: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.store import ArtifactStore
 
 _LONGEST = 80
 REDACTED = "(redacted)"
@@ -32,6 +33,17 @@ class Table:
     def types(self) -> dict[str, str]:
         """Type of every column, in the contract's words."""
         return {column.name: column.type.split("[")[0] for column in self.columns}
+
+
+def tables_of(store: ArtifactStore, snapshot: str, prefix: str = "") -> dict[str, Table]:
+    """The tables of a snapshot by name; `prefix` keeps those of another snapshot apart in SQL."""
+    found = {}
+    for table, dataset in store.manifest(snapshot).derived_from.items():
+        manifest = store.manifest(dataset)
+        counts = [entry.rows or 0 for entry in manifest.files]
+        files = tuple(zip(store.paths(dataset), counts, strict=True))
+        found[table] = Table(f"{prefix}{table}", manifest.columns, files)
+    return found
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands import difference, retention, skew
+from gatehouse.commands import contract, difference, retention, skew
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table, size
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.deprecation import Deprecation, deprecation_of, marker_of
@@ -232,3 +232,5 @@ app.command("gc")(retention.collect)
 app.command("erase")(retention.erase)
 app.command("lift")(retention.lift)
 app.command("skew")(skew.skew)
+app.command("infer-contract")(contract.infer)
+app.command("contract-schema")(contract.schema)
