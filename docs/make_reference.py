@@ -1,6 +1,6 @@
 """Writes docs/project.md: every key of a project's files, read from the pydantic models that check them."""
 
-from typing import Any
+from typing import Any, get_args
 
 from _pages import main, table
 from pydantic import BaseModel
@@ -9,11 +9,13 @@ from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.repository import RepositoryFile, ViewFile
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
-from gatehouse.components.snapshot.spec import SourceSpec
+from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import STRATEGIES
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
+from gatehouse.components.validation.graded import Rule
+from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.project import ProjectFile, Schedules
 
 _HEAD = """# A project
@@ -31,6 +33,9 @@ and key. A key that is not listed here is a mistake, not a comment.
 | [`contract.yaml`](#contractyaml) | what the raw tables promise |
 | [`policy.yaml`](#policyyaml) | what a candidate must show to become champion |
 | [the feature repository](#the-feature-repository) | entity rows, feature views, the feature service |
+
+A rule of the contract that is *graded* may carry its own severity and owner: `max: 3`, or
+`max: {value: 3, severity: warn, owner: ops}`.
 
 Durations are ISO 8601 (`P1D`, `PT6H`), except in views (`30m`, `12h`, `14d`). Times without a zone are UTC. A key with
 neither a default nor **required** may be left out.
@@ -74,6 +79,8 @@ leakage recomputes features at moments of the past and compares.
 """
 
 
+SOURCES: tuple[type[BaseModel], ...] = get_args(get_args(SourceSpec)[0])
+
 # For keys whose name says it all in the code.
 _WORDS = {
     ("ProjectFile", "description"): "What the model predicts; at most 400 characters.",
@@ -84,8 +91,8 @@ _WORDS = {
     ("ProjectFile", "evaluation"): "What is measured.",
     ("ProjectFile", "monitoring"): "What counts as drift.",
     ("ProjectFile", "schedules"): "When the pipelines recur.",
-    ("SourceSpec", "kind"): "An archive of the package index, or a folder.",
-    ("SourceSpec", "tables"): "The raw tables, by name.",
+    **{(model.__name__, "kind"): "What the source is." for model in SOURCES},
+    **{(model.__name__, "tables"): "The raw tables, by name." for model in SOURCES},
     ("SearchSpace", "algorithm"): "Optuna's sampler.",
     ("SearchSpace", "trials"): "How many configurations are tried.",
     ("SearchSpace", "parameters"): "The dimensions of the search.",
@@ -108,6 +115,7 @@ _WORDS = {
     ("TableContract", "foreign_keys"): "Values that must be found in another table.",
     ("ColumnContract", "type"): "As declared in `source`.",
     ("ColumnContract", "warn"): "Rules whose breach is reported and does not break the contract.",
+    ("ColumnContract", "nullable"): "Whether any value may be null.",
     ("Freshness", "column"): "A timestamp column of the table.",
     ("Expression", "name"): "What the anomaly is called.",
     ("Expression", "sql"): "True for a row that keeps it; must not differ from run to run.",
@@ -131,7 +139,7 @@ _SEVERITY = {"severity": "Whether a breach fails the contract or is only reporte
 def _models(annotation: Any) -> list[type[BaseModel]]:
     """The models inside a type."""
     if isinstance(annotation, type):
-        return [annotation] if issubclass(annotation, BaseModel) else []
+        return [annotation] if issubclass(annotation, BaseModel) and not issubclass(annotation, Rule) else []
     return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]
 
 
@@ -147,6 +155,8 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         return _type(target, definitions) if "properties" not in target else "keys below"
     if "allOf" in schema:
         return _type(schema["allOf"][0], definitions)
+    if set(schema.get("properties", ())) == {"value", "severity", "owner"}:
+        return "graded"
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_type(part, definitions) for part in schema["anyOf"]))
     if "const" in schema:
@@ -194,7 +204,10 @@ def _says(model: type[BaseModel], name: str, field: dict[str, Any]) -> str:
 def section(title: str, model: type[BaseModel], level: int, prefix: str = "", skip: tuple[str, ...] = ()) -> str:
     """The heading, docstring and keys of a model, followed by the models that it holds."""
     schema = model.model_json_schema()
-    definitions, required = schema.get("$defs", {}), schema.get("required", [])
+    definitions = schema.get("$defs", {})
+    # What may be written as a bare list has the form of a mapping beside it.
+    schema = schema if "properties" in schema else next(one for one in schema["anyOf"] if "properties" in one)
+    required = schema.get("required", [])
     rows = [
         [f"`{name}`", _type(field, definitions), _default(field, name in required), _says(model, name, field)]
         for name, field in schema["properties"].items()
@@ -208,15 +221,23 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
     return "\n".join(parts)
 
 
-def _alternatives(name: str, models: tuple[type[BaseModel], ...]) -> str:
+def _alternatives(name: str, models: tuple[type[BaseModel], ...], key: str, said: str) -> str:
     """The sections of a key that holds one of several models; what these share is explained once."""
-    parts = [f"### `{name}`\n\n{_WORDS[('ProjectFile', name)]} `strategy` says how; it may be left out for `time`.\n"]
-    shared = {inner: field for model in models for field in model.model_fields for inner in _inner(model, field)}
+    parts = [f"### `{name}`\n\n{said}\n"]
+    held: dict[type[BaseModel], list[tuple[str, str]]] = {}
     for model in models:
-        tag = model.model_fields["strategy"].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal
-        held = tuple(field for field in model.model_fields if _inner(model, field))
-        parts.append(section(f"`{name}` by `{tag}`", model, 4, skip=held))
-    parts += [section(f"`{name}.{field}`", inner, 4) for inner, field in shared.items()]
+        tag = model.model_fields[key].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal
+        fields = [(inner, field) for field in model.model_fields for inner in _inner(model, field)]
+        for inner, field in fields:
+            held.setdefault(inner, []).append((tag, field))
+        parts.append(section(f"`{name}` by `{tag}`", model, 4, skip=tuple(field for _, field in fields)))
+    deeper = {deep: (inner, field) for inner in held for field in inner.model_fields for deep in _inner(inner, field)}
+    once = {deep: place for deep, place in deeper.items() if len(models) > 1 and len(held) > 1}
+    for inner, users in held.items():
+        of = "" if len(users) == len(models) or len(held) == 1 else " of " + ", ".join(f"`{tag}`" for tag, _ in users)
+        skip = tuple(field for _, field in once.values())
+        parts.append(section(f"`{name}.{users[0][1]}`{of}", inner, 4, skip=skip))
+    parts += [section(f"`{name}.{held[inner][0][1]}.*.{field}`", deep, 4) for deep, (inner, field) in once.items()]
     return "\n".join(parts)
 
 
@@ -232,21 +253,23 @@ def _paragraphs(model: type[BaseModel]) -> str:
 def page() -> dict[str, str]:
     """docs/project.md."""
     parts = [_HEAD + section("project.yaml", ProjectFile, 2, skip=tuple(ProjectFile.model_fields))]
-    inner: dict[str, type[BaseModel] | tuple[type[BaseModel], ...]] = {
-        "source": SourceSpec,
+    strategies = f"{_WORDS[('ProjectFile', 'split')]} `strategy` says how; it may be left out for `time`."
+    inner: dict[str, type[BaseModel] | tuple[tuple[type[BaseModel], ...], str, str]] = {
+        "source": (SOURCES, "kind", "Where the raw tables come from. `kind` says what it is."),
         "features": FeaturesSpec,
-        "split": STRATEGIES,
+        "split": (STRATEGIES, "strategy", strategies),
         "training": TrainSpec,
         "tuning": SearchSpace,
         "evaluation": EvaluationSpec,
         "monitoring": MonitoringSpec,
+        "statistics": StatisticsSpec,
         "schedules": Schedules,
     }
     held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
     assert held == set(inner), f"project.yaml holds {sorted(held ^ set(inner))} that this page does not know"
     for name, model in inner.items():
         if isinstance(model, tuple):
-            parts.append(_alternatives(name, model))
+            parts.append(_alternatives(name, *model))
         else:
             parts.append(section(f"`{name}`", model, 3, f"{name}."))
     parts.append(section("contract.yaml", Contract, 2))

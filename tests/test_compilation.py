@@ -1,5 +1,7 @@
 """Compiled specs: current, within the policy, and a check that can fail."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,3 +115,18 @@ def test_a_task_without_timeout_is_found(compiled: Path, tmp_path: Path) -> None
     broken = tmp_path / "spec.yaml"
     broken.write_text(yaml.safe_dump_all(documents))
     assert "task split: has no timeout" in list(breaches(broken))
+
+
+def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Path) -> None:
+    folder = shutil.copytree(EXAMPLE, tmp_path / "flights")
+    file = folder / "project.yaml"
+    file.write_text(file.read_text().replace("../../../feature_repo", str(EXAMPLE.parents[2] / "feature_repo")))
+    contract = yaml.safe_load((folder / "contract.yaml").read_text())
+    contract["tables"]["flights"]["columns"]["tailnum"]["sensitive"] = True
+    (folder / "contract.yaml").write_text(yaml.safe_dump(contract))
+    compile_project(load_project(folder), tmp_path)
+    spec = next(yaml.safe_load_all((tmp_path / "flights-training.yaml").read_text()))
+    given = spec["root"]["dag"]["tasks"]["snapshot"]["inputs"]["parameters"]["source"]
+    tables = json.loads(given["runtimeValue"]["constant"])["tables"]
+    assert tables["flights"]["sensitive"] == ["tailnum"]
+    assert tables["weather"]["sensitive"] == []

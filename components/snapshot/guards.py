@@ -189,7 +189,8 @@ def _compare(
     since = oldest.isoformat() if oldest else min((part.first for part in new), default="")
     until = max((part.last for part in new), default="")
     overlapping = [part for part in same if part.last >= since and part.first <= until]
-    if oldest is not None and oldest >= on_time and not overlapping:
+    apart = not overlapping and all(part.last < since for part in gone)
+    if oldest is not None and oldest >= on_time and apart:
         return {"gone": 0, "late": 0, "again": 0}
     import duckdb
 

@@ -28,6 +28,13 @@ def test_a_changed_past_is_refused_and_nothing_is_published(events: Events) -> N
     assert sorted(map(str, events.store.references())) == before
 
 
+def test_a_changed_past_behind_an_append_is_refused(events: Events) -> None:
+    events.take()
+    events.write(HEADER + rows(0, 598) + rows(598, 600, 0.7) + rows(600, 700))
+    with pytest.raises(DeliveryError, match="rewrite: 2 rows"):
+        events.take()
+
+
 def test_rows_that_vanished_are_a_rewrite(events: Events) -> None:
     events.take()
     events.write(HEADER + rows(7, 600))
@@ -85,10 +92,11 @@ def test_late_rows_within_the_allowance_are_not(events: Events) -> None:
     assert events.take().warnings == ()
 
 
-def test_the_same_rows_again_are_told(events: Events) -> None:
-    events.table = {"guards": {"late": "accept"}}
+@pytest.mark.parametrize("start", [590, 100])
+def test_the_same_rows_again_are_told(events: Events, start: int) -> None:
+    events.table = {"guards": {"late_allowance": "PT20H"}}
     events.take()
-    events.write(HEADER + rows(0, 600) + rows(590, 600))
+    events.write(HEADER + rows(0, 600) + rows(start, start + 10))
     assert any("duplicate_rows: 10 new rows" in text for text in events.take().warnings)
 
 
