@@ -159,6 +159,8 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         return "graded"
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_type(part, definitions) for part in schema["anyOf"]))
+    if "oneOf" in schema:
+        return "keys below"
     if "const" in schema:
         return f"`{schema['const']}`"
     if "enum" in schema:

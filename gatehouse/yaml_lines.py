@@ -1,5 +1,6 @@
 """Where a problem stands in a YAML text: lines of keys, keys that stand twice, and what a model refuses."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -8,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 200
+_PASSWORD = re.compile(r"://[^/@\s'\"]+@")
 
 
 def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -> _Model | None:
@@ -38,7 +40,8 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], detail: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    shown = repr(value)
+    # A password that was written where it does not belong must not get into logs as well.
+    shown = _PASSWORD.sub("://***@", repr(value))
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
 
 
