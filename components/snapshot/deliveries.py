@@ -5,6 +5,7 @@ snapshot reads only what is new, and is held against the earlier one. Losing a r
 reads everything again, and has nothing to be held against.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from gatehouse.components.artifacts.records import author, read_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.parts import Stored
+
+logger = logging.getLogger(__name__)
 
 _LOOKED_AT = 50
 """Records that are looked at for one of the same window: other windows may have been taken between."""
@@ -109,6 +112,10 @@ class Deliveries:
         keys = sorted(self.store.objects.list(f"sources/{self.source}"), reverse=True)
         for key in keys[:_LOOKED_AT]:
             body = read_record(self.store.objects, key)
-            if body is not None and self.store.exists(body["snapshot"]):
+            if body is None or not self.store.exists(body["snapshot"]):
+                continue
+            try:
                 tables = {name: Table.from_json(table) for name, table in body["tables"].items()}
                 yield Delivery(body["snapshot"], body["window"], tables, tuple(body["warnings"]))
+            except (KeyError, TypeError) as error:
+                logger.warning("%s is passed over: another version wrote it (%s)", key, error)

@@ -55,7 +55,7 @@ class Stored:
         columns: Name and type of the columns as the source delivered them; empty where it does not tell.
     """
 
-    fingerprint: str
+    fingerprint: str = ""
     position: Mapping[str, Any] = field(default_factory=dict)
     blob: Blob | None = None
     digest: str = ""

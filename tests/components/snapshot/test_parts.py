@@ -160,3 +160,20 @@ def test_the_manifest_has_a_logical_digest_of_every_file(events: Events) -> None
     dataset = events.dataset(events.take())
     assert len(dataset.details["digests"]) == len(dataset.files) == len(set(dataset.details["digests"]))
     assert sum(entry.rows or 0 for entry in dataset.files) == dataset.rows == 600
+
+
+def test_parts_that_the_source_cannot_tell_are_read_again_and_give_the_same(events: Events, reads: Reads) -> None:
+    events.table = {"sort_on_ingest": True}
+    first = events.take()
+    count = reads()
+    assert events.take() == first and reads() == 0
+    events.write(HEADER + rows(0, 700))
+    assert events.take().warnings == ()
+    assert reads() >= count
+
+
+def test_a_record_of_another_version_is_passed_over(events: Events) -> None:
+    taken = events.take()
+    events.store.append("sources/small", {"snapshot": taken.snapshot, "window": "", "tables": {"events": {"new": 1}}})
+    events.write(HEADER + rows(0, 700))
+    assert events.take().rows == {"events": 700}

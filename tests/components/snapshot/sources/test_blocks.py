@@ -58,8 +58,8 @@ def test_an_append_keeps_all_blocks_but_the_last(text: bytes, more: bytes, size:
     assert _cut(text + more, size)[: len(kept)] == kept
 
 
-@given(SOUP.map(lambda text: text.replace(b'"', b"c")), SIZES)
-@settings(max_examples=100, deadline=None)
+@given(SOUP | SOUP.map(lambda text: text.replace(b'"', b"c")), SIZES)
+@settings(max_examples=200, deadline=None)
 def test_looking_on_threads_gives_the_same_blocks(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, size: int
 ) -> None:
