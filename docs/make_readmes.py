@@ -8,14 +8,18 @@ import ast
 import inspect
 import tempfile
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import yaml
 from _pages import EXAMPLE, ROOT, main, table
+from kfp import dsl
+from kfp.compiler import Compiler
 
 from gatehouse.compilation import compile_project
 from gatehouse.components.artifacts.world import WORLD
+from gatehouse.pipelines.governance import Tasks
 from gatehouse.project import load_project
 
 _COMPONENTS = ROOT / "components"
@@ -27,6 +31,7 @@ _TYPES = {
     "LIST": "list",
     "STRUCT": "object",
 }
+_EMPTY = {"String": "", "List": [], "Integer": 0, "Float": 0.0, "Boolean": False}
 _GENERATED = "<!-- Written by docs/make_readmes.py from the compiled specs; do not edit. -->\n"
 
 
@@ -59,7 +64,28 @@ def components() -> dict[str, Component]:
                 if name not in found:
                     found[name] = _component(name, spec, task, label, limits[label])
                 found[name].pipelines.append(path.stem.partition("-")[2])
+        for folder in _folders():
+            for name in _functions(folder / "component.py"):
+                if name not in found:
+                    found[name] = _alone(folder.name, name, Path(directory) / f"{name}.yaml")
     return found
+
+
+def _alone(stage: str, name: str, path: Path) -> Component:
+    """A component that the example does not use, compiled as the only task of a pipeline."""
+    made = getattr(import_module(f"gatehouse.components.{stage}.component"), name)
+
+    @dsl.pipeline(name=name.replace("_", "-"))
+    def pipeline() -> None:
+        inputs = made.component_spec.inputs or {}
+        Tasks().add(made(**{key: _EMPTY[str(value.type)] for key, value in inputs.items()}), name, name)
+
+    Compiler().compile(pipeline, str(path))
+    spec, platform = yaml.safe_load_all(path.read_text())
+    (task,) = spec["root"]["dag"]["tasks"].values()
+    label = spec["components"][task["componentRef"]["name"]]["executorLabel"]
+    limits = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    return _component(name, spec, task, label, limits[label])
 
 
 def _component(name: str, spec: dict[str, Any], task: dict[str, Any], label: str, limits: dict[str, Any]) -> Component:
@@ -130,15 +156,17 @@ def pages() -> dict[str, str]:
     """The README of every stage and the index, by path."""
     compiled = components()
     written: dict[str, str] = {}
-    for folder in sorted(path.parent for path in _COMPONENTS.glob("*/component.py")):
+    for folder in _folders():
         names = _functions(folder / "component.py")
-        lost = [name for name in names if name not in compiled]
-        assert not lost, f"{folder.name}: no pipeline uses {lost}"
         sections = [_section(compiled[name], _results(folder).get(name, "")) for name in names]
         head = f"# {folder.name}\n\n{_GENERATED}\n{_about(folder)}"
         written[f"components/{folder.name}/README.md"] = "\n".join([head, *sections])
     written["components/README.md"] = _index(compiled)
     return written
+
+
+def _folders() -> list[Path]:
+    return sorted(path.parent for path in _COMPONENTS.glob("*/component.py"))
 
 
 def _functions(path: Path) -> list[str]:
@@ -147,12 +175,12 @@ def _functions(path: Path) -> list[str]:
 
 def _results(folder: Path) -> dict[str, str]:
     """What each stage of a folder returns: the docstring of its result class, by the stage's name."""
-    tree = ast.parse((folder / "stage.py").read_text())
-    docs = {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)}
+    nodes = [node for path in sorted(folder.glob("*.py")) for node in ast.parse(path.read_text()).body]
+    docs = {node.name: ast.get_docstring(node) or "" for node in nodes if isinstance(node, ast.ClassDef)}
     return {
         node.name: docs.get(ast.unparse(node.returns), "")
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.returns is not None
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and node.returns is not None and node.decorator_list
     }
 
 
@@ -181,7 +209,7 @@ def _section(component: Component, result: str) -> str:
         ["resources", f"CPU {resources['resourceCpuLimit']}, memory {resources['resourceMemoryLimit']}"],
         ["ends after", f"{int(component.deadline) // 60} minutes"],
         ["image", f"`{component.container['image'].partition(':')[0]}`"],
-        ["used by", ", ".join(component.pipelines)],
+        ["used by", ", ".join(component.pipelines) or "pipelines that ask for it; not the example's"],
     ]
     parts = [f"## `{component.name}`\n", component.doc.splitlines()[0] + "\n"]
     parts.append(table(["input", "type", "what it is"], component.inputs))
