@@ -41,7 +41,7 @@ def unquoted_cuts(file: RawFile, size: int, pool: Executor, *, quotes: bool) -> 
     descriptor = os.open(file.path, os.O_RDONLY)
     try:
         total = os.fstat(descriptor).st_size
-        ends = [_line_end(descriptor, at, quotes) for at in range(size, total, size)]
+        ends = [_line_end(descriptor, at, min(size, _CHUNK), quotes) for at in range(size, total, size)]
         places = [0, *(end for end in ends if end), total]
         spans = [(start, stop) for start, stop in itertools.pairwise(places) if start < stop]
         found = list(pool.map(lambda span: _cut(descriptor, span[0], span[1], quotes), spans))
@@ -51,8 +51,8 @@ def unquoted_cuts(file: RawFile, size: int, pool: Executor, *, quotes: bool) -> 
     return cuts if len(cuts) == len(found) and all(ends) else None
 
 
-def _line_end(descriptor: int, at: int, quotes: bool) -> int | None:
-    token = _LINE_ENDS[quotes].search(os.pread(descriptor, _CHUNK, at))
+def _line_end(descriptor: int, at: int, length: int, quotes: bool) -> int | None:
+    token = _LINE_ENDS[quotes].search(os.pread(descriptor, length, at))
     return at + token.end() if token else None
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.snapshot.sources.blocks import blocks
@@ -59,7 +59,9 @@ def test_an_append_keeps_all_blocks_but_the_last(text: bytes, more: bytes, size:
 
 
 @given(SOUP | SOUP.map(lambda text: text.replace(b'"', b"c")), SIZES)
-@settings(max_examples=200, deadline=None)
+@example(b"\n\n\r\n\r\n", 5)
+@example(b"a,b\n\r\r\n\ra", 3)
+@settings(max_examples=400, deadline=None)
 def test_looking_on_threads_gives_the_same_blocks(
     tmp_path_factory: pytest.TempPathFactory, text: bytes, size: int
 ) -> None:
