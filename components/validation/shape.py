@@ -48,6 +48,9 @@ def shape_of(own: Statistics, rebinned: Statistics | None, baseline: Statistics 
     # Two periods of time lie beside each other, which says nothing.
     is_time = isinstance(drawn["edges"][0], str)
     bins, others = _bins(drawn), _bins(before) if before and not is_time else ()
+    if not bins:
+        # Times so close together that they are one in seconds.
+        return None
     limits = min(one.low for one in (*bins, *others)), max(one.high for one in (*bins, *others))
     ends = tuple(drawn["edges"][at][:10] for at in (0, -1)) if is_time else ()
     return Shape(bins, others, limits, ends, _outside(drawn))
