@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duckdb
@@ -242,6 +242,8 @@ class _TableJudge:
         rule = self.contract.freshness
         assert rule is not None  # the scan asks for the newest value only where there is such a rule
         as_of = self.judge.as_of
+        if newest is not None and newest.tzinfo is None:
+            newest = newest.replace(tzinfo=UTC)
         if newest is not None and as_of - newest <= rule.within:
             self.findings.add(None)
             return

@@ -11,6 +11,7 @@ Statistics = Mapping[str, Any]
 
 # If a larger share of the rows is outside the baseline's bars, a column is drawn in bars of its own.
 _MOST_OUTSIDE = 0.02
+_LEAST_SPAN = 1e-290
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ def shape_of(own: Statistics, rebinned: Statistics | None, baseline: Statistics 
         # Times so close together that they are one in seconds.
         return None
     limits = min(one.low for one in (*bins, *others)), max(one.high for one in (*bins, *others))
+    if not _LEAST_SPAN < limits[1] - limits[0] < 1 / _LEAST_SPAN:
+        # At the ends of what a double can hold there is no axis to draw.
+        return None
     ends = tuple(drawn["edges"][at][:10] for at in (0, -1)) if is_time else ()
     return Shape(bins, others, limits, ends, _outside(drawn))
 
@@ -76,8 +80,11 @@ def _bins(bars: Mapping[str, Any]) -> tuple[Bin, ...]:
 
 
 def _numbers(edges: Sequence[Any]) -> list[float]:
-    """Edges as numbers: times as seconds since 1970."""
+    """Edges as numbers: times as seconds since 1970; none where a time is beyond the years that Python knows."""
     if not isinstance(edges[0], str):
         return [float(edge) for edge in edges]
-    times = [datetime.fromisoformat(edge) for edge in edges]
+    try:
+        times = [datetime.fromisoformat(edge) for edge in edges]
+    except ValueError:
+        return []
     return [(time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() for time in times]

@@ -304,3 +304,19 @@ def test_the_report_of_a_real_validation(
     assert page.js("document.querySelectorAll('figure path.other:not([d^=\"M6\"])').length") >= 1
     text = page.js("document.body.innerText")
     assert NASTY in text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([-1.7e308, 0.0, 1.7e308]),
+        pa.array([0.0, 5e-324, 1e-323]),
+        pa.array([0, 2**60, 2**62], pa.timestamp("us", "UTC")),
+        pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+    ],
+)
+def test_values_that_no_axis_holds_are_reported_without_a_picture(judge: Validate, values: pa.Array) -> None:
+    kind = "timestamp" if pa.types.is_timestamp(values.type) else "double"
+    contract = {"t": {"columns": {"a": {"type": kind}}}}
+    first = judge({"t": pa.table({"a": values})}, contract)
+    assert judge({"t": pa.table({"a": values})}, contract, baseline=first.validation).verdict == "pass"
