@@ -42,7 +42,7 @@ _DUCKDB = """
 import hashlib, sys, time
 import duckdb
 began, used = time.perf_counter(), time.process_time()
-duckdb.sql("SET memory_limit='1GB'; SET preserve_insertion_order=true")
+duckdb.sql("SET preserve_insertion_order=true; SET enable_progress_bar=false")
 duckdb.sql(f"COPY (SELECT * FROM read_csv('{sys.argv[1]}', nullstr=['', 'NA'])) TO '{sys.argv[2]}' "
            "(FORMAT parquet, COMPRESSION zstd)")
 with open(sys.argv[2], "rb") as stream:
@@ -52,7 +52,7 @@ print(time.perf_counter() - began, time.process_time() - used)
 _MEASURE = """
 import json, resource, subprocess, sys
 ended = subprocess.run([sys.executable, "-c", *sys.argv[1:]], check=True, stdout=subprocess.PIPE, text=True)
-wall, cpu = map(float, ended.stdout.split())
+wall, cpu = map(float, ended.stdout.splitlines()[-1].split())
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 start = used.ru_utime + used.ru_stime - cpu
 print(json.dumps({"wall": wall, "cpu": cpu, "start": start, "mib": used.ru_maxrss / 1024}))

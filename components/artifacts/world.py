@@ -38,8 +38,8 @@ WORLD: dict[str, Door] = {
         "the store", "", False, True, "Sees whether the configuration is published in this store.", "500m", "512M", 5
     ),
     "snapshot": Door(
-        "the source",
-        "",
+        "the source, the record of its deliveries",
+        "the record of its deliveries",
         False,
         True,
         "Sees whether the source changed; what it ingests is memoised by content.",

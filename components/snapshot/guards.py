@@ -15,7 +15,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.deliveries import Table
 from gatehouse.components.snapshot.parts import Stored, iso
 from gatehouse.components.snapshot.spec import Policy, TableSpec
-from gatehouse.errors import DeliveryError
+from gatehouse.errors import DeliveryError, MissingArtifactError
 
 if TYPE_CHECKING:
     import duckdb
@@ -157,7 +157,11 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
     allowance = case.spec.availability_lag if guards.rewrite_allowance is None else guards.rewrite_allowance
     settled, on_time = newest - allowance, newest - guards.late_allowance
     same = [part for part in earlier.parts if part.blob and part.digest in kept]
-    counts = _compare(case, new, gone, same, settled, on_time)
+    try:
+        counts = _compare(case, new, gone, same, settled, on_time)
+    except MissingArtifactError as error:
+        yield Finding("rewrite", "warn", f"rewrite, late, duplicate_rows: could not be judged: {error}")
+        return
     if counts["gone"]:
         yield Finding(
             "rewrite",

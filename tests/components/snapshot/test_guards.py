@@ -153,3 +153,10 @@ def test_another_window_has_a_history_of_its_own(events: Events) -> None:
     events.take()
     assert events.take(window="2024-01-01T02:00/2024-01-01T04:00").warnings == ()
     assert len(_records(events)) == 2
+
+
+def test_a_guard_that_cannot_judge_says_so(events: Events) -> None:
+    last = events.dataset(events.take()).files[-1]
+    events.store.objects.local_path(last.blob).unlink()
+    events.write(HEADER + rows(0, 700))
+    assert any("could not be judged" in text for text in events.take().warnings)
