@@ -99,9 +99,8 @@ def _report(taken: dict[str, list[dict[str, float]]], sizes: list[tuple[int, int
         ("second", "snapshot, 1 % appended"),
     ):
         found = median[who]
-        print(
-            f"{what:<26} {found['wall']:6.2f} s wall {found['cpu']:6.2f} s CPU (start {found['start']:.2f}) {found['mib']:6.0f} MiB at most"
-        )
+        took = f"{found['wall']:6.2f} s wall {found['cpu']:6.2f} s CPU"
+        print(f"{what:<26} {took}, {found['start']:.2f} s to start, {found['mib']:4.0f} MiB at most")
     for what in ("wall", "cpu"):
         _judge(f"snapshot against DuckDB, {what}", median["ours"][what] / median["duckdb"][what], FIRST_LIMIT)
         _judge(f"second against first, {what}", median["second"][what] / median["ours"][what], SECOND_LIMIT)

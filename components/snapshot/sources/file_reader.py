@@ -31,6 +31,7 @@ from gatehouse.errors import SourceError
 _CSV = (".csv", ".txt")
 _JSON = (".jsonl", ".ndjson")
 _TYPED = (".parquet", ".arrow", ".feather", ".ipc")
+_KINDS = (*_CSV, *_JSON, *_TYPED)
 _AHEAD = 2
 _LONGEST_ROW = 64 * 2**20
 _In = TypeVar("_In")
@@ -85,6 +86,12 @@ class FileReader:
                 self._found[table] = [RawFile(name, str(path)) for name, path in members]
             else:
                 self._found[table] = find_files(self._folder(), member)
+            other = next((file.name for file in self._found[table] if file.suffix not in _KINDS), None)
+            if other:
+                raise SourceError(
+                    f"Table {table}: {other} is of no kind that is read: expected one of {', '.join(_KINDS)}. "
+                    "Rename it, or correct the table's member."
+                )
         return self._found[table]
 
     def _told(self, table: str, file: RawFile) -> dict[str, Any]:
@@ -115,11 +122,6 @@ class FileReader:
         return blocks(windows, quotes=file.suffix not in _JSON, longest=longest, name=name)
 
     def _file_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
-        if file.suffix not in (*_CSV, *_JSON, *_TYPED):
-            raise SourceError(
-                f"Table {table}: {file.name} is of no kind that is read: expected one of "
-                f"{', '.join((*_CSV, *_JSON, *_TYPED))}. Rename it, or correct the table's member."
-            )
         if file.plain and file.suffix not in _TYPED:
             return self._text_parts(table, spec, file)
         return self._whole_parts(table, spec, file, known)

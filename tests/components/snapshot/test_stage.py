@@ -11,8 +11,8 @@ import yaml
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot import archive
-from gatehouse.components.snapshot.sources.catalog import SourceSpec, open_source, parse_source
-from gatehouse.components.snapshot.sources.files import SdistSource
+from gatehouse.components.snapshot.sources.catalog import SourceSpec, open_source
+from gatehouse.components.snapshot.sources.files import FolderSource, SdistSource
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.components.snapshot.window import window_of
 from gatehouse.errors import ConfigurationError, SourceError
@@ -31,23 +31,23 @@ TABLES: dict[str, Any] = {
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> SourceSpec:
+def source(tmp_path: Path) -> FolderSource:
     folder = tmp_path / "raw"
     folder.mkdir()
     (folder / "events.csv").write_text(EVENTS)
     (folder / "places.csv").write_text("name\nhere\n")
-    return parse_source({"name": "small", "kind": "files", "path": str(folder), "tables": TABLES})
+    return FolderSource.model_validate({"name": "small", "path": str(folder), "tables": TABLES})
 
 
 def _take(source: SourceSpec, store: ArtifactStore, **more: str) -> SnapshotResult:
     return snapshot(SnapshotRequest(source=source, **more), store)
 
 
-def _archive_source() -> SourceSpec:
-    return parse_source(yaml.safe_load(PROJECT.read_text())["source"])
+def _archive_source() -> SdistSource:
+    return SdistSource.model_validate(yaml.safe_load(PROJECT.read_text())["source"])
 
 
-def test_as_of_is_the_newest_availability_time(source: SourceSpec, store: ArtifactStore) -> None:
+def test_as_of_is_the_newest_availability_time(source: FolderSource, store: ArtifactStore) -> None:
     taken = _take(source, store)
     assert taken.as_of == "2024-01-03T02:00:00+00:00"
     assert taken.rows == {"events": 3, "places": 1}
@@ -61,14 +61,14 @@ def test_as_of_is_the_newest_availability_time(source: SourceSpec, store: Artifa
     ]
 
 
-def test_the_same_files_elsewhere_give_the_same_snapshot(source: SourceSpec, tmp_path: Path) -> None:
+def test_the_same_files_elsewhere_give_the_same_snapshot(source: FolderSource, tmp_path: Path) -> None:
     elsewhere = shutil.copytree(source.path, tmp_path / "elsewhere")
     first = _take(source, ArtifactStore.open(tmp_path / "a"))
     second = _take(source, ArtifactStore.open(tmp_path / "b"), location=str(elsewhere))
     assert first == second
 
 
-def test_one_changed_value_changes_only_its_table(source: SourceSpec, store: ArtifactStore) -> None:
+def test_one_changed_value_changes_only_its_table(source: FolderSource, store: ArtifactStore) -> None:
     first = _take(source, store)
     (Path(source.path) / "events.csv").write_text(EVENTS.replace("2.5", "2.6"))
     second = _take(source, store)
@@ -77,7 +77,7 @@ def test_one_changed_value_changes_only_its_table(source: SourceSpec, store: Art
     assert before["places"] == after["places"]
 
 
-def test_a_window_takes_its_start_and_leaves_its_end(source: SourceSpec, store: ArtifactStore) -> None:
+def test_a_window_takes_its_start_and_leaves_its_end(source: FolderSource, store: ArtifactStore) -> None:
     taken = _take(source, store, window="2024-01-01/2024-01-03")
     assert taken.rows == {"events": 2, "places": 1}
 
@@ -88,19 +88,19 @@ def test_a_window_of_another_form_is_refused(window: str) -> None:
         window_of(window)
 
 
-def test_an_empty_window_is_an_error_that_names_the_table(source: SourceSpec, store: ArtifactStore) -> None:
+def test_an_empty_window_is_an_error_that_names_the_table(source: FolderSource, store: ArtifactStore) -> None:
     with pytest.raises(SourceError, match="Table events: no row has its at within"):
         _take(source, store, window="2030-01-01/2031-01-01")
 
 
-def test_a_missing_file_leaves_nothing_behind(source: SourceSpec, store: ArtifactStore) -> None:
+def test_a_missing_file_leaves_nothing_behind(source: FolderSource, store: ArtifactStore) -> None:
     (Path(source.path) / "places.csv").unlink()
     with pytest.raises(SourceError, match=r"no file 'places\.csv'"):
         _take(source, store)
     assert list(store.references()) == []
 
 
-def test_a_broken_value_leaves_no_snapshot(source: SourceSpec, store: ArtifactStore) -> None:
+def test_a_broken_value_leaves_no_snapshot(source: FolderSource, store: ArtifactStore) -> None:
     (Path(source.path) / "events.csv").write_text(EVENTS.replace("2.5", "many"))
     with pytest.raises(SourceError, match="line 4, column value: expected double or a null, found 'many'"):
         _take(source, store)
@@ -111,7 +111,7 @@ def test_an_archive_is_looked_at_without_being_fetched(store: ArtifactStore, mon
     monkeypatch.setattr(archive, "_download", lambda *_: pytest.fail("looking at it fetched the archive"))
     source = _archive_source()
     with open_source(source, "", store) as opened:
-        assert opened.state()["flights"]["archive"] == f"sha256:{source.sha256}"  # type: ignore[union-attr]
+        assert opened.state()["flights"]["archive"] == f"sha256:{source.sha256}"
 
 
 def test_an_altered_archive_is_not_used(flights_archive: Path, tmp_path: Path, store: ArtifactStore) -> None:
