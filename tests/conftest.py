@@ -17,7 +17,11 @@ ARCHIVE = "GATEHOUSE_TEST_ARCHIVE"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that read the finished run of the example go to one worker: making it takes a minute."""
+    """Tests of whole runs come first, so that no worker is left alone with them at the end.
+
+    Those that read the finished run of the example go to one worker: making it takes a minute.
+    """
+    items.sort(key=lambda item: "test_end_to_end" not in item.nodeid)
     for item in items:
         if "first" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("finished run"))
