@@ -16,8 +16,10 @@ AS_OF = "2024-01-10T00:00:00+00:00"
 Validate = Callable[..., ValidateResult]
 
 
-def publish(store: ArtifactStore, tables: dict[str, pa.Table], rows_per_file: int = 1000) -> str:
-    """Publish a snapshot of Arrow tables, each cut into files of `rows_per_file` rows."""
+def publish(
+    store: ArtifactStore, tables: dict[str, pa.Table], rows_per_file: int = 1000, rows_per_group: int | None = None
+) -> str:
+    """Publish a snapshot of Arrow tables, each cut into files of `rows_per_file` rows, these into row groups."""
     datasets = {}
     with store.workspace() as workspace:
         for name, table in tables.items():
@@ -26,7 +28,7 @@ def publish(store: ArtifactStore, tables: dict[str, pa.Table], rows_per_file: in
                 part = f"part-{index:05d}.parquet"
                 files[part] = workspace / f"{name}-{part}"
                 counts[part] = len(table.slice(start, rows_per_file))
-                pq.write_table(table.slice(start, rows_per_file), files[part])
+                pq.write_table(table.slice(start, rows_per_file), files[part], row_group_size=rows_per_group)
             columns = [Column(field.name, str(field.type)) for field in table.schema]
             datasets[name] = store.publish("datasets", name, files, columns=columns, rows_per_file=counts)
     return str(store.publish("snapshots", "small", {}, derived_from=datasets, details={"as_of": AS_OF}))
@@ -37,11 +39,15 @@ def judge(store: ArtifactStore) -> Validate:
     """Judges Arrow tables against the `tables` of a contract."""
 
     def run(
-        tables: dict[str, pa.Table], contract: dict[str, Any], baseline: str = "", rows_per_file: int = 1000
+        tables: dict[str, pa.Table],
+        contract: dict[str, Any],
+        baseline: str = "",
+        rows_per_file: int = 1000,
+        rows_per_group: int | None = None,
     ) -> ValidateResult:
         text = yaml.safe_dump({"version": 1, "tables": contract})
         reference = store.publish("config", "contract", {"contract.yaml": text})
-        snapshot = publish(store, tables, rows_per_file)
+        snapshot = publish(store, tables, rows_per_file, rows_per_group)
         return validate(ValidateRequest(snapshot=snapshot, contract=str(reference), baseline=baseline), store)
 
     return run

@@ -106,6 +106,17 @@ def test_a_nan_that_the_statistics_of_parquet_hide_is_seen(judge: Validate, stor
     assert (anomaly["rows"], anomaly["examples"]) == (1, [{"row": 1, "a": "NaN"}])
 
 
+@pytest.mark.parametrize("groups", ["n1", "1n", "nn", "nn 11", "11 nn", "1n 11"])
+def test_a_nan_is_seen_in_whichever_row_group_it_stands(judge: Validate, store: ArtifactStore, groups: str) -> None:
+    values = [NAN if value == "n" else 1.0 for value in groups.replace(" ", "")]
+    expressions = [{"name": "below", "sql": "a <= 1"}, {"name": "equal", "sql": "a = 1"}]
+    contract = _column({"type": "double", "min": 1, "max": 1}, expressions=expressions)
+    found = _anomalies(store, judge({"t": pa.table({"a": values})}, contract, rows_per_group=2))
+    assert {one["rule"] for one in found} == {"min", "max", "expression below", "expression equal"}
+    broken = [row for row, value in enumerate(values) if value != 1.0]
+    assert all([example["row"] for example in one["examples"]] == broken for one in found)
+
+
 @pytest.mark.parametrize(("tolerance", "verdict"), [(0.0, "fail"), (0.24, "fail"), (0.25, "pass")])
 def test_a_tolerance_is_a_share_of_the_rows(judge: Validate, tolerance: float, verdict: str) -> None:
     expressions = [{"name": "small", "sql": "a < 4", "tolerance": tolerance}]
