@@ -222,7 +222,7 @@ def test_one_changed_raw_row_runs_everything_that_reads_it(
         return [*lines[:100], ",".join(cells), *lines[101:]]
 
     changed = _rewrite_flights(raw_folder, tmp_path / "changed", delay_one)
-    outcome = run(project, copy, changed)
+    outcome = run(project, copy, changed, backfill="one delay was corrected")
     assert outcome.exit_code == 0, explain(outcome)
     ended = {stage: state for stage, state in states(outcome).items() if WORLD[stage].memo}
     assert set(ended.values()) == {"finished"}
