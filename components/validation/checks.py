@@ -12,7 +12,7 @@ from gatehouse.components.validation.contract import Contract, ForeignKey, Grade
 from gatehouse.components.validation.graded import Rule
 from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.rules import RowRule, row_rules
-from gatehouse.components.validation.tables import Table, examples, misplaced, name, scan
+from gatehouse.components.validation.tables import Table, examples, misplaced, name, repeats, scan, scan_values
 
 Statistics = Mapping[str, Any]
 ByColumn = Mapping[str, Mapping[str, Statistics]]
@@ -190,17 +190,30 @@ class _TableJudge:
 
     def _scan(self, wanted: Mapping[str, str], rules: Sequence[RowRule]) -> dict[str, Any]:
         """One pass for statistics and rules; where a rule fails on some row, it is found by scanning again."""
-        counts = {f"rule|{index}": _count(rule.broken) for index, rule in enumerate(rules)}
+        keys = {f"rule|{index}": rule for index, rule in enumerate(rules)}
+        counted = self._scan_values({key: rule for key, rule in keys.items() if rule.dear})
+        keys = {key: rule for key, rule in keys.items() if key not in counted}
+        counts = {key: _count(rule.broken) for key, rule in keys.items()}
         try:
-            return scan(self.connection, self.table.name, {**wanted, **counts})
+            return counted | scan(self.connection, self.table.name, {**wanted, **counts})
         except duckdb.Error:
-            scanned = scan(self.connection, self.table.name, wanted)
-        for index, rule in enumerate(rules):
-            key = f"rule|{index}"
+            scanned = counted | scan(self.connection, self.table.name, wanted)
+        for key, rule in keys.items():
             try:
                 scanned |= scan(self.connection, self.table.name, {key: counts[key]})
             except duckdb.Error as error:
                 self._cannot_run(rule, self._message(error))
+        return scanned
+
+    def _scan_values(self, rules: Mapping[str, RowRule]) -> dict[str, Any]:
+        """Rows that break each rule, of the columns whose values stand in many rows: each value is looked at once."""
+        by_column: dict[str, dict[str, str]] = {}
+        for key, rule in rules.items():
+            by_column.setdefault(rule.columns[0], {})[key] = rule.broken
+        scanned: dict[str, Any] = {}
+        for column, broken in by_column.items():
+            if repeats(self.connection, self.table.name, column):
+                scanned |= scan_values(self.connection, self.table.name, column, broken)
         return scanned
 
     def _row_anomaly(self, rule: RowRule, rows: int) -> Anomaly | None:
@@ -386,7 +399,7 @@ class _TableJudge:
 
 
 def _count(condition: str) -> str:
-    return f"count(*) FILTER (WHERE {condition})"
+    return f"count_if({condition})"
 
 
 def _distinct(one: _Unique) -> str:

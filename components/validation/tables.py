@@ -14,6 +14,8 @@ from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 
 _LONGEST = 80
+_SAMPLE = 20_000
+_REPEATED = 4
 REDACTED = "(redacted)"
 
 
@@ -50,9 +52,9 @@ def tables_of(store: ArtifactStore, snapshot: str, prefix: str = "") -> dict[str
 def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection with a view for every table; nothing else can be read or written from it.
 
-    One thread, because sums of doubles and approximate quantiles depend on how rows meet threads. No conclusions from
-    the files' statistics, because Parquet keeps NaN out of them and DuckDB would then skip or fold what NaN breaks
-    (duckdb/duckdb#25521).
+    One thread, so that a user's own SQL gives the same on every machine (a sum of doubles depends on how rows meet
+    threads). No conclusions from the files' statistics, because Parquet keeps NaN out of them and DuckDB would then
+    skip or fold what NaN breaks (duckdb/duckdb#25521).
     """
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         files = [str(path) for table in tables for path, _ in table.files]
@@ -73,6 +75,26 @@ def scan(connection: duckdb.DuckDBPyConnection, table: str, aggregates: Mapping[
         return {}
     values = connection.execute(f"SELECT {', '.join(aggregates.values())} FROM {name(table)}").fetchall()[0]
     return dict(zip(aggregates, values, strict=True))
+
+
+def repeats(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> bool:
+    """Whether the first rows of a table hold far fewer values of a column than rows."""
+    quoted, first = name(column), f"(SELECT {name(column)} FROM {name(table)} LIMIT {_SAMPLE})"
+    rows, distinct = connection.execute(f"SELECT count(*), count(DISTINCT {quoted}) FROM {first}").fetchall()[0]
+    return bool(distinct * _REPEATED < rows)
+
+
+def scan_values(
+    connection: duckdb.DuckDBPyConnection, table: str, column: str, conditions: Mapping[str, str]
+) -> dict[str, Any]:
+    """Count the rows for which each condition on one column holds, judging each of its values once.
+
+    The result has the keys of `conditions`. Memory grows with the values that differ; DuckDB spills them.
+    """
+    counts = ", ".join(f"coalesce(sum(gatehouse_rows) FILTER (WHERE {one}), 0)" for one in conditions.values())
+    values = f"SELECT {name(column)}, count(*) AS gatehouse_rows FROM {name(table)} GROUP BY ALL"
+    found = connection.execute(f"SELECT {counts} FROM ({values})").fetchall()[0]
+    return dict(zip(conditions, map(int, found), strict=True))
 
 
 def examples(

@@ -40,6 +40,21 @@ def test_lengths_are_counted_in_characters(
     assert [example["row"] for anomaly in found for example in anomaly["examples"]] == rows
 
 
+@pytest.mark.parametrize("copies", [1, 50])
+def test_every_row_of_a_value_that_breaks_a_rule_is_counted(
+    judge: Validate, store: ArtifactStore, copies: int
+) -> None:
+    table = pa.table({"a": pa.array(["ok", "b\n", None, "Ünï", "ok2"] * copies)})
+    rules = {"type": "string", "pattern": "[a-z]+[0-9]?", "allowed": ["ok", "b\n", "Ünï"], "nullable": False}
+    found = {one["rule"]: one for one in _anomalies(store, judge({"t": table}, _column(rules)))}
+    assert {rule: one["rows"] for rule, one in found.items()} == {
+        "nullable": copies,
+        "pattern": 2 * copies,
+        "allowed": copies,
+    }
+    assert found["allowed"]["examples"][0] == {"row": 4, "a": "ok2"}
+
+
 @pytest.mark.parametrize(
     ("rules", "verdict"),
     [
