@@ -14,6 +14,7 @@ from rich.text import Text
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.mlflow_client import URI, tracking_of
 from gatehouse.local_run import LocalRun, PlannedTask
 
 REPORT = "report.html"
@@ -102,9 +103,11 @@ class Screen:
     def _print_results(self, run: LocalRun) -> None:
         for name, value in summary(run):
             self._console.print(Text.assemble((f"{name:<16}", "dim"), value), soft_wrap=True)
-        for event in run.events:
-            if event.event == "warned":
-                self._console.print(Text(f"warning in {event.stage}: {event.body.get('message', '')}", style="yellow"))
+        for stage, message in warnings(run):
+            self._console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
+        if tracking_of(self._store) is None:
+            untracked = f"MLflow has nothing of this run: the store is remote, and {URI} is not set."
+            self._console.print(Text(untracked, style="yellow"), soft_wrap=True)
         self._print_reports(run)
 
     def _print_reports(self, run: LocalRun) -> None:
@@ -153,6 +156,12 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
         rows.extend((name, str(result[name])) for name in ("decision", "version", "skew") if name in result)
         rows.extend(("", f"- {reason}") for reason in result.get("reasons", ()))
     return rows
+
+
+def warnings(run: LocalRun) -> list[tuple[str, str]]:
+    """Stage and message of everything that a stage warned of: the guards of the snapshot, and what went on the record."""
+    found = [("snapshot", message) for message in run.result("snapshot").get("warnings", ())]
+    return found + [(event.stage, event.body.get("message", "")) for event in run.events if event.event == "warned"]
 
 
 _REFERENCES = {

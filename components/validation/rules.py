@@ -68,9 +68,7 @@ def _of_column(column: str, kind: str, rule: GradedRule, owner: str, sensitive: 
         expected, broken = condition
         tolerance = 1 - rule.value if rule.key == "completeness" else 0.0
         dear = kind == "string" and rule.key in ("pattern", "allowed")
-        yield RowRule(
-            rule.label, (column,), rule.severity, rule.owner or owner, expected, broken, tolerance, dear=dear
-        )
+        yield RowRule(rule.label, (column,), rule.severity, rule.owner or owner, expected, broken, tolerance, dear=dear)
 
 
 def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) -> tuple[str, str] | None:

@@ -41,9 +41,7 @@ def test_lengths_are_counted_in_characters(
 
 
 @pytest.mark.parametrize("copies", [1, 50])
-def test_every_row_of_a_value_that_breaks_a_rule_is_counted(
-    judge: Validate, store: ArtifactStore, copies: int
-) -> None:
+def test_every_row_of_a_value_that_breaks_a_rule_is_counted(judge: Validate, store: ArtifactStore, copies: int) -> None:
     table = pa.table({"a": pa.array(["ok", "b\n", None, "Ünï", "ok2"] * copies)})
     rules = {"type": "string", "pattern": "[a-z]+[0-9]?", "allowed": ["ok", "b\n", "Ünï"], "nullable": False}
     found = {one["rule"]: one for one in _anomalies(store, judge({"t": table}, _column(rules)))}

@@ -1,0 +1,38 @@
+"""What a person reads at the end of a run."""
+
+from pathlib import Path
+
+import pytest
+
+from gatehouse.components.artifacts.run import Event
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.mlflow_client import URI
+from gatehouse.local_run import LocalRun
+from gatehouse.terminal import Screen
+from tests.components.artifacts.memory_objects import Memory, MemoryObjects
+
+
+def _finished(tmp_path: Path) -> LocalRun:
+    guarded = {"seconds": 1.0, "result": {"warnings": ["Table flights: 9 columns are new."]}}
+    noted = {"message": "MLflow could not be written", "seconds": 0.1}
+    events = [Event("snapshot", 1, "finished", guarded), Event("train", 1, "warned", noted)]
+    return LocalRun("20130115-081500-3fa2", tmp_path / "run.log", events=events, exit_code=0)
+
+
+def test_warnings_of_guards_and_of_stages_are_shown(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Screen(store).summarise(_finished(tmp_path))
+    said = capsys.readouterr().out
+    assert "warning in snapshot: Table flights: 9 columns are new." in said
+    assert "warning in train: MLflow could not be written" in said
+    assert "MLflow has nothing" not in said
+
+
+def test_a_run_that_nothing_tracks_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(URI, raising=False)
+    screen = Screen(ArtifactStore(MemoryObjects(Memory())))
+    screen.summarise(_finished(tmp_path))
+    assert f"MLflow has nothing of this run: the store is remote, and {URI} is not set." in capsys.readouterr().out
