@@ -159,7 +159,7 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
 
 
 def warnings(run: LocalRun) -> list[tuple[str, str]]:
-    """Stage and message of everything that a stage warned of: the guards of the snapshot, and what went on the record."""
+    """Stage and message of what the guards of the snapshot said and of all warnings on the record."""
     found = [("snapshot", message) for message in run.result("snapshot").get("warnings", ())]
     return found + [(event.stage, event.body.get("message", "")) for event in run.events if event.event == "warned"]
 

@@ -12,12 +12,9 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.data import app
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.anomalies import Findings
-from gatehouse.components.validation.checks import Judge
 from gatehouse.components.validation.contract import Contract, parse_contract
 from gatehouse.components.validation.inference import infer_contract
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
-from gatehouse.components.validation.tables import opened, tables_of
 from gatehouse.errors import ConfigurationError
 from tests.components.validation.conftest import AS_OF, publish
 
@@ -82,11 +79,7 @@ def test_the_snapshot_keeps_the_contract_inferred_from_it(
     snapshot = publish(shared, {"t": first, "null": second}, rows_per_file=100)
     contract = infer_contract(shared, snapshot)
     assert set(parse_contract(contract).tables["t"].columns) == set(first.column_names)
-    findings, tables = Findings(), tables_of(shared, snapshot)
-    with shared.workspace() as workspace, opened(tuple(tables.values()), workspace) as connection:
-        as_of = datetime.fromisoformat(AS_OF)
-        Judge(connection, tables, parse_contract(contract), as_of, {}, None, findings).run()
-    assert findings.sorted() == []
+    assert _anomalies(shared, _validate(shared, snapshot, contract)) == []
 
 
 def _customers(rows: int = 60) -> pa.Table:
