@@ -20,6 +20,8 @@ from gatehouse.forkserver import ForkServer
 from gatehouse.process import follow_owner, owner_env
 
 if TYPE_CHECKING:
+    from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
+
     from gatehouse.pipelines.catalog import Pipeline
 
 PLAN = "plan.json"
@@ -72,10 +74,18 @@ def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "P
     pipeline = build(pipeline_name, project)
     for config in project.configs():
         config.publish(store)
+    _end_at_the_first_failure(pipeline.function.pipeline_spec)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
     return pipeline
+
+
+def _end_at_the_first_failure(spec: "PipelineSpec") -> None:
+    """Take out the retries: here somebody waits, KFP pauses 45 s between them, and a run that is repeated resumes."""
+    for dag in (spec.root.dag, *(component.dag for component in spec.components.values())):
+        for task in dag.tasks.values():
+            task.ClearField("retry_policy")
 
 
 if __name__ == "__main__":

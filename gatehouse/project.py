@@ -1,6 +1,6 @@
 """A project: one folder of configuration that a user writes, and the specs that the stages read from it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from gatehouse.components.artifacts.manifest import Manifest
-from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.spec import FeaturesSpec
@@ -51,6 +51,9 @@ class ProjectFile(BaseModel):
     contract: str = Field("contract.yaml", description="The data contract, relative to this file.")
     baseline: str = Field(
         "", description="Reference of an earlier validation to measure drift against; empty for none."
+    )
+    snapshots: dict[str, str] = Field(
+        {}, description="References of snapshots that foreign keys of the contract lead to, by their name in it."
     )
     features: FeaturesSpec
     split: SplitSpec
@@ -135,6 +138,8 @@ def load_project(folder: Path) -> Project:
     policy_path = folder / (file.policy if file else "policy.yaml")
     contract = _load(contract_path, Contract, problems)
     policy = _load(policy_path, GatePolicy, problems)
+    if file is not None and contract is not None:
+        problems.extend(_snapshot_problems(file.snapshots, contract, contract_path.name))
     definitions = _definitions(folder / file.features.repo, problems) if file else {}
     if problems or file is None or contract is None or policy is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -146,6 +151,18 @@ def load_project(folder: Path) -> Project:
         definitions=Config(f"{file.name}-features", definitions),
         policy=policy,
     )
+
+
+def _snapshot_problems(given: Mapping[str, str], contract: Contract, name: str) -> Iterator[str]:
+    for wanted in contract.snapshots():
+        reference = given.get(wanted, wanted)
+        if not reference.startswith("snapshots/") or not references_in(reference):
+            yield (
+                f"{name}: a foreign key leads to the snapshot {wanted!r}: expected its reference "
+                f"(snapshots/…) under `snapshots` in {PROJECT_FILE}, found {given.get(wanted, 'none')!r}"
+            )
+    for unused in sorted(given.keys() - set(contract.snapshots())):
+        yield f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {name} leads to it; remove it"
 
 
 def _load(path: Path, model: type[_Model], problems: list[str]) -> _Model | None:

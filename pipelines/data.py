@@ -73,6 +73,7 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
             contract=str(project.contract.reference),
             baseline=project.file.baseline,
             statistics=configuration_slice(project.file.statistics),
+            snapshots=project.file.snapshots,
             **run.memoised(validate_stage),
         ),
         "validate",

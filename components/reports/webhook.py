@@ -165,6 +165,6 @@ def _seconds(retry_after: str) -> float:
         return float(text)
     try:
         date = parsedate_to_datetime(text)
-    except ValueError:
+        return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError):
         return 0.0
-    return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())

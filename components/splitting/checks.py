@@ -236,7 +236,8 @@ def _group_overlap(subject: Subject) -> Iterator[Finding | Remark]:
         raise CannotRun("the split names no groups: name columns in `checks.groups`")
     for columns in units:
         for pair, text in _overlap(subject, columns):
-            yield (pair if columns == unit else None), text
+            # A pair says what the strategy promises; columns that the configuration names are never to be on two sides.
+            yield (None if columns[0] in spec.checks.groups and len(columns) == 1 else pair), text
 
 
 def _entity_overlap(subject: Subject) -> Iterator[Finding | Remark]:
@@ -248,6 +249,8 @@ def _entity_overlap(subject: Subject) -> Iterator[Finding | Remark]:
 def _overlap(subject: Subject, columns: tuple[str, ...]) -> Iterator[Finding]:
     """Values that rows of two parts share; a row without a value shares none."""
     hashes, missing = subject.hashes(columns)
+    if missing.all():
+        raise CannotRun(f"no row has a value in {', '.join(columns)}")
     for where, pairs, parts in _scopes(subject):
         values = {name: _counted(hashes[rows[~missing[rows]]]) for name, rows in parts.items()}
         for earlier, later in pairs:
@@ -340,6 +343,9 @@ def _geographic_neighbours(subject: Subject) -> Iterator[Finding | Remark]:
     subject.training_set.require(names)
     columns = np.stack([subject.training_set.numbers(name) for name in names], axis=1)
     places = {name: _places(columns[subject.parts[name]]) for name in PARTS}
+    nowhere = [name for name in PARTS if not len(places[name])]
+    if nowhere:
+        raise CannotRun(f"no row of {', '.join(nowhere)} has a place in {', '.join(names)}")
     for earlier, later in PAIRS:
         asked = places[later][:: max(1, -(-len(places[later]) // _POINTS))]
         if len(asked) < len(places[later]):
@@ -352,7 +358,7 @@ def _geographic_neighbours(subject: Subject) -> Iterator[Finding | Remark]:
 
 def _places(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The different places among points that have one, in order of their hash, shape (places, 2)."""
-    known = points[~np.isnan(points).any(axis=1)] + 0.0
+    known = points[np.isfinite(points).all(axis=1)] + 0.0
     words = known.view(np.uint64)
     hashes = mix(mix(words[:, 0].copy()) ^ words[:, 1])
     order = np.argsort(hashes)

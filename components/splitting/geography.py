@@ -144,38 +144,17 @@ def haversine(latitude: Floats, other: Floats, turn: Floats) -> Floats:
 def near_pairs(points: tuple[Floats, Floats], others: tuple[Floats, Floats], distance_km: float) -> int:
     """How many of `points` are closer than the distance to one of `others`; latitudes and longitudes in degrees.
 
-    Points are placed in cubes as wide as the distance, by their places in space; only the 27 cubes around can hold one
-    that is near.
+    The distance is compared as a chord through the Earth, between points in space.
     """
-    angle = distance_km / RADIUS_KM
-    ours, theirs = _in_space(*points), _in_space(*others)
-    edge = max(2 * np.sin(min(angle, np.pi) / 2), 1e-9)
-    held, order = _cubes(theirs, edge)
-    near = np.zeros(len(ours), np.bool_)
-    for offset in np.ndindex(3, 3, 3):
-        cubes = _cube_numbers(np.floor(ours / edge).astype(np.int64) + np.array(offset) - 1)
-        begin, end = np.searchsorted(held, cubes, "left"), np.searchsorted(held, cubes, "right")
-        for turn in range(int((end - begin).max(initial=0))):
-            asked = np.flatnonzero((begin + turn < end) & ~near)
-            if not len(asked):
-                break
-            apart = ours[asked] - theirs[order[begin[asked] + turn]]
-            near[asked] = np.einsum("ij,ij->i", apart, apart) < edge * edge
-    return int(near.sum())
+    from scipy.spatial import KDTree
+
+    if not len(points[0]) or not len(others[0]):
+        return 0
+    chord = 2 * np.sin(min(distance_km / RADIUS_KM, np.pi) / 2)
+    apart, _ = KDTree(_in_space(*others)).query(_in_space(*points), distance_upper_bound=np.nextafter(chord, np.inf))
+    return int((apart < chord).sum())
 
 
 def _in_space(latitude: Floats, longitude: Floats) -> Floats:
     at, around = np.radians(latitude), np.radians(longitude)
     return np.stack([np.cos(at) * np.cos(around), np.cos(at) * np.sin(around), np.sin(at)], axis=1)
-
-
-def _cubes(points: Floats, edge: float) -> tuple[Hashes, Numbers]:
-    """Number of the cube of each point, ascending, and the points in that order."""
-    numbers = _cube_numbers(np.floor(points / edge).astype(np.int64))
-    order = np.argsort(numbers, kind="stable")
-    return numbers[order], order
-
-
-def _cube_numbers(places: Numbers) -> Hashes:
-    state = mix(places[:, 0].astype(np.uint64))
-    return mix(mix(state ^ places[:, 1].astype(np.uint64)) ^ places[:, 2].astype(np.uint64))

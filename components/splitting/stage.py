@@ -32,7 +32,7 @@ class SplitResult(StageModel):
     checks: dict[str, str]
 
 
-@stage("split", distributions=("numpy", "pyarrow"))
+@stage("split", distributions=("numpy", "pyarrow", "scipy"))
 def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     """Divide a training set.
 
@@ -51,9 +51,9 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     from gatehouse.components.splitting.training_set import TrainingSet
 
     training_set = TrainingSet.open(store, request.training_set)
-    training_set.require_plain([training_set.label, *training_set.features])
+    training_set.require_roles()
     divided = divide(request.spec, training_set)
-    problems = [*divided.problems, *_repeated(training_set)]
+    problems = [*divided.problems, *_repeated(training_set, divided.partition)]
     if problems:
         raise _refused(request.training_set, problems)
     subject = _subject(request.spec, training_set, divided.partition)
@@ -78,14 +78,15 @@ def _refused(training_set: str, problems: list[str]) -> LeakageError:
     )
 
 
-def _repeated(training_set: "TrainingSet") -> list[str]:
+def _repeated(training_set: "TrainingSet", partition: "Partition") -> list[str]:
     """Rows that decide the same thing twice: their copies could be on two sides."""
     import numpy as np
 
     keys = [*training_set.entity_keys, training_set.decision_time]
     if not all(training_set.has(name) for name in keys) or not training_set.entity_keys:
         return []
-    hashes = np.sort(training_set.hashes(keys, 0)[0])
+    inside = np.concatenate(list(partition.parts.values()))
+    hashes = np.sort(training_set.hashes(keys, 0)[0][inside])
     repeated = int((hashes[1:] == hashes[:-1]).sum())
     words = f"{repeated} rows repeat the entity keys {', '.join(training_set.entity_keys)} and decision time of another"
     return [f"{words} row"] if repeated else []

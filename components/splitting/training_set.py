@@ -83,6 +83,23 @@ class TrainingSet:
                 "expected columns of numbers, times, texts, bytes or truth values."
             )
 
+    def require_roles(self) -> None:
+        """Check that label and features are of types that their roles allow.
+
+        Raises:
+            ConfigurationError: naming all that are missing or of other types.
+        """
+        self.require_plain([self.label, *self.features])
+        numeric = {self.label, *self.manifest.details.get("numeric", ())}
+        kinds = {name: self.schema.field(name).type for name in (self.label, *self.features)}
+        unlike = [f"{name} ({kind})" for name, kind in kinds.items() if name in numeric and not _is_number(kind)]
+        unlike += [f"{name} ({kind})" for name, kind in kinds.items() if name not in numeric and _is_bytes(kind)]
+        if unlike:
+            raise ConfigurationError(
+                f"The training set {self.manifest.reference} has {', '.join(unlike)}: expected numbers or truth values "
+                "as label and numeric features, and no bytes as categories. Cast them in the feature's query."
+            )
+
     def column(self, name: str) -> pa.ChunkedArray:
         """All values of one column."""
         chunks = [chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks]
@@ -134,3 +151,11 @@ class TrainingSet:
         self.require([self.label])
         values = self.numbers(self.label)
         return np.where(values == 1, 1, np.where(values == 0, 0, -1)).astype(np.int8)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))

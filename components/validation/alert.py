@@ -59,13 +59,13 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     """
     from gatehouse.components.reports import webhook
 
-    warnings = _warnings(store, request) if request.verdict == "pass" else ()
-    said = "warn" if warnings else request.verdict
+    found = _anomalies(store, request)
+    said = "warn" if request.verdict == "pass" and found else request.verdict
     if not _is_wanted(request.when, said):
         return AlertResult(
             wanted=False, delivered=False, attempts=0, why=f"{said} is not told when {request.when} is asked for"
         )
-    body = payload(request, said, warnings or request.reasons, store)
+    body = payload(request, said, found if len(found) > len(request.reasons) else request.reasons, store)
     key, run = str(body["idempotency_key"]), str(body["run"])
     if run and store.objects.stat(_receipt(run, key)):
         return AlertResult(wanted=True, delivered=True, attempts=0, why="was delivered by an earlier attempt")
@@ -74,14 +74,14 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
         why = f"no webhook is set: {webhook.ADDRESS} is empty"
         logger.warning("Nobody is told of %s: %s.", said, why)
         return AlertResult(wanted=True, delivered=False, attempts=0, why=why)
-    found = webhook.post(url, body, key)
-    if not found.delivered:
-        message = f"Nobody was told that {request.stage} says {said}: the webhook {found.why}"
-        logger.warning("%s (attempts: %d).", message, found.attempts)
-        Attempt(store, "alert:webhook").note("warned", message=message, attempts=found.attempts)
+    posted = webhook.post(url, body, key)
+    if not posted.delivered:
+        message = f"Nobody was told that {request.stage} says {said}: the webhook {posted.why}"
+        logger.warning("%s (attempts: %d).", message, posted.attempts)
+        Attempt(store, "alert:webhook").note("warned", message=message, attempts=posted.attempts)
     elif run:
-        store.record(_receipt(run, key), {"attempts": found.attempts, "verdict": said})
-    return AlertResult(wanted=True, delivered=found.delivered, attempts=found.attempts, why=found.why)
+        store.record(_receipt(run, key), {"attempts": posted.attempts, "verdict": said})
+    return AlertResult(wanted=True, delivered=posted.delivered, attempts=posted.attempts, why=posted.why)
 
 
 def payload(
@@ -127,12 +127,16 @@ def _is_wanted(when: str, said: str) -> bool:
     return said != "pass" and (when == "warn" or said != "warn")
 
 
-def _warnings(store: ArtifactStore, request: AlertRequest) -> tuple[str, ...]:
-    """The warnings of a validation that passed, one line each; none for other artifacts."""
+def _anomalies(store: ArtifactStore, request: AlertRequest) -> tuple[str, ...]:
+    """What a validation that passed warns of, or why another failed, one line each; none for other artifacts.
+
+    The reasons of the request are cut to what a task's output holds, so the artifact is asked.
+    """
     if not request.report or store.manifest(request.report).entry("anomalies.json") is None:
         return ()
     found: list[dict[str, Any]] = store.read_json(request.report, "anomalies.json")
-    return tuple(_line(one) for one in found if one["severity"] == "warn")
+    severity = "warn" if request.verdict == "pass" else "fail"
+    return tuple(_line(one) for one in found if one["severity"] == severity)
 
 
 def _line(anomaly: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Judges the tables of a snapshot against a contract, the rules of each in one pass."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,12 +12,23 @@ from gatehouse.components.validation.anomalies import Anomaly, Findings
 from gatehouse.components.validation.contract import Contract, ForeignKey, GradedRule, Ordering, TableContract
 from gatehouse.components.validation.graded import Rule
 from gatehouse.components.validation.movement import MOVEMENTS
-from gatehouse.components.validation.rules import RowRule, row_rules
-from gatehouse.components.validation.tables import Table, examples, misplaced, name, repeats, scan, scan_values
+from gatehouse.components.validation.rules import RowRule, row_rules, share
+from gatehouse.components.validation.tables import (
+    Table,
+    alike,
+    examples,
+    literal,
+    misplaced,
+    name,
+    repeats,
+    scan,
+    scan_values,
+)
 
 Statistics = Mapping[str, Any]
 ByColumn = Mapping[str, Mapping[str, Statistics]]
-_EMPTY = TableContract.model_construct(columns={}, extra_columns="allow")
+_OTHER = "gatehouse_other"
+_EMPTY = TableContract.model_construct(columns={}, extra_columns="allow", min_rows=Rule(value=0))
 
 
 @dataclass(frozen=True)
@@ -91,8 +103,11 @@ class _TableJudge:
         self.types = table.types()
         self.owner = contract.owner or judge.contract.owner
         self.sensitive = judge.contract.sensitive(table.name, self.types)
+        self.alike = alike(self.types)
         self.usable = [
-            column for column, promised in contract.columns.items() if self.types.get(column) == promised.type.value
+            column
+            for column, promised in contract.columns.items()
+            if self.types.get(column) == promised.type.value and column not in self.alike
         ]
 
     def run(self) -> None:
@@ -104,7 +119,8 @@ class _TableJudge:
         wanted = {f"count|{one.columns[0]}": f"count({name(one.columns[0])})" for one in unique if one.nulls_left_out}
         wanted |= {f"unique|{index}": _distinct(one) for index, one in enumerate(unique)}
         if self.contract.freshness and self._is_judged((self.contract.freshness.column,), "freshness"):
-            wanted["freshness"] = f"max({name(self.contract.freshness.column)})"
+            column = name(self.contract.freshness.column)
+            wanted["freshness"] = f"max({column}) FILTER (WHERE {column} <= {literal(self.judge.as_of)})"
         scanned = self._scan(wanted, rules)
         self._row_counts()
         for index, rule in enumerate(rules):
@@ -135,11 +151,13 @@ class _TableJudge:
                 self._add("column", (column,), severity, owner, f"a column of type {kind.value}", f"only {have}")
             elif found != kind.value:
                 self._add("type", (column,), severity, owner, kind.value, found)
+            elif column in self.alike:
+                self._add("column", (column,), severity, owner, "a name of its own", f"also {self.alike[column]}")
             else:
                 self.findings.add(None)
                 continue
             self.findings.not_judged.append(
-                f"{self.table.name}.{column}: its values, as it is not a {kind.value} column"
+                f"{self.table.name}.{column}: its values, as there is no one {kind.value} column of this name"
             )
         policy = self.contract.extra_columns
         if policy == "allow":
@@ -168,7 +186,8 @@ class _TableJudge:
                 self.findings.add(None)
                 continue
             of_baseline = f", {rule.value:g} times the {before:,} of the baseline" if key.endswith("ratio") else ""
-            expected = f"at {'least' if least else 'most'} {rule.value * unit:,.0f} rows{of_baseline}"
+            limit = math.ceil(rule.value * unit) if least else math.floor(rule.value * unit)
+            expected = f"at {'least' if least else 'most'} {limit:,} rows{of_baseline}"
             self._add(key, (), rule.severity or "fail", rule.owner, expected, f"{rows:,} rows")
 
     # Rules on rows
@@ -220,7 +239,7 @@ class _TableJudge:
         total = self.table.rows
         if rows <= rule.tolerance * total + 1e-9:
             return None
-        allowed = f" in all but {rule.tolerance:.2%} of the rows" if rule.sql and rule.tolerance else ""
+        allowed = f" in all but {share(rule.tolerance)} of the rows" if rule.sql and rule.tolerance else ""
         shown = self._examples(f"WHERE {rule.broken}", rule.columns)
         observed = f"{rows:,} of {total:,} rows that break it"
         return self._anomaly(
@@ -252,6 +271,7 @@ class _TableJudge:
         return self._anomaly(one.rule, one.columns, one.severity, one.owner, expected, observed, rows, shown)
 
     def _freshness(self, newest: datetime | None) -> None:
+        """Judge the newest time up to the snapshot's: a time beyond it says nothing of how late the data is."""
         rule = self.contract.freshness
         assert rule is not None  # the scan asks for the newest value only where there is such a rule
         as_of = self.judge.as_of
@@ -261,7 +281,7 @@ class _TableJudge:
             self.findings.add(None)
             return
         expected = f"a row at most {_duration(rule.within)} older than {as_of.isoformat()}"
-        observed = f"{newest.isoformat()} as the newest" if newest else "no value at all"
+        observed = f"{newest.isoformat()} as the newest" if newest else "no value up to then"
         if rule.column in self.sensitive:
             observed = "none"
         self._add("freshness", (rule.column,), rule.severity, rule.owner, expected, observed)
@@ -286,19 +306,25 @@ class _TableJudge:
         target, to = tables.get(key.table), key.to or key.columns
         place = f"{key.table} of {key.snapshot}" if key.snapshot else key.table
         expected = f"values of {place}({', '.join(to)})"
-        expected += f" in all but {key.tolerance:.2%} of the rows" if key.tolerance else ""
+        expected += f" in all but {share(key.tolerance)} of the rows" if key.tolerance else ""
         if not self._is_judged(key.columns, "foreign_keys"):
             return
-        if target is None or any(column not in target.types() for column in to):
-            found = "no such table or column in the snapshot"
+        if target is None or any(column not in target.types() or column in alike(target.types()) for column in to):
+            found = "no such table or column in the snapshot, or two whose names differ only in case"
             if key.snapshot and key.snapshot not in self.judge.elsewhere:
                 found = "that nobody said which snapshot that is"
             self._add("foreign_keys", key.columns, key.severity, key.owner, expected, found)
             return
+        for column, there in zip(key.columns, to, strict=True):
+            mine_is, theirs_is = self.types[column], target.types()[there]
+            if mine_is != theirs_is:
+                found = f"{theirs_is} in {place}({there}), which are never compared with {mine_is}"
+                self._add("foreign_keys", key.columns, key.severity, key.owner, expected, found)
+                return
         mine = [f"{name(self.table.name)}.{name(column)}" for column in key.columns]
-        pairs = " AND ".join(f"other.{name(there)} = {here}" for here, there in zip(mine, to, strict=True))
+        pairs = " AND ".join(f"{_OTHER}.{name(there)} = {here}" for here, there in zip(mine, to, strict=True))
         held = " AND ".join(f"{column} IS NOT NULL" for column in mine)
-        where = f"WHERE {held} AND NOT EXISTS (SELECT 1 FROM {name(target.name)} AS other WHERE {pairs})"
+        where = f"WHERE {held} AND NOT EXISTS (SELECT 1 FROM {name(target.name)} AS {_OTHER} WHERE {pairs})"
         rule = RowRule("foreign_keys", key.columns, key.severity, key.owner, expected, where, key.tolerance)
         try:
             rows = self.connection.execute(f"SELECT count(*) FROM {name(self.table.name)} {where}").fetchall()[0][0]
@@ -339,6 +365,11 @@ class _TableJudge:
         if before is None or now is None:
             self._not_compared(column, rule.label)
             return
+        rows = min(self.table.rows, baseline.rows.get(table, 0)) if baseline else 0
+        if movement.least_rows > rows:
+            why = f"{movement.least_rows} rows are needed on both sides, and one has {rows}"
+            self.findings.not_judged.append(f"{table}.{column}: {rule.label}, as {why}")
+            return
         found = movement.measure(before, now)
         if found <= rule.value:
             self.findings.add(None)
@@ -346,7 +377,7 @@ class _TableJudge:
             self.findings.not_judged.append(f"{table}.{column}: {rule.label}, as one side has no values")
         else:
             expected = f"{movement.title} of at most {rule.value:g}{movement.unit}"
-            self._add(rule.label, (column,), rule.severity, rule.owner or owner, expected, f"{found:.3g}")
+            self._add(rule.label, (column,), rule.severity, rule.owner or owner, expected, f"{found:.6g}")
 
     def _not_compared(self, column: str, rule: str) -> None:
         why = "the baseline has no statistics of it" if self.judge.baseline else "there is no baseline"
@@ -360,7 +391,7 @@ class _TableJudge:
         wrong = [column for column in columns if column not in self.usable]
         if wrong:
             self.findings.not_judged.append(
-                f"{self.table.name}: {rule}, as {', '.join(wrong)} is missing or of another type"
+                f"{self.table.name}: {rule}, as {', '.join(wrong)} is missing, of another type, or there twice"
             )
         return not wrong
 
@@ -372,7 +403,8 @@ class _TableJudge:
 
     def _message(self, error: duckdb.Error) -> str:
         """DuckDB's message, or only its kind where a message could hold a sensitive value."""
-        return type(error).__name__ if self.sensitive else str(error).splitlines()[0]
+        hidden = any(self.judge.contract.sensitive(table) for table in self.judge.contract.tables)
+        return type(error).__name__ if hidden or self.judge.elsewhere else str(error).splitlines()[0]
 
     def _examples(self, condition: str, columns: Sequence[str]) -> tuple[dict[str, Any], ...]:
         first = next(iter(self.contract.unique), None)

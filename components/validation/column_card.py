@@ -1,6 +1,6 @@
 """A column's card in the report of a validation: its statistics beside the baseline's, its shape, values, anomalies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +36,6 @@ class Column:
     baseline_rows: int
     rebinned: Statistics | None
     anomalies: Sequence[tuple[str, Anomaly]]
-
-
-def rows_of(columns: Mapping[str, Statistics]) -> int:
-    """Rows of a table, of which only the statistics of its columns are known; 0 where none of them tells."""
-    return max((one["nulls"] + _held(one) for one in columns.values()), default=0)
 
 
 def _held(found: Statistics) -> int:

@@ -13,6 +13,7 @@ def validate(
     snapshot: str,
     contract: str,
     baseline: str,
+    snapshots: dict,
     code: str,
     force: str,
     metrics: dsl.Output[dsl.Metrics],
@@ -26,6 +27,7 @@ def validate(
         snapshot: Reference of the snapshot.
         contract: Reference of the contract.
         baseline: Reference of an earlier validation to compare distributions with; empty for none.
+        snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
         metrics: Numbers of rules judged, failed and warned for the UI.
@@ -38,7 +40,14 @@ def validate(
     from gatehouse.components.validation.stage import validate as run
 
     opened, engine = ArtifactStore.open(store), StatisticsSpec.model_validate_json(statistics)
-    request = ValidateRequest(snapshot=snapshot, contract=contract, baseline=baseline, statistics=engine, force=force)
+    request = ValidateRequest(
+        snapshot=snapshot,
+        contract=contract,
+        baseline=baseline,
+        snapshots=snapshots,
+        statistics=engine,
+        force=force,
+    )
     result = run(request, opened, code=code, force=force)
     show(result, opened, metrics, report)
     return (result.validation, result.verdict, list(result.reasons))

@@ -16,10 +16,14 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import load_model
 
 ColumnType = Literal["int64", "double", "string", "bool", "timestamp"]
-DRIFT_RULES = ("mean_shift", "spread_ratio", "psi", "kl", "linf", "js")
+_TEXT = re.compile(r"'(?:[^']|'')*'")
 _VOLATILE = re.compile(
-    r"\b(?:now|today|random|uuid|gen_random_uuid|get_current_time(?:stamp)?|getvariable|nextval)\s*\("
-    r"|\bcurrent_(?:date|time|timestamp)\b|\blocaltime(?:stamp)?\b",
+    # What DuckDB calls volatile or constant within one query only, and the words of SQL for the same; age() with one
+    # argument counts from today.
+    r"\b(?:now|today|random|setseed|uuid|uuidv4|uuidv7|gen_random_uuid|get_current_time(?:stamp)?|transaction_timestamp"
+    r"|current_\w+|currval|nextval|setval|txid_current|in_search_path|getvariable|error|sleep_ms|stats|vector_type"
+    r"|write_log)\s*\(|\bage\s*\([^,()]*(?:\([^()]*\)[^,()]*)*\)"
+    r"|\bcurrent_(?:date|time|timestamp|localtime|localtimestamp)\b|\blocaltime(?:stamp)?\b",
     re.IGNORECASE,
 )
 
@@ -50,7 +54,7 @@ def _regular(pattern: Any) -> str:
 def _repeatable(sql: Any) -> str:
     if not isinstance(sql, str) or not sql.strip():
         raise ValueError("expected a SQL expression")
-    found = _VOLATILE.search(sql)
+    found = _VOLATILE.search(_TEXT.sub("''", sql))
     if found:
         raise ValueError(f"{found[0].strip()!r} differs from run to run; judge age by `freshness`, against as_of")
     return sql
@@ -251,9 +255,11 @@ class Contract(Part):
         """The columns of a table of which no value may be shown.
 
         Where there are any, those columns of `present` count too that the contract does not list: a sensitive column
-        that comes under another name must not be shown for that.
+        that comes under another name must not be shown for that. Nor must one whose table does.
         """
-        columns = self.tables[table].columns if table in self.tables else {}
+        if table not in self.tables:
+            return frozenset(present if any(self.sensitive(other) for other in self.tables) else ())
+        columns = self.tables[table].columns
         flagged = frozenset(column for column, promised in columns.items() if promised.sensitive)
         return flagged | (frozenset(present) - columns.keys()) if flagged else flagged
 

@@ -107,7 +107,7 @@ def _freshness(seen: SeenTable, as_of: datetime | None) -> Iterator[str]:
     newest: list[tuple[datetime, str]] = []
     for column, one in seen.columns.items():
         found = moment(one.high) if one.kind == "timestamp" and one.zoned and one.high is not None else None
-        if found is not None and not one.nulls and found <= as_of:
+        if found is not None and not one.nulls and found <= as_of and not _looks_personal(column):
             newest.append((found, column))
     if not newest:
         return
@@ -226,7 +226,7 @@ def _texts(seen: Seen, personal: bool, rules: dict[str, Any], notes: list[str]) 
         # Where a value is that rare, others may not have been seen yet.
         rules |= {"allowed": allowed} if least >= _OFTEN else {"warn": {"allowed": allowed}}
         notes.append(f"{_count(len(seen.values), 'value')}, the rarest in {_count(least, 'row')}")
-    elif seen.pattern and (seen.distinct > 1 or seen.unique):
+    elif not personal and seen.pattern and (seen.distinct > 1 or seen.unique):
         rules["pattern"] = seen.pattern
         notes.append("all of one form")
     elif seen.held >= MANY:

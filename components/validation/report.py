@@ -20,14 +20,14 @@ from gatehouse.components.reports.elements import (
 )
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.validation.anomalies import Anomaly, Findings
-from gatehouse.components.validation.column_card import Column, column_card, rows_of
+from gatehouse.components.validation.column_card import Column, column_card
 from gatehouse.components.validation.shape import Statistics
 
 ByColumn = Mapping[str, Mapping[str, Statistics]]
 Anchors = Mapping[tuple[str, str], str]
 
 # What keeps the page below a megabyte however much is wrong; `anomalies.json` beside it holds everything.
-_ANOMALIES = 1000
+_ANOMALIES = 200
 _EXAMPLES_BYTES = 60_000
 _REASONS = 3
 _SEVERITIES = ("fail", "warn")
@@ -42,6 +42,7 @@ def validation_page(
     baseline: str,
     *,
     baseline_statistics: ByColumn | None = None,
+    baseline_rows: Mapping[str, int] | None = None,
     rebinned: ByColumn | None = None,
 ) -> str:
     """The page.
@@ -54,6 +55,7 @@ def validation_page(
         rows: Row count by table.
         baseline: Short reference of the baseline; empty for none.
         baseline_statistics: Statistics by table and column of the baseline.
+        baseline_rows: Rows by table of the baseline.
         rebinned: The snapshot's rows by table and column, counted in the baseline's bins.
     """
     anomalies = findings.sorted()
@@ -73,7 +75,6 @@ def validation_page(
         text = f"{rows[name]:,} rows, {len(columns):,} columns. Open a column for its statistics."
         page.section(f"Table {shortened(name, 120)}", text, f"{failed:,} failed" if failed else "")
         before, again = ((side or {}).get(name, {}) for side in (baseline_statistics, rebinned))
-        before_rows = rows_of(before)
         shown = [
             Column(
                 table=name,
@@ -81,7 +82,7 @@ def validation_page(
                 own=own,
                 rows=rows[name],
                 baseline=before.get(column),
-                baseline_rows=before_rows,
+                baseline_rows=(baseline_rows or {}).get(name, 0),
                 rebinned=again.get(column),
                 anomalies=found.get((name, column), ()),
             )

@@ -51,7 +51,9 @@ def row_rules(
     for expression in contract.expressions:
         yield RowRule(
             rule=f"expression {expression.name}",
-            columns=tuple(column for column in present if re.search(rf"\b{re.escape(column)}\b", expression.sql)),
+            columns=tuple(
+                column for column in present if re.search(rf"\b{re.escape(column)}\b", expression.sql, re.IGNORECASE)
+            ),
             severity=expression.severity,
             owner=expression.owner,
             expected=" ".join(expression.sql.split()),
@@ -78,7 +80,7 @@ def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) ->
         case "nullable":
             return "no null", f"{quoted} IS NULL"
         case "completeness":
-            return f"at least {value:.2%} of the rows not null", f"{quoted} IS NULL"
+            return f"at least {share(value)} of the rows not null", f"{quoted} IS NULL"
         case "min":
             return f"at least {value}", f"({quoted} < {literal(value)}{not_a_number})"
         case "max":
@@ -92,6 +94,11 @@ def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) ->
         case "max_length":
             return f"at most {value} characters", f"length({quoted}) > {value}"
     return None
+
+
+def share(value: float) -> str:
+    """A share as a percentage that is not rounded to all or nothing."""
+    return f"{100 * value:.6g} %"
 
 
 def _listed(values: Sequence[Any], sensitive: bool) -> str:

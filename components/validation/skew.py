@@ -29,7 +29,7 @@ class SkewRequest(StageModel):
 
 
 class SkewResult(StageModel):
-    """The comparison, its verdict (`pass`, `fail` or, for too few logged rows, `unjudged`), and the reasons."""
+    """The comparison, its verdict, and the reasons: `pass`, `fail`, or `unjudged` for too few rows or no features."""
 
     skew: str
     verdict: str
@@ -46,20 +46,24 @@ def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
     from gatehouse.components.validation.skew_judge import SkewJudge
     from gatehouse.components.validation.skew_report import skew_page
 
-    trained = _measured(request, store, request.training_set, "")
-    served = _measured(request, store, request.serving, trained.statistics)
     manifest = store.manifest(request.training_set)
+    features = _features(manifest.details, [column.name for column in manifest.columns], request.spec)
+    trained = _measured(request, store, request.training_set, features, "")
+    served = _measured(request, store, request.serving, features, trained.statistics)
     judge = SkewJudge(
         spec=request.spec,
-        features=_features(manifest.details, [column.name for column in manifest.columns], request.spec),
+        features=features,
         trained=statistics_of(store, trained)[0][TABLE],
         served=statistics_of(store, served)[0][TABLE],
         rebinned=statistics_of(store, served)[1].get(TABLE, {}),
         rows=(_rows(store, trained), _rows(store, served)),
     )
     compared, findings = judge.run(), judge.findings
-    verdict = "unjudged" if judge.too_few else findings.verdict
-    reasons = tuple(findings.not_judged[:1]) if judge.too_few else findings.reasons()
+    unjudged = judge.too_few or all(one.psi is None for one in compared)
+    if unjudged and findings.verdict == "pass":
+        verdict, reasons = "unjudged", tuple(findings.not_judged[:1]) or ("no feature is compared",)
+    else:
+        verdict, reasons = findings.verdict, findings.reasons()
     body = {
         "verdict": verdict,
         "reasons": reasons,
@@ -88,11 +92,15 @@ def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
     return SkewResult(skew=str(reference), verdict=verdict, reasons=reasons)
 
 
-def _measured(request: SkewRequest, store: ArtifactStore, dataset: str, baseline: str) -> MeasureResult:
+def _measured(
+    request: SkewRequest, store: ArtifactStore, dataset: str, features: tuple[str, ...], baseline: str
+) -> MeasureResult:
+    """The statistics of one side; of columns that are not compared no value is kept."""
+    columns = {column.name for column in store.manifest(dataset).columns}
     wanted = MeasureRequest(
         name=Reference.parse(dataset).name,
         datasets={TABLE: dataset},
-        sensitive={TABLE: tuple(sorted(request.spec.sensitive))},
+        sensitive={TABLE: tuple(sorted(columns.difference(features).union(request.spec.sensitive)))},
         baseline=baseline,
         statistics=request.statistics,
     )

@@ -91,7 +91,7 @@ class SkewJudge:
     def _compared(self, name: str) -> FeatureSkew:
         before, now = self.trained[name], self.rebinned.get(name)
         distances = {
-            key: None if now is None else round(distance(before, now), _DIGITS)
+            key: None if now is None or 0 in self.rows else round(distance(before, now), _DIGITS)
             for key, (_, distance) in _DISTANCES.items()
         }
         nulls = [
@@ -138,7 +138,7 @@ class SkewJudge:
             for rule, (words, _) in _DISTANCES.items():
                 limit, found = getattr(spec, rule), getattr(one, rule)
                 if limit is not None:
-                    self._judge_limit(rule, name, found > limit, f"{words} of at most {limit}", f"{found:.3f}")
+                    self._judge_limit(rule, name, found > limit, f"{words} of at most {limit}", f"{found:.6g}")
 
     def _judge_limit(self, rule: str, name: str, broken: bool, expected: str, observed: str) -> None:
         if broken:

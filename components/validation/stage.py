@@ -53,6 +53,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     from gatehouse.components.validation.checks import Baseline, Judge
     from gatehouse.components.validation.contract import parse_contract
     from gatehouse.components.validation.report import validation_page
+    from gatehouse.components.validation.statistics.document import without_values
     from gatehouse.components.validation.tables import opened, tables_of
 
     contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
@@ -60,11 +61,12 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     tables = tables_of(store, request.snapshot)
     others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
     elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in others.items() if references_in(other)}
+    sensitive = {name: tuple(sorted(contract.sensitive(name, table.types()))) for name, table in tables.items()}
     measured = measure(
         MeasureRequest(
             name=snapshot.name,
             datasets=snapshot.derived_from,
-            sensitive={name: tuple(sorted(contract.sensitive(name))) for name in tables},
+            sensitive=sensitive,
             baseline=request.baseline,
             statistics=request.statistics,
         ),
@@ -72,7 +74,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         force=request.force,
     )
     statistics, rebinned = (_in_order(found, tables) for found in statistics_of(store, measured))
-    baseline = _in_order(baseline_of(store, request.baseline), tables)
+    baseline = without_values(_in_order(baseline_of(store, request.baseline), tables), sensitive)
     compared = Baseline(baseline, rebinned, rows_of(store, request.baseline)) if request.baseline else None
     as_of = snapshot.details["as_of"]
     findings = Findings()
@@ -90,6 +92,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         rows,
         short,
         baseline_statistics=baseline,
+        baseline_rows=compared.rows if compared else {},
         rebinned=rebinned,
     )
     verdict = {

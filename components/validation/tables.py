@@ -1,19 +1,22 @@
 """The tables of a snapshot in DuckDB: opened read-only, scanned once, looked up for example rows."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import duckdb
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
 
 _LONGEST = 80
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _SAMPLE = 20_000
 _REPEATED = 4
 REDACTED = "(redacted)"
@@ -55,7 +58,17 @@ def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPy
     One thread, so that a user's own SQL gives the same on every machine (a sum of doubles depends on how rows meet
     threads). No conclusions from the files' statistics, because Parquet keeps NaN out of them and DuckDB would then
     skip or fold what NaN breaks (duckdb/duckdb#25521).
+
+    Raises:
+        ConfigurationError: if two tables have one name in SQL, which has no upper and lower case.
     """
+    twice = alike([table.name for table in tables])
+    if twice:
+        listed = ", ".join(f"{first} and {second}" for second, first in twice.items())
+        raise ConfigurationError(
+            f"Tables {listed}: expected names that differ in more than upper and lower case, as rules are judged in "
+            "SQL. Rename one in the source."
+        )
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         files = [str(path) for table in tables for path, _ in table.files]
         connection.execute("SET threads = 1; SET TimeZone = 'UTC'; SET enable_progress_bar = false")
@@ -67,6 +80,12 @@ def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPy
             listed = ", ".join(text(path) for path, _ in table.files)
             connection.execute(f"CREATE VIEW {name(table.name)} AS SELECT * FROM read_parquet([{listed}])")
         yield connection
+
+
+def alike(names: Iterable[str]) -> dict[str, str]:
+    """Names that SQL, which knows no case of the letters A to Z, takes for one before them, with that one."""
+    first: dict[str, str] = {}
+    return {one: before for one in names if (before := first.setdefault(one.translate(_LOWER), one)) != one}
 
 
 def scan(connection: duckdb.DuckDBPyConnection, table: str, aggregates: Mapping[str, str]) -> dict[str, Any]:
@@ -152,8 +171,7 @@ def _numbered(table: Table) -> str:
     """SQL for all rows of a table with their number, `gatehouse_row`, from 0."""
     parts, start = [], 0
     for path, rows in table.files:
-        rows_of_file = f"read_parquet({text(path)}, file_row_number = true)"
-        parts.append(f"SELECT *, file_row_number + {start} AS gatehouse_row FROM {rows_of_file}")
+        parts.append(f"SELECT *, row_number() OVER () - 1 + {start} AS gatehouse_row FROM read_parquet({text(path)})")
         start += rows
     return " UNION ALL ".join(parts)
 
@@ -166,7 +184,7 @@ def plain(value: Any) -> Any:
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, str) and len(value) > _LONGEST:
         return value[: _LONGEST - 1] + "…"
-    return value
+    return value if value is None or isinstance(value, (bool, int, float, str)) else plain(str(value))
 
 
 def name(identifier: str) -> str:

@@ -13,8 +13,11 @@ def skew(
     training_set: Annotated[str, typer.Argument(help="The training set.")],
     serving: Annotated[str, typer.Argument(help="The dataset with the logged features, of the same column names.")],
     store: StoreOption = str(DEFAULT_STORE),
-    psi: Annotated[float, typer.Option(help="Greatest population stability index of a feature.")] = 0.2,
+    psi: Annotated[float, typer.Option(min=1e-9, help="Greatest population stability index of a feature.")] = 0.2,
     ignore: Annotated[list[str] | None, typer.Option(help="A column that is not compared; may be repeated.")] = None,
+    sensitive: Annotated[
+        list[str] | None, typer.Option(help="A column of which no value may be kept; may be repeated.")
+    ] = None,
     report: Annotated[str, typer.Option(help="Write the HTML report here.")] = "",
 ) -> None:
     """Compare what a model is asked about with what it was trained on; ends with 1 where they differ too much."""
@@ -25,7 +28,7 @@ def skew(
     request = SkewRequest(
         training_set=str(find(opened, training_set)),
         serving=str(find(opened, serving)),
-        spec=SkewSpec(psi=psi, ignore=tuple(ignore or ())),
+        spec=SkewSpec(psi=psi, ignore=tuple(ignore or ()), sensitive=tuple(sensitive or ())),
     )
     result = compare(request, opened)
     typer.echo(described(result, opened))

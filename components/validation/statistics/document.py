@@ -19,7 +19,7 @@ are exact always.
 - A sensitive column has `type`, `nulls`, `distinct` and `exact` alone, and `sensitive`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gatehouse.components.validation.statistics import Statistics
@@ -28,9 +28,11 @@ from gatehouse.errors import ConfigurationError
 FORMAT = "gatehouse/statistics/1"
 STATISTICS_FILE = "statistics.json"
 RANK_ERROR = 0.0015
+_COUNTS = ("type", "nulls", "distinct", "exact")
+ByColumn = Mapping[str, Mapping[str, Statistics]]
 
 
-def document(rows: Mapping[str, int], columns: Mapping[str, Mapping[str, Statistics]]) -> dict[str, Any]:
+def document(rows: Mapping[str, int], columns: ByColumn) -> dict[str, Any]:
     """The document of some tables.
 
     Args:
@@ -58,6 +60,24 @@ def statistics_in(body: Any, where: str) -> dict[str, dict[str, Statistics]]:
             "Validate that snapshot again, and take the new reference as baseline."
         )
     return {name: table["columns"] for name, table in body["tables"].items()}
+
+
+def without_values(found: ByColumn, sensitive: Mapping[str, Collection[str]]) -> dict[str, dict[str, Statistics]]:
+    """The same statistics with no value of the columns that are sensitive now, even if they were not when measured.
+
+    Args:
+        found: Statistics by table and column.
+        sensitive: Columns by table.
+    """
+    return {
+        table: {
+            column: {key: one[key] for key in _COUNTS if key in one} | {"sensitive": True}
+            if column in sensitive.get(table, ())
+            else one
+            for column, one in columns.items()
+        }
+        for table, columns in found.items()
+    }
 
 
 def rows_in(body: Mapping[str, Any]) -> dict[str, int]:

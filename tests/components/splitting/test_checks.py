@@ -117,7 +117,7 @@ def test_entities_promise_for_their_own_keys_only(tmp_path: Path) -> None:
 def test_missing_groups_are_shared_by_nobody(tmp_path: Path) -> None:
     towns = pa.array([None] * ROWS, pa.string())
     checks = _checks(tmp_path, _columns(town=towns), strategy="entity", checks={"groups": ["town"]})
-    assert checks["group_overlap"].status == PASSED
+    assert checks["group_overlap"].status == COULD_NOT_RUN
 
 
 def test_duplicates_across_parts_are_counted_exactly_and_nearly(tmp_path: Path) -> None:
@@ -278,3 +278,24 @@ def test_a_group_that_is_named_fails_and_one_that_is_not_promised_does_not(tmp_p
     assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (FAILED, "note")
     broken = _checks(tmp_path, **folds, checks={"groups": ["colour"]})
     assert broken["group_overlap"].ends_the_run
+
+
+def test_groups_that_the_configuration_names_are_never_on_two_sides(tmp_path: Path) -> None:
+    checks = _checks(
+        tmp_path,
+        _columns(town=pa.array([f"t{row % 40}" for row in range(ROWS)])),
+        strategy="k_fold",
+        unit="group",
+        columns=["town"],
+        test_from="2024-05-01T00:00:00+00:00",
+        checks={"groups": ["town"]},
+    )
+    assert (checks["group_overlap"].status, checks["group_overlap"].severity) == (FAILED, "fail")
+
+
+@pytest.mark.parametrize("missing", [None, float("inf")])
+def test_places_that_nobody_knows_are_not_far_apart(tmp_path: Path, missing: float | None) -> None:
+    places = pa.array([missing] * ROWS, pa.float64())
+    named = {"latitude": "lat", "longitude": "lon", "neighbours_km": 10.0}
+    checks = _checks(tmp_path, _columns(lat=places, lon=places), **IN_TIME, checks=named)
+    assert checks["geographic_neighbours"].status == COULD_NOT_RUN

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.splitting.partition import PAIRS, PARTS
@@ -83,24 +83,47 @@ def test_divide_agrees_with_a_row_by_row_reference(
     assert {name: part.tolist() for name, part in found.items()} == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
-    rows=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15), st.integers(0, 1)), min_size=3, max_size=40),
-    part_of=st.lists(st.integers(0, 3), min_size=40, max_size=40),
+    sizes=st.tuples(*[st.integers(2, 6)] * 3),
+    gaps=st.tuples(*[st.integers(0, 3)] * 2),
+    delay=st.lists(st.integers(0, 3), min_size=18, max_size=18),
+    moved=st.none() | st.tuples(st.integers(0, 17), st.integers(0, 3)),
 )
-def test_only_splits_in_order_of_time_are_accepted(rows: list[tuple[int, int, int]], part_of: list[int]) -> None:
-    decided, delay, labels = (np.array(column) for column in zip(*rows, strict=True))
+def test_only_splits_in_order_of_time_are_accepted(
+    sizes: tuple[int, int, int], gaps: tuple[int, int], delay: list[int], moved: tuple[int, int] | None
+) -> None:
+    # Parts that follow each other, as wide apart as `gaps`; then at most one row is put elsewhere, or nowhere.
+    part_of = [index for index, size in enumerate(sizes) for _ in range(size)]
+    decided = np.array([row + sum(gaps[:part]) for row, part in enumerate(part_of)])
+    if moved and moved[0] < len(part_of):
+        part_of[moved[0]] = moved[1]
+    labels, late = np.arange(len(part_of)) % 2, np.array(delay[: len(part_of)])
     parts = {
-        name: np.array([row for row in range(len(rows)) if part_of[row] == index], dtype=np.int64)
+        name: np.array([row for row, part in enumerate(part_of) if part == index], dtype=np.int64)
         for index, name in enumerate(PARTS)
     }
+    accepted = _accepted(decided, late, labels, parts)
+    event("accepted" if accepted else "refused")
+    assert (not _problems(_hours(decided), _hours(decided + late), labels, parts)) == accepted
+
+
+def test_a_label_known_exactly_at_the_next_decision_is_in_time() -> None:
+    decided, labels = np.array([0, 1, 2, 3, 4, 5]), np.array([0, 1] * 3)
+    parts = {name: np.array([2 * index, 2 * index + 1]) for index, name in enumerate(PARTS)}
+    for late, accepted in ((1, True), (2, False)):
+        known = decided + np.array([0, late, 0, late, 0, 0])
+        assert (not _problems(_hours(decided), _hours(known), labels, parts)) == accepted
+
+
+def _accepted(decided: Any, delay: Any, labels: Any, parts: dict[str, Any]) -> bool:
     known = decided + delay
     good = all(len(part) and set(labels[part]) == {0, 1} for part in parts.values())
     for earlier, later in (("train", "validation"), ("train", "test"), ("validation", "test")):
         for left in parts[earlier]:
             for right in parts[later]:
                 good = good and bool(decided[left] < decided[right] and known[left] <= decided[right])
-    assert (not _problems(_hours(decided), _hours(known), labels, parts)) == good
+    return good
 
 
 def _ordered() -> tuple[Any, Any, Any, dict[str, Any]]:

@@ -109,6 +109,7 @@ def drawn(
         {"flights": 90_000},
         "validations/s/sha256-0123456789ab" if baseline else "",
         baseline_statistics={"flights": baseline} if baseline else {},
+        baseline_rows={"flights": 90_000},
         rebinned={"flights": rebinned} if rebinned else {},
     )
 
@@ -121,7 +122,7 @@ def section(html: str, column: int) -> str:
 def test_200_columns_with_a_baseline_and_what_is_wrong_with_them_stay_below_a_megabyte() -> None:
     columns = {f"a_rather_long_column_name_{at}": numeric() if at % 3 else textual() for at in range(200)}
     moved = {name: numeric(0.5) if "histogram" in found else textual() for name, found in columns.items()}
-    anomalies = [anomaly(at, name, "warn" if at % 2 else "fail") for at, name in enumerate(columns)]
+    anomalies = [anomaly(at, name, "warn" if at % 2 else "fail") for at, name in enumerate([*columns] * 5)]
     html = drawn(columns, anomalies, moved, moved)
     assert len(html.encode()) < 1_000_000
     assert html.count('<details class="card"') == 200
@@ -223,9 +224,9 @@ def test_what_was_not_judged_is_listed_and_too_many_anomalies_are_counted() -> N
     html = drawn({"a": numeric()}, many, not_judged=["flights.a: psi, as there is no baseline"])
     text = Text(html).text
     assert "1500" not in text and "1,500" in text
-    assert "500 more are in anomalies.json" in text
+    assert "1,300 more are in anomalies.json" in text
     assert "flights.a: psi, as there is no baseline" in text
-    assert len(html.encode()) < 1_500_000
+    assert len(html.encode()) < 1_000_000
 
 
 def test_the_verdict_counts_what_failed_and_names_the_first() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.contract import parse_contract
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
+from gatehouse.errors import ConfigurationError
 from tests.components.validation.conftest import Validate, publish
 
 
@@ -219,3 +222,70 @@ def test_nothing_of_a_sensitive_column_shows_anywhere(judge: Validate, store: Ar
     kept = "".join(store.read_text(result.validation, entry.path) for entry in store.manifest(result.validation).files)
     assert "secret" not in kept
     assert {one["rule"] for one in _anomalies(store, result)} >= {"allowed", "pattern", "max_length", "unique", "max"}
+
+
+def test_a_sensitive_column_that_was_renamed_or_was_not_sensitive_yet_shows_nothing(
+    judge: Validate, store: ArtifactStore
+) -> None:
+    open_contract = {"t": {"columns": {"mail": {"type": "string"}}, "extra_columns": "allow"}}
+    before = judge({"t": pa.table({"mail": ["anna@example.org"] * 20})}, open_contract)
+    closed = {"t": {"columns": {"mail": {"type": "string", "sensitive": True}}, "extra_columns": "allow"}}
+    table = pa.table({"mail": ["bert@example.org"] * 20, "e_mail": ["carl@example.org"] * 20})
+    found = judge({"t": table}, closed, baseline=before.validation)
+    for entry in store.manifest(found.validation).files:
+        assert "example.org" not in store.read_text(found.validation, entry.path), entry.path
+    lineage = store.manifest(found.validation).derived_from
+    assert "example.org" not in store.read_text(str(lineage["statistics"]), "statistics.json")
+
+
+def test_no_message_shows_a_value_of_another_table_that_is_sensitive(judge: Validate, store: ArtifactStore) -> None:
+    people = {"columns": {"mail": {"type": "string", "sensitive": True}}}
+    key = {"columns": ["n"], "table": "people", "to": ["mail"]}
+    orders = {"columns": {"n": {"type": "int64"}}, "foreign_keys": [key]}
+    tables = {"people": pa.table({"mail": ["anna@example.org"]}), "orders": pa.table({"n": [1]})}
+    result = judge(tables, {"people": people, "orders": orders})
+    assert result.verdict == "fail"
+    assert "anna" not in store.read_text(result.validation, "anomalies.json")
+
+
+def test_columns_that_only_case_tells_apart_are_not_judged_as_each_other(judge: Validate, store: ArtifactStore) -> None:
+    table = pa.table({"a": [1], "A": [99], "file_row_number": [1]})
+    result = judge({"t": table}, {"t": {"columns": {"A": {"type": "int64", "max": 5}}, "extra_columns": "allow"}})
+    assert result.verdict == "fail"
+    assert [(one["rule"], one["observed"]) for one in _anomalies(store, result)] == [("column", "also a")]
+
+
+def test_a_foreign_key_leads_to_a_table_of_any_name(judge: Validate) -> None:
+    key = {"columns": ["a"], "table": "target"}
+    contract = {
+        "other": {"columns": {"a": {"type": "int64"}}, "foreign_keys": [key]},
+        "target": {"columns": {"a": {"type": "int64"}}},
+    }
+    assert judge({"other": pa.table({"a": [7]}), "target": pa.table({"a": [1]})}, contract).verdict == "fail"
+
+
+def test_an_empty_table_without_rules_breaks_none(judge: Validate) -> None:
+    tables = {"t": pa.table({"a": [1]}), "u": pa.table({"a": pa.array([], pa.int64())})}
+    assert judge(tables, _column({"type": "int64"})).verdict == "pass"
+
+
+def test_a_time_beyond_the_calendar_is_not_fresh(judge: Validate, store: ArtifactStore) -> None:
+    table = pa.table({"a": pa.array([2**62], pa.timestamp("us", "UTC"))})
+    contract = _column({"type": "timestamp"}, freshness={"column": "a", "within": "1d"})
+    result = judge({"t": table}, contract)
+    assert [one["rule"] for one in _anomalies(store, result)] == ["freshness"]
+
+
+def test_every_function_that_differs_from_run_to_run_is_refused() -> None:
+    unstable = "stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
+    query = f"SELECT DISTINCT function_name FROM duckdb_functions() WHERE {unstable}"
+    calls = [f"{name}() = 1" for (name,) in duckdb.sql(query).fetchall()]
+    for sql in (*calls, "age(a) > INTERVAL 1 DAY", "a < CURRENT_DATE"):
+        with pytest.raises(ConfigurationError, match="differs from run to run"):
+            parse_contract(yaml.safe_dump({"version": 1, "tables": _expression(sql)}))
+    for sql in ("age(a, b) > INTERVAL 1 DAY", "stats > 1", "average = 2"):
+        parse_contract(yaml.safe_dump({"version": 1, "tables": _expression(sql)}))
+
+
+def _expression(sql: str) -> dict[str, Any]:
+    return _column({"type": "int64"}, expressions=[{"name": "stable", "sql": sql}])
