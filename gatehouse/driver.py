@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.sources.files import FolderSource
 from gatehouse.errors import GatehouseError
 from gatehouse.forkserver import ForkServer
 from gatehouse.process import follow_owner, owner_env
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 
     from gatehouse.pipelines.catalog import Pipeline
+    from gatehouse.project import Project
 
 PLAN = "plan.json"
 FAILURE = "failure.json"
@@ -53,16 +55,18 @@ def main() -> int:
 
 def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments: dict[str, object]) -> None:
     with ForkServer():
-        pipeline = _prepare(project_path, pipeline_name, store)
+        pipeline, project = _prepare(project_path, pipeline_name, store)
+        arguments = {"source": _files_of(project)} | arguments | {"store": store.address}
         with store.workspace() as directory:
             os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
             from kfp import local
 
             local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
-            pipeline.function(**(arguments | {"store": store.address}))
+            taken = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
+            pipeline.function(**{name: value for name, value in arguments.items() if name in taken or value})
 
 
-def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "Pipeline":
+def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "tuple[Pipeline, Project]":
     """Load the project, publish its configuration, build the pipeline and record its tasks."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
@@ -78,7 +82,15 @@ def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "P
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
-    return pipeline
+    return pipeline, project
+
+
+def _files_of(project: "Project") -> str:
+    """Where the project's files are: a relative path starts at the project's folder, wherever a command is typed."""
+    source = project.file.source
+    if isinstance(source, FolderSource) and "://" not in source.path:
+        return str(project.folder / source.path)
+    return ""
 
 
 def _end_at_the_first_failure(spec: "PipelineSpec") -> None:

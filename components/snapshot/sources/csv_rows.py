@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -30,6 +31,9 @@ _CERTAIN = {
     ColumnType.bool: r"^(true|false)$",
     ColumnType.timestamp: r"^\d{4}-(0[1-9]|1[0-2])-([01][1-9]|10|20)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?Z$",
 }
+NEWLINE = b"\n"
+_OPENED = re.compile(rb'(?<![^,\r\n])"')
+_QUOTED = re.compile(_OPENED.pattern + rb'[^"]*(?:""[^"]*)*"(?=[,\r\n]|\Z)')
 csv.field_size_limit(2**31 - 1)
 
 
@@ -79,6 +83,8 @@ class CsvRows:
         delivered = dict.fromkeys(self.header, "text")
         if not block.strip(b"\r\n"):
             return Raw(schema_of(self.spec.columns).empty_table(), columns=delivered)
+        if b'"' in block:
+            self._require_closed_quotes(block, lines_before)
         try:
             return Raw(self._typed(block), columns=delivered)
         except pa.ArrowInvalid as error:
@@ -86,6 +92,19 @@ class CsvRows:
                 raise SourceError(self._explain(block, str(error), lines_before())) from error
         fit, rejected = self._sifted(block, lines_before())
         return Raw(fit, rejected, columns=delivered)
+
+    def _require_closed_quotes(self, block: bytes, lines_before: Callable[[], int]) -> None:
+        """Refuse what parsers accept in silence: a quote that is never closed swallows the rows up to the next one."""
+        if not _OPENED.search(_QUOTED.sub(b"", block)):
+            return
+        at = 0
+        while closed := _QUOTED.match(block, at := _opened(block, at)):
+            at = closed.end()
+        raise SourceError(
+            f"Table {self.name}: {self.file}, line {lines_before() + block.count(NEWLINE, 0, at) + 1}: a quote opens a "
+            'value and is not closed at its end. Expected quotes around a whole value, and "" for a quote inside it '
+            "(RFC 4180). Correct the file, or have it written again: rows after it may be part of one value."
+        )
 
     def _typed(self, block: bytes) -> pa.Table:
         quoted = b'"' in block
@@ -195,6 +214,13 @@ class CsvRows:
         except pa.ArrowInvalid:
             return False
         return True
+
+
+def _opened(block: bytes, start: int) -> int:
+    """Where the next quote opens a value."""
+    found = _OPENED.search(block, start)
+    assert found is not None  # asked only where some quote is not closed
+    return found.start()
 
 
 def header_end(beginning: bytes) -> int:

@@ -45,10 +45,11 @@ def _read(folder: Path, name: str, content: bytes, spec: FileTable = SPEC) -> pa
         ("t.csv", GOOD.replace(b"\n", b"\r\n")),
         ("t.csv", b"\xef\xbb\xbf" + GOOD),
         ("t.csv", b"b,a\nx,1\nNA,2\n"),
+        ("t.csv", b'"a",b\n"1","x"\n2,NA'),
         ("t.csv.gz", gzip.compress(GOOD)),
         ("t.csv.zip", _zip(("t.csv", GOOD))),
     ],
-    ids=["csv", "crlf", "byte order mark", "other order", "gzip", "zip"],
+    ids=["csv", "crlf", "byte order mark", "other order", "quoted", "gzip", "zip"],
 )
 def test_every_packing_gives_the_same_rows(tmp_path: Path, name: str, content: bytes) -> None:
     assert _read(tmp_path, name, content).to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
@@ -69,6 +70,9 @@ def test_parquet_is_cast_to_the_declared_types(tmp_path: Path) -> None:
         ("t.csv", b"a,b\n1,caf\xe9\n", "line 2, column b: expected text in UTF-8"),
         ("t.csv", b"a,b\n1,x\n2\n", "line 3, expected 2 columns, found 1"),
         ("t.csv", b"a\n1\n", "missing: b"),
+        ("t.csv", b'a,b\n1,"x\n2,r\n', "line 2: a quote opens a value and is not closed"),
+        ("t.csv", b'a,b\n1,"p ""q"""\n2,"x\n3,"y"\n', "line 3: a quote opens a value and is not closed"),
+        ("t.csv", b'a,b\n1,"x"y\n', "line 2: a quote opens a value and is not closed"),
         ("t.csv", b"a,b,c\n1,x,2\n", "not declared: c"),
         ("t.csv", b"a,b,a\n1,x,2\n", "repeated: a"),
         ("t.csv", b"", "missing: a, b"),
@@ -88,3 +92,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, name: str, content: bytes, s
 def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="line 2, column a: expected a time with its zone"):
         _read(tmp_path, "t.csv", b"a\n2013-01-01 00:00:00\n", TIMED)
+
+
+def test_a_quote_inside_a_value_without_quotes_is_a_letter(tmp_path: Path) -> None:
+    assert _read(tmp_path, "t.csv", b'a,b\n1,5" pipe\n2,"6"" ""pipe"\n').to_pylist()[0] == {"a": 1, "b": '5" pipe'}
