@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands import contract, difference, retention, skew
+from gatehouse.commands.description import description
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table, size
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.deprecation import Deprecation, deprecation_of, marker_of
@@ -103,7 +104,8 @@ def show(
     console.print(str(found), style="bold")
     for note in _notes(opened, found):
         console.print(note, style="yellow", markup=False)
-    console.print_json(manifest.to_json())
+    for piece in description(opened, found, manifest):
+        console.print(piece)
 
 
 def _notes(store: ArtifactStore, reference: Reference) -> list[str]:

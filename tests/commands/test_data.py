@@ -65,6 +65,11 @@ def test_list_prints_whole_references_and_states(store: ArtifactStore, family: d
 def test_show_takes_a_cut_digest(store: ArtifactStore, family: dict[str, Reference]) -> None:
     assert json.loads(_run(store, "show", family["split"].short, "--json").stdout)["kind"] == "splits"
     assert str(family["split"]) in _run(store, "show", "splits/x").stdout
+    told = _run(store, "show", "splits/x").stdout
+    assert str(family["before"]) in told and "made from" in told, (
+        "a reference is there to be copied, however long it is"
+    )
+    assert "train.json" in told and '"kind"' not in told
     assert "is the beginning of 2 references" in _fails(store, "show", "snapshots/s")
     assert "is not in the store" in _fails(store, "show", "models/none")
     assert "is not a reference" in _fails(store, "show", "nothing")
