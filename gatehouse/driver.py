@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.files import FolderSource
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.forkserver import ForkServer
 from gatehouse.process import follow_owner, owner_env
 
@@ -56,14 +56,14 @@ def main() -> int:
 def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments: dict[str, object]) -> None:
     with ForkServer():
         pipeline, project = _prepare(project_path, pipeline_name, store)
-        arguments = {"source": _files_of(project)} | arguments | {"store": store.address}
+        places = {"store": store.address, "source": _files_of(project)}
+        arguments = _checked(pipeline, arguments, places)
         with store.workspace() as directory:
             os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
             from kfp import local
 
             local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
-            taken = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
-            pipeline.function(**{name: value for name, value in arguments.items() if name in taken or value})
+            pipeline.function(**arguments)
 
 
 def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "tuple[Pipeline, Project]":
@@ -83,6 +83,21 @@ def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "t
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
     return pipeline, project
+
+
+def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:
+    """What the pipeline is called with: what is given, and those of the defaults that it has a parameter for.
+
+    Raises:
+        ConfigurationError: if something is given that it has no parameter for.
+    """
+    known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        raise ConfigurationError(
+            f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
+        )
+    return {name: value for name, value in defaults.items() if name in known} | given
 
 
 def _files_of(project: "Project") -> str:

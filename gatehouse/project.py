@@ -140,6 +140,11 @@ def load_project(folder: Path) -> Project:
     policy = _load(policy_path, GatePolicy, problems)
     if file is not None and contract is not None:
         problems.extend(_snapshot_problems(file.snapshots, contract, contract_path.name))
+    if file is not None and not any(table.event_time for table in file.source.tables.values()):
+        problems.append(
+            f"{PROJECT_FILE}: source.tables: expected an event_time in one of them at least, as the newest is the "
+            "snapshot's time, found none"
+        )
     definitions = _definitions(folder / file.features.repo, problems) if file else {}
     if problems or file is None or contract is None or policy is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)

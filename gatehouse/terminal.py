@@ -15,6 +15,7 @@ from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.mlflow_client import URI, tracking_of
+from gatehouse.errors import GatehouseError
 from gatehouse.local_run import LocalRun, PlannedTask
 
 REPORT = "report.html"
@@ -112,8 +113,11 @@ class Screen:
 
     def _print_reports(self, run: LocalRun) -> None:
         folder = self._store.local_folder / "reports" / run.run
-        for path in publish_reports(self._store, run, folder):
-            self._console.print(f"[dim]{'report':<16}[/]{path}", soft_wrap=True)
+        try:
+            for path in publish_reports(self._store, run, folder):
+                self._console.print(f"[dim]{'report':<16}[/]{path}", soft_wrap=True)
+        except (OSError, GatehouseError) as error:
+            self._console.print(Text(f"The reports could not be copied to {folder}: {error}", style="yellow"))
 
 
 def publish_reports(store: ArtifactStore, run: LocalRun, folder: Path) -> list[Path]:

@@ -93,3 +93,25 @@ def test_nothing_is_overwritten_by_init(project: Path) -> None:
 def test_init_refuses_what_is_no_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="is no project name"):
         create_project(name, tmp_path)
+
+
+def test_a_snapshot_of_another_project_is_given_by_its_reference(project: Path) -> None:
+    contract = yaml.safe_load((project / "contract.yaml").read_text())
+    table = next(iter(contract["tables"].values()))
+    table["foreign_keys"] = [{"columns": [next(iter(table["columns"]))], "table": "t", "snapshot": "customers"}]
+    (project / "contract.yaml").write_text(yaml.safe_dump(contract))
+    with pytest.raises(ConfigurationError, match="leads to the snapshot 'customers': expected its reference"):
+        load_project(project)
+    written = (project / "project.yaml").read_text()
+    (project / "project.yaml").write_text(f"{written}\nsnapshots: {{customers: snapshots/c/sha256-{'0' * 64}}}\n")
+    assert load_project(project).file.snapshots["customers"].startswith("snapshots/c/")
+    (project / "project.yaml").write_text(f"{written}\nsnapshots: {{other: snapshots/c/sha256-{'0' * 64}}}\n")
+    with pytest.raises(ConfigurationError, match=r"snapshots\.other: no foreign key of contract\.yaml leads to it"):
+        load_project(project)
+
+
+def test_a_source_without_any_time_is_refused(project: Path) -> None:
+    text = (project / "project.yaml").read_text()
+    (project / "project.yaml").write_text(text.replace("      event_time: placed_at\n", ""))
+    with pytest.raises(ConfigurationError, match=r"source\.tables: expected an event_time"):
+        load_project(project)

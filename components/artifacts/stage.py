@@ -1,6 +1,8 @@
 """What makes a plain function a stage: memo, verification of its outputs, run record, provenance."""
 
+import contextlib
 import contextvars
+import errno
 import logging
 import os
 import signal
@@ -18,7 +20,7 @@ from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.world import WORLD
-from gatehouse.errors import GatehouseError, InvalidReferenceError, StageResultError, StaleSpecError
+from gatehouse.errors import GatehouseError, InvalidReferenceError, StageResultError, StaleSpecError, StoreError
 from gatehouse.process import follow_owner
 
 logger = logging.getLogger(__name__)
@@ -102,10 +104,14 @@ class Stage(Generic[Req, Res]):
             inject_fault(self.name, "start", attempt)
             result, hit = self._recall_or_run(request, store, attempt, code, force)
             inject_fault(self.name, "finish", attempt)
-        except Exception as error:
+        except Exception as raised:
+            error = _explained(raised)
             code_ = error.exit_code if isinstance(error, GatehouseError) else 1
-            attempt.note("failed", error=type(error).__name__, message=str(error), exit_code=code_)
-            raise
+            with contextlib.suppress(StoreError):  # the cause is worth more than that a full disk cannot record it
+                attempt.note("failed", error=type(error).__name__, message=str(error), exit_code=code_)
+            if error is raised:
+                raise
+            raise error from raised
         finally:
             _outer.reset(token)
         loaded = [name for name in _HEAVY if name in sys.modules]
@@ -185,3 +191,11 @@ def _end_on_sigterm() -> None:
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, end)
+
+
+def _explained(error: Exception) -> Exception:
+    """What a full disk raises wherever it is met, in words; other errors as they are."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = f" while {error.filename} was written" if error.filename else ""
+        return StoreError(f"The disk is full{place}. Free space, or point TMPDIR and the store to another disk.")
+    return error

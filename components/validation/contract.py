@@ -41,6 +41,10 @@ def _bound(value: Any) -> int | float | datetime:
     return value
 
 
+# Look-around, atomic groups, conditions and references back to a group; a backslash before is an escape of its own.
+_NOT_IN_RE2 = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9])")
+
+
 def _regular(pattern: Any) -> str:
     if not isinstance(pattern, str):
         raise ValueError("expected a regular expression as text")
@@ -48,6 +52,9 @@ def _regular(pattern: Any) -> str:
         re.compile(pattern)
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from None
+    unknown = _NOT_IN_RE2.search(pattern)
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not known to RE2, which judges patterns in linear time; write it without")
     return pattern
 
 

@@ -1,5 +1,6 @@
 """The stage decorator: memo, force, verification, records, stale specs, non-determinism."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from gatehouse.components.artifacts.prepare import forced
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.stage import Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError, StageResultError, StaleSpecError
+from gatehouse.errors import ConfigurationError, StageResultError, StaleSpecError, StoreError
 
 
 class Request(StageModel):
@@ -114,6 +115,15 @@ def test_a_failure_is_recorded_with_its_cause(store: ArtifactStore) -> None:
     failed = next(event for event in _events(store) if event.event == "failed")
     assert failed.body["error"] == "ConfigurationError" and failed.body["exit_code"] == 4
     assert failed.body["message"] == "column x: expected int64, found string"
+
+
+def test_a_full_disk_is_said_in_words(store: ArtifactStore) -> None:
+    def failing(request: Request, store: ArtifactStore) -> Result:
+        raise OSError(errno.ENOSPC, "No space left on device", "/big/part.parquet")
+
+    with pytest.raises(StoreError, match="The disk is full while .* was written"):
+        Stage("split", failing, ())(Request(value=1), store)
+    assert next(event for event in _events(store) if event.event == "failed").body["error"] == "StoreError"
 
 
 def test_a_spec_compiled_from_other_code_is_refused_unless_the_memo_answers(store: ArtifactStore) -> None:

@@ -287,5 +287,16 @@ def test_every_function_that_differs_from_run_to_run_is_refused() -> None:
         parse_contract(yaml.safe_dump({"version": 1, "tables": _expression(sql)}))
 
 
+@pytest.mark.parametrize("pattern", ["(?=a)b", "a(?!b)", "(?<=a)b", r"(a)\1", "(?>a)b"])
+def test_a_pattern_that_re2_does_not_know_is_refused_at_once(pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not known to RE2"):
+        parse_contract(yaml.safe_dump({"version": 1, "tables": _column({"type": "string", "pattern": pattern})}))
+
+
+@pytest.mark.parametrize("pattern", [r"\(?a", "(?:a|b)+", "(?P<n>a)", r"\\(?:1)", "(?i)a", r"\(?=a"])
+def test_a_pattern_that_re2_knows_is_taken(pattern: str) -> None:
+    parse_contract(yaml.safe_dump({"version": 1, "tables": _column({"type": "string", "pattern": pattern})}))
+
+
 def _expression(sql: str) -> dict[str, Any]:
     return _column({"type": "int64"}, expressions=[{"name": "stable", "sql": sql}])
