@@ -117,7 +117,7 @@ class AsofOfflineStore(OfflineStore):
                     replace(each, table=files.scan(view.batch_source, *_needed(view, span, since)))
                     for view, each in zip(feature_views, plan, strict=True)
                 ]
-                yield from asof_batches(connection, table, rows.time, joined, folder, _memory(config) // 8)
+                yield from asof_batches(connection, table, rows.time, joined, folder, _searched_at_once(config))
 
         def metadata() -> AsofRetrievalMetadata:
             keys = [name for name in rows.columns if name != rows.time]
@@ -149,6 +149,7 @@ class AsofOfflineStore(OfflineStore):
         return _pulled(
             config,
             data_source,
+            timestamp_field,
             (start_date, end_date),
             lambda scan: (
                 f"SELECT {columns} FROM (SELECT *, row_number() OVER () AS position FROM {scan}) WHERE {usable} "
@@ -176,6 +177,7 @@ class AsofOfflineStore(OfflineStore):
         return _pulled(
             config,
             data_source,
+            timestamp_field,
             (start_date, end_date),
             lambda scan: f"SELECT {columns} FROM {scan} WHERE {usable}",
         )
@@ -321,7 +323,9 @@ def _keys_in_range(
         )
         known = "" if join.event_time_only else join.created
         usable = [_between(join.event, known, since, until), *(f"{_name(key)} IS NOT NULL" for key in join.keys)]
-        return f"SELECT {columns} FROM {files.scan(view.batch_source, since, until)} WHERE {' AND '.join(usable)}"
+        return (
+            f"SELECT DISTINCT {columns} FROM {files.scan(view.batch_source, since, until)} WHERE {' AND '.join(usable)}"
+        )
 
     def query(files: SourceFiles) -> str:
         time = f"{_moment(until)} AS {TIME}"
@@ -339,12 +343,13 @@ def _second(pair: tuple[str, str]) -> str:
 def _pulled(
     config: RepoConfig,
     source: DataSource,
+    event: str,
     span: tuple[datetime | None, datetime | None],
     query: Callable[[str], str],
 ) -> AsofRetrievalJob:
     def tables(folder: Path) -> Iterator[pa.Table]:
         with _opened(config, folder) as (connection, files), _explained(source):
-            reader = connection.sql(query(files.scan(source, *span))).to_arrow_reader(_BATCH_ROWS)
+            reader = connection.sql(query(files.scan(source, *span, event))).to_arrow_reader(_BATCH_ROWS)
             yield reader.schema.empty_table()
             for batch in reader:
                 yield pa.Table.from_batches([batch])
@@ -371,6 +376,11 @@ def _explained(source: DataSource) -> Iterator[None]:
 
 def _memory(config: RepoConfig) -> int:
     return _bytes(str(getattr(config.offline_store, "memory_limit", "2GB")))
+
+
+def _searched_at_once(config: RepoConfig) -> int:
+    """An eighth of the memory: three such parts are alive beside DuckDB's quarter and what is given back."""
+    return _memory(config) // 8
 
 
 def _bytes(size: str) -> int:

@@ -36,8 +36,20 @@ class SourceFiles:
         self._repo_path = repo_path
         self._listed: ListedFiles | None = None
 
-    def scan(self, source: DataSource | None, since: datetime | None = None, until: datetime | None = None) -> str:
+    def scan(
+        self,
+        source: DataSource | None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        event: str = "",
+    ) -> str:
         """SQL that can follow FROM: at least the rows of `source` with an event from `since` to `until`.
+
+        Args:
+            source: A FileSource of Parquet files.
+            since: The first time that counts; None for no bound.
+            until: The last time that counts; None for no bound.
+            event: Column of the event; by default the source's.
 
         Raises:
             ConfigurationError: if the source is not of Parquet files, there are none, a file is of another kind, or the
@@ -58,10 +70,11 @@ class SourceFiles:
         hive = "true" if all(_hive(path) for path in near or files) else "false"
         options += [f"hive_partitioning = {hive}", "hive_types_autocast = false"]
         listed = ", ".join(_text(address) for address in chosen)
-        event = next((old for old, new in source.field_mapping.items() if new == source.timestamp_field), None)
-        conditions = _within(event or source.timestamp_field, since, until)
+        in_table = {new: old for old, new in source.field_mapping.items()}
+        event = event or in_table.get(source.timestamp_field, source.timestamp_field)
+        conditions = _within(event, since, until) if event else []
         if day:
-            conditions.append(_of_its_date(source.name, event or source.timestamp_field, day))
+            conditions.append(_of_its_date(source.name, event, day))
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"(SELECT * FROM read_parquet([{listed}], {', '.join(options)}){where})"
 
