@@ -128,7 +128,9 @@ def _options(source: FileSource) -> dict[str, str]:
 
 
 def _fits(path: str, pattern: str) -> bool:
-    return fnmatchcase(path, pattern) and ("**" in pattern or path.count("/") == pattern.count("/"))
+    if "**" in pattern:
+        return fnmatchcase(path, pattern) or fnmatchcase(path, pattern.replace("**/", ""))
+    return fnmatchcase(path, pattern) and path.count("/") == pattern.count("/")
 
 
 def _first_pattern(path: str) -> int:
