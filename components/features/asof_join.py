@@ -1,23 +1,25 @@
 """The point-in-time join: for every entity row the newest feature row that was known at its time. No Feast.
 
 A feature row may be used at time t only if it is about the past (event <= t) and was known then (created <= t, where a
-view has a created timestamp). Of those the newest event wins, among equal events the newest created, among full ties
-the last row of the table. The row counts as long as it is fresh: t - event <= ttl, both ends included. An entity row
-without a usable feature row keeps nulls; so does one whose key or time is null. Every entity row comes out once, in
-order.
+view has a created timestamp and is not `event_time_only`). Of those the newest event wins, among equal events the
+newest created, among full ties the last row of the table. The row counts as long as it is fresh: t - event <= ttl, both
+ends included. An entity row without a usable feature row keeps nulls; so does one whose key or time is null. Every
+entity row comes out once, in order. Times without a zone are UTC; they are compared to the nanosecond where a column
+has them, else to the microsecond.
 
 A correction that was created later hides behind the older row it corrects until it is known. That needs no second
 look: a row is usable from `known = max(event, created)` on, so the best row usable at t is the running maximum of the
 order (event, created, position) along `known`, and one binary search on `known` finds it.
 
-DuckDB reads the tables; the search runs on sorted 64-bit integers, each a key's number and a time in one. A table that
-is larger than the memory it may take is divided by key first, on disk.
+DuckDB reads the tables; the search runs on sorted 64-bit integers, each a key's number and a time in one. What is
+larger than the memory it may take is divided by key first, entity rows and view alike, and waits on disk until the rows
+are put together in their order. So each row is read, sorted and searched once, whatever the memory.
 """
 
 import math
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -36,6 +38,7 @@ MEMORY_BYTES = 256 << 20
 _POSITION, _EVENT, _CREATED, _PIECE = "__position", "__event", "__created", "__piece"
 _CAPACITY = 2**63
 _NEVER = np.iinfo(np.int64).min
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 Integers = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
 
@@ -51,6 +54,7 @@ class Joined:
         features: Output name by feature column.
         created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
         ttl: How long a row stays fresh; None or zero for ever.
+        event_time_only: Take `created` for what it is among equal events only, not for when a row was known.
     """
 
     table: str
@@ -59,6 +63,49 @@ class Joined:
     features: dict[str, str] = field(default_factory=dict)
     created: str = ""
     ttl: timedelta | None = None
+    event_time_only: bool = False
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Times in UTC since 1970, in nanoseconds where `fine`, else in microseconds; a null is the least integer."""
+
+    ticks: Integers
+    fine: bool = False
+
+    def refined(self) -> Integers:
+        """In nanoseconds. Those beyond the years 1677 to 2262 become the first and the last of them."""
+        if self.fine:
+            return self.ticks
+        bound = np.iinfo(np.int64).max // 1000
+        return np.where(self.ticks == _NEVER, _NEVER, np.clip(self.ticks, -bound, bound) * 1000)
+
+    def take(self, rows: Integers) -> "_Times":
+        return _Times(self.ticks[rows], self.fine)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Entity rows as one view's search sees them: their numbers (None for all), their times, their keys."""
+
+    rows: Integers | None
+    times: _Times
+    keys: dict[str, pa.ChunkedArray]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Features for the entity rows `rows`, ascending; None for all of them."""
+
+    rows: Integers | None
+    features: pa.Table
+
+    def between(self, start: int, stop: int) -> tuple[Integers, pa.Table]:
+        """Those of the entity rows from `start` to before `stop`."""
+        if self.rows is None:
+            return np.arange(start, stop), self.features.slice(start, stop - start)
+        first, last = (int(place) for place in np.searchsorted(self.rows, [start, stop]))
+        return self.rows[first:last], self.features.slice(first, last - first)
 
 
 def asof_join(
@@ -68,69 +115,99 @@ def asof_join(
     views: Sequence[Joined],
     memory: int = MEMORY_BYTES,
 ) -> pa.Table:
-    """Join the features of `views` to `entity_rows`.
+    """Join the features of `views` to `entity_rows`; as `asof_batches`, with the whole result in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        batches = list(asof_batches(connection, entity_rows, time, views, Path(folder), memory))
+    return batches[0] if len(batches) == 1 else pa.concat_tables(batches)
+
+
+def asof_batches(
+    connection: duckdb.DuckDBPyConnection,
+    entity_rows: pa.Table,
+    time: str,
+    views: Sequence[Joined],
+    folder: Path,
+    memory: int = MEMORY_BYTES,
+) -> Iterator[pa.Table]:
+    """Join the features of `views` to `entity_rows`, some rows after the other.
 
     Args:
         connection: Where the tables of the views can be read; its time zone must be UTC.
         entity_rows: Any columns, among them the key columns and `time`.
         time: Column with the time of each entity row; a time without a zone is UTC.
         views: What to join; output names must not clash.
-        memory: Bytes that rows read together may take; so much is read, and so much is searched by each of the workers.
+        folder: An empty directory, for what does not fit into memory. It must last as long as the batches are used.
+        memory: Bytes that rows read or given together may take; so much is read, and so much is searched by each of
+            the workers. The rows of one key, and the rows of a view without keys, are never divided.
 
     Returns:
-        The columns of `entity_rows`, untouched and in order, then the features in the order of `views`.
+        Tables, at least one: the columns of `entity_rows`, untouched and in order, then the features in the order of
+        `views`.
 
     Raises:
-        ConfigurationError: if a key of the entity rows cannot be compared with the key of a view.
+        ConfigurationError: if a key of the entity rows cannot be compared with the key of a view, or a table cannot be
+            read.
     """
-    times = _microseconds(entity_rows[time])
-    found: list[list[pa.ChunkedArray]] = [[] for _ in views]
-    pending: deque[tuple[int, Future[tuple[list[pa.ChunkedArray], Truths]]]] = deque()
-
-    def take() -> None:
-        number, future = pending.popleft()
-        columns, matched = future.result()
-        if found[number]:
-            # A key is in one piece only: what another piece found for an entity row stays.
-            pairs = zip(columns, found[number], strict=True)
-            columns = [pc.if_else(pa.array(matched), new, before) for new, before in pairs]
-        found[number] = columns
-
+    times = _times(entity_rows[time])
+    found: list[list[_Found]] = [[] for _ in views]
+    pending: deque[tuple[int, Future[_Found]]] = deque()
+    outputs = _width(entity_rows.schema) + 16 * sum(len(view.features) for view in views)
+    keep = entity_rows.num_rows * outputs <= 2 * memory
     with ThreadPoolExecutor(WORKERS) as pool:
         for number, view in enumerate(views):
-            for rows in _pieces(connection, view, memory):
+            place = folder / str(number)
+            for piece, (rows, asked) in enumerate(_pieces(connection, view, entity_rows, times, place, memory)):
                 if len(pending) == WORKERS:
-                    take()
-                pending.append((number, pool.submit(_join_piece, view, entity_rows, times, rows)))
+                    _collect(pending, found)
+                spool = None if keep else folder / f"{number}-{piece}.arrow"
+                pending.append((number, pool.submit(_join_piece, view, asked, rows, spool)))
         while pending:
-            take()
-    result = entity_rows
-    for view, columns in zip(views, found, strict=True):
-        for name, column in zip(view.features.values(), columns, strict=True):
-            result = result.append_column(name, column)
+            _collect(pending, found)
+    size = max(1, memory // max(outputs, 1))
+    for start in range(0, max(entity_rows.num_rows, 1), size):
+        yield _put_together(entity_rows.slice(start, size), start, views, found)
+
+
+def _collect(pending: deque[tuple[int, Future[_Found]]], found: list[list[_Found]]) -> None:
+    number, future = pending.popleft()
+    found[number].append(future.result())
+
+
+def _put_together(rows: pa.Table, start: int, views: Sequence[Joined], found: list[list[_Found]]) -> pa.Table:
+    """`rows`, the first of which is entity row `start`, with the features that were found for them."""
+    result = rows
+    for view, pieces in zip(views, found, strict=True):
+        parts = [piece.between(start, start + rows.num_rows) for piece in pieces]
+        features = parts[0][1]
+        if len(parts) > 1:
+            order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
+            features = pa.concat_tables([part for _, part in parts]).take(order)
+        for column, name in view.features.items():
+            result = result.append_column(name, features[column])
     return result
 
 
-def _join_piece(
-    view: Joined, entity_rows: pa.Table, times: Integers, rows: pa.Table
-) -> tuple[list[pa.ChunkedArray], Truths]:
-    """The features of some rows of a view for every entity row, and which entity rows matched."""
-    chosen, matched = _matches(view, entity_rows, times, rows)
-    indices = pa.array(chosen, mask=~matched)
-    return [rows[name].take(indices) for name in view.features], matched
+def _join_piece(view: Joined, asked: _Asked, rows: pa.Table, spool: Path | None) -> _Found:
+    """The features of some rows of a view for the entity rows that may get them; on disk where `spool` names a file."""
+    chosen, matched = _matches(view, asked, rows)
+    features = rows.select(list(view.features)).take(pa.array(chosen, mask=~matched))
+    if spool is None:
+        return _Found(asked.rows, features)
+    with pa.OSFile(str(spool), "wb") as sink, pa.ipc.new_file(sink, features.schema) as writer:
+        writer.write_table(features)
+    return _Found(asked.rows, pa.ipc.open_file(pa.memory_map(str(spool))).read_all())
 
 
-def _matches(view: Joined, entity_rows: pa.Table, times: Integers, rows: pa.Table) -> tuple[Integers, Truths]:
+def _matches(view: Joined, asked: _Asked, rows: pa.Table) -> tuple[Integers, Truths]:
     """For every entity row the number of the feature row that it gets, and whether it gets one."""
-    wanted = len(times)
+    wanted = len(asked.times.ticks)
     if rows.num_rows == 0 or wanted == 0:
         return np.zeros(wanted, np.int64), np.zeros(wanted, np.bool_)
-    event = _int64(rows[_EVENT])
-    created = _int64(rows[_CREATED]) if view.created else event
-    known = np.maximum(event, created)
-    codes, asked = _codes(view, rows, entity_rows)
+    event, created, times, per_second = _in_one_unit(view, rows, asked.times)
+    known = event if view.event_time_only else np.maximum(event, created)
+    codes, asking = _codes(view, rows, asked)
     position = _int64(rows[_POSITION]) if _POSITION in rows.column_names else np.arange(rows.num_rows)
-    events, knowns, asks = _ticks(event, known, times, max(int(codes.max()), int(asked.max())) + 2)
+    events, knowns, asks = _ticks(event, known, times, max(int(codes.max()), int(asking.max())) + 2)
     span = int(max(events.max(), knowns.max(), asks.max())) + 1
     order = _order(codes * span + events, created, position)
     if (known > event).any():
@@ -143,18 +220,29 @@ def _matches(view: Joined, entity_rows: pa.Table, times: Integers, rows: pa.Tabl
     else:
         best = np.arange(len(order))
         places = (codes * span + events)[order]
-    questions = asked * span + asks
+    questions = asking * span + asks
     # Looked up in order, as a binary search at random misses the cache at every step.
     by_place = np.argsort(questions)
     found = np.empty(wanted, np.int64)
     found[by_place] = np.searchsorted(places, questions[by_place], side="right") - 1
-    matched = (found >= 0) & (asked >= 0) & (times != _NEVER)
+    matched = (found >= 0) & (asking >= 0) & (times != _NEVER)
     found[~matched] = 0
-    matched &= places[found] // span == asked
+    matched &= places[found] // span == asking
     chosen = order[best[found]]
     if view.ttl:
-        matched &= times - event[chosen] <= view.ttl // timedelta(microseconds=1)
+        matched &= times - event[chosen] <= view.ttl // timedelta(microseconds=1) * (per_second // 10**6)
     return chosen, matched
+
+
+def _in_one_unit(view: Joined, rows: pa.Table, times: _Times) -> tuple[Integers, Integers, Integers, int]:
+    """Events, created times and the entity rows' times, and how many of their unit are a second."""
+    event = _times(rows[_EVENT])
+    created = _times(rows[_CREATED]) if view.created else event
+    if event.fine or created.fine or times.fine:
+        ticks, made, asks, per_second = event.refined(), created.refined(), times.refined(), 10**9
+    else:
+        ticks, made, asks, per_second = event.ticks, created.ticks, times.ticks, 10**6
+    return ticks, np.where(made == _NEVER, ticks, made), asks, per_second
 
 
 def _order(places: Integers, created: Integers, position: Integers) -> Integers:
@@ -185,79 +273,127 @@ def _ticks(event: Integers, known: Integers, times: Integers, keys: int) -> tupl
     )
 
 
-def _codes(view: Joined, rows: pa.Table, entity_rows: pa.Table) -> tuple[Integers, Integers]:
+def _codes(view: Joined, rows: pa.Table, asked: _Asked) -> tuple[Integers, Integers]:
     """A number for every key, of the feature rows and of the entity rows: equal keys, equal numbers; -1 for a null."""
-    codes, asked = np.zeros(rows.num_rows, np.int64), np.zeros(entity_rows.num_rows, np.int64)
-    for key, column in view.keys.items():
-        here, there = _encoded(key, rows[key], column, entity_rows[column])
+    codes, asking = np.zeros(rows.num_rows, np.int64), np.zeros(len(asked.times.ticks), np.int64)
+    for key in view.keys:
+        here, there = _encoded(rows[key], asked.keys[key])
         size = max(int(here.max(initial=0)), int(there.max(initial=0))) + 1
-        codes, asked = _combined(codes, here, size), _combined(asked, there, size)
+        codes, asking = _combined(codes, here, size), _combined(asking, there, size)
         if len(view.keys) > 1:
-            _, dense = np.unique(np.concatenate([codes, asked]), return_inverse=True)
-            null = np.concatenate([codes, asked]) < 0
+            _, dense = np.unique(np.concatenate([codes, asking]), return_inverse=True)
+            null = np.concatenate([codes, asking]) < 0
             dense = np.where(null, -1, dense)
-            codes, asked = dense[: len(codes)], dense[len(codes) :]
+            codes, asking = dense[: len(codes)], dense[len(codes) :]
     # A feature row without a key is no entity's: it gets a number that nobody asks for.
-    codes = np.where(codes < 0, max(int(codes.max(initial=0)), int(asked.max(initial=0))) + 1, codes)
-    return codes, asked
+    codes = np.where(codes < 0, max(int(codes.max(initial=0)), int(asking.max(initial=0))) + 1, codes)
+    return codes, asking
 
 
 def _combined(codes: Integers, more: Integers, size: int) -> Integers:
     return np.where((codes < 0) | (more < 0), -1, codes * size + more)
 
 
-def _encoded(key: str, here: pa.ChunkedArray, column: str, there: pa.ChunkedArray) -> tuple[Integers, Integers]:
-    if there.type != here.type:
-        try:
-            there = there.cast(here.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ConfigurationError(
-                f"Entity key {column}: expected values of type {here.type}, as the feature view's {key} has, found "
-                f"{there.type}: {error}. Cast the column."
-            ) from error
+def _encoded(here: pa.ChunkedArray, there: pa.ChunkedArray) -> tuple[Integers, Integers]:
     together = pa.chunked_array([*here.chunks, *there.chunks], here.type).combine_chunks()
     indices = together.dictionary_encode().indices
     codes = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes[: len(here)], codes[len(here) :]
 
 
-def _pieces(connection: duckdb.DuckDBPyConnection, view: Joined, memory: int) -> Iterator[pa.Table]:
-    """The rows of a view that have an event time: in one table, or divided by key where they do not fit."""
-    event = f"{_name(view.event)}::TIMESTAMPTZ"
-    keys = [_name(key) for key in view.keys]
-    columns = [
-        *keys,
-        f"epoch_us({event}) AS {_EVENT}",
-        *(_name(name) for name in view.features if name not in view.keys),
-    ]
-    if view.created:
-        columns.append(f"epoch_us(coalesce({_name(view.created)}::TIMESTAMPTZ, {event})) AS {_CREATED}")
-    where = f"FROM {view.table} WHERE {_name(view.event)} IS NOT NULL"
-    rows = connection.execute(f"SELECT count(*) {where}").fetchall()[0][0]
-    # Six integers a row are alive while it is searched.
-    pieces = math.ceil(rows * (len(columns) + 6) * 8 / memory) if keys else 1
-    if pieces <= 1:
-        yield connection.sql(f"SELECT {', '.join(columns)} {where}").to_arrow_table()
-        return
-    columns += [f"row_number() OVER () AS {_POSITION}", f"(hash({', '.join(keys)}) % {pieces})::INTEGER AS {_PIECE}"]
-    with tempfile.TemporaryDirectory() as directory:
-        connection.execute(
-            f"COPY (SELECT {', '.join(columns)} {where}) TO '{directory}' (FORMAT parquet, PARTITION_BY {_PIECE})"
-        )
-        for folder in sorted(Path(directory).iterdir()):
-            files = f"read_parquet('{folder}/*.parquet', hive_partitioning = false)"
-            yield connection.sql(f"SELECT * FROM {files}").to_arrow_table()
+def _pieces(
+    connection: duckdb.DuckDBPyConnection,
+    view: Joined,
+    entity_rows: pa.Table,
+    times: _Times,
+    folder: Path,
+    memory: int,
+) -> Iterator[tuple[pa.Table, _Asked]]:
+    """The rows of a view that have an event time, with the entity rows that may get them: all, or divided by key."""
+    try:
+        schema = connection.sql(f"SELECT * FROM {view.table} LIMIT 0").to_arrow_table().schema
+        columns, where = _columns(view, schema), f"FROM {view.table} WHERE {_name(view.event)} IS NOT NULL"
+        select = f"SELECT {', '.join(columns.values())}"
+        count = connection.execute(f"SELECT count(*) {where}").fetchall()[0][0] if len(times.ticks) else 0
+        asked = _Asked(None, times, {key: _cast(entity_rows, view, key, schema.field(key).type) for key in view.keys})
+        # Six integers a feature row, and eight an entity row, are alive while they are searched.
+        taken = count * (_width(schema, columns) + 48) + len(times.ticks) * (_width(schema, view.features) + 64)
+        pieces = math.ceil(taken / memory) if view.keys else 1
+        if pieces <= 1:
+            limit = "" if count else "LIMIT 0"
+            yield connection.sql(f"{select} {where} {limit}").to_arrow_table(), asked
+        else:
+            yield from _divided(connection, view, asked, select, where, pieces, folder)
+    except duckdb.Error as error:
+        raise ConfigurationError(f"A feature table cannot be read: {' '.join(str(error).split())}") from error
 
 
-def _microseconds(column: pa.ChunkedArray) -> Integers:
-    """Times as microseconds since 1970 in UTC, rounded down; a null is the least integer."""
+def _divided(
+    connection: duckdb.DuckDBPyConnection,
+    view: Joined,
+    asked: _Asked,
+    select: str,
+    where: str,
+    pieces: int,
+    folder: Path,
+) -> Iterator[tuple[pa.Table, _Asked]]:
+    piece = f"(hash({', '.join(_name(key) for key in view.keys)}) % {pieces})::INTEGER AS {_PIECE}"
+    folder.mkdir()
+    connection.execute(
+        f"COPY ({select}, row_number() OVER () AS {_POSITION}, {piece} {where}) TO '{folder}' "
+        f"(FORMAT parquet, PARTITION_BY {_PIECE})"
+    )
+    connection.register("__asked", pa.table(asked.keys))
+    places = connection.sql(f"SELECT {piece} FROM __asked").to_arrow_table()[_PIECE].to_numpy()
+    connection.unregister("__asked")
+    empty = connection.sql(f"{select}, 0::BIGINT AS {_POSITION} {where} LIMIT 0").to_arrow_table()
+    for number in np.unique(places):
+        rows = np.flatnonzero(places == number)
+        keys = {key: column.take(rows) for key, column in asked.keys.items()}
+        written, table = folder / f"{_PIECE}={number}", empty
+        if written.is_dir():
+            files = f"read_parquet('{written}/*.parquet', hive_partitioning = false)"
+            table = connection.sql(f"SELECT * FROM {files}").to_arrow_table().cast(empty.schema)
+        yield table, _Asked(rows, asked.times.take(rows), keys)
+
+
+def _columns(view: Joined, schema: pa.Schema) -> dict[str, str]:
+    """What is read of a view: SQL by name of the column."""
+    columns = {name: _name(name) for name in [*view.keys, *view.features]}
+    times = {view.event: _EVENT} | ({view.created: _CREATED} if view.created else {})
+    for name, called in times.items():
+        # As it is where it is a timestamp: DuckDB rounds nanoseconds to the nearest microsecond.
+        cast = "" if pa.types.is_timestamp(schema.field(name).type) else "::TIMESTAMPTZ"
+        columns[called] = f"{_name(name)}{cast} AS {called}"
+    return columns
+
+
+def _cast(entity_rows: pa.Table, view: Joined, key: str, wanted: pa.DataType) -> pa.ChunkedArray:
+    column = entity_rows[view.keys[key]]
+    try:
+        return column if column.type == wanted else column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigurationError(
+            f"Entity key {view.keys[key]}: expected values of type {wanted}, as the feature view's {key} has, found "
+            f"{column.type}: {error}. Cast the column."
+        ) from error
+
+
+def _times(column: pa.ChunkedArray) -> _Times:
     if not pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us"))
-    ticks = _int64(column.cast(pa.int64()))
-    if column.type.unit == "us":
-        return ticks
-    scaled = ticks // 1000 if column.type.unit == "ns" else ticks * {"s": 1_000_000, "ms": 1000}[column.type.unit]
-    return np.where(ticks == _NEVER, _NEVER, scaled)
+    ticks, per_second = _int64(column.cast(pa.int64())), _PER_SECOND[column.type.unit]
+    null = ticks == _NEVER
+    if per_second == 10**9 and (ticks[~null] % 1000).any():
+        return _Times(ticks, fine=True)
+    scaled = ticks // 1000 if per_second == 10**9 else ticks * (10**6 // per_second)
+    return _Times(np.where(null, _NEVER, scaled))
+
+
+def _width(schema: pa.Schema, names: Iterable[str] = ()) -> int:
+    """About how many bytes a row of the named columns takes; a text or a list is taken for 64, a time for 8."""
+    types = [schema.field(name).type if name in schema.names else pa.int64() for name in names or schema.names]
+    return sum(max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else 64 for kind in types)
 
 
 def _int64(column: pa.ChunkedArray) -> Integers:

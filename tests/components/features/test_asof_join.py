@@ -89,7 +89,7 @@ minutes = st.one_of(st.none(), st.integers(0, 8), st.integers(0, 8), st.integers
     rows=st.lists(st.tuples(keys, minutes, minutes, st.one_of(st.none(), st.integers(0, 99))), max_size=14),
     ttl=st.sampled_from([None, 1, 3]),
     created=st.booleans(),
-    memory=st.sampled_from([MEMORY_BYTES, 200]),
+    memory=st.sampled_from([MEMORY_BYTES, 700]),
     wide=st.booleans(),
 )
 def test_agrees_with_brute_force(
@@ -146,7 +146,7 @@ def test_a_view_without_entities_joins_by_time_alone() -> None:
 @given(
     entities=st.lists(st.tuples(keys, st.one_of(st.none(), st.integers(0, 2)), minutes), max_size=8),
     rows=st.lists(st.tuples(keys, st.one_of(st.none(), st.integers(0, 2)), minutes, st.integers(0, 99)), max_size=12),
-    memory=st.sampled_from([MEMORY_BYTES, 200]),
+    memory=st.sampled_from([MEMORY_BYTES, 700]),
 )
 def test_several_keys_match_together(
     entities: list[tuple[str | None, int | None, int | None]],

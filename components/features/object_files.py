@@ -1,0 +1,136 @@
+"""Parquet files in object stores, as DuckDB reads them: what was listed once, in ranges of bytes.
+
+DuckDB asks for a file's existence and length again and again, and opens it several times. Here it is answered from one
+listing, so a file costs its footer and the columns that are read, and no file that was not listed is ever opened.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from fsspec import AbstractFileSystem, filesystem
+from fsspec.spec import AbstractBufferedFile
+
+from gatehouse.errors import ConfigurationError
+
+_PROTOCOL = "listed"
+Read = Callable[[int, int], bytes]
+
+
+class ListedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A read-only file system of the files that were added to it; addresses are `listed://<where they are>`."""
+
+    protocol = _PROTOCOL
+    cachable = False
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the files readable in `connection`."""
+        super().__init__()
+        self._files: dict[str, tuple[int, Read]] = {}
+        self.opened: set[str] = set()
+        connection.register_filesystem(self)
+
+    def add(self, address: str, size: int, read: Read) -> str:
+        """Add a file; returns the address under which DuckDB reads it."""
+        inside = address.replace("://", "/", 1)
+        self._files[inside] = (size, read)
+        return f"{_PROTOCOL}://{inside}"
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Name, size and type of a file that was added."""
+        path = self._strip_protocol(path)
+        if path not in self._files:
+            raise FileNotFoundError(path)
+        return {"name": path, "size": self._files[path][0], "type": "file"}
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        """A file that was added, and nothing else: names may hold what looks like a pattern."""
+        path = self._strip_protocol(path)
+        return [path] if path in self._files else []
+
+    def modified(self, path: str) -> Any:
+        """Told to be never: nothing is cached by it."""
+        import datetime
+
+        return datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        size, read = self._files[self._strip_protocol(path)]
+        self.opened.add(path)
+        return _Ranges(self, path, size, read)
+
+
+class _Ranges(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+    def __init__(self, files: ListedFiles, path: str, size: int, read: Read) -> None:
+        self._read_range = read
+        super().__init__(files, path, "rb", cache_type="none", size=size)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self._read_range(start, end)
+
+
+def list_objects(address: str, options: Mapping[str, str]) -> dict[str, tuple[int, Read]]:
+    """Length of every object at or below `address`, and how to read it, by its address.
+
+    Args:
+        address: As `s3://bucket/folder`, `gs://…`, or of any other protocol that fsspec knows.
+        options: What the file system is opened with, beside the environment.
+
+    Raises:
+        ConfigurationError: if the store cannot be opened or listed.
+    """
+    protocol = address.split("://", 1)[0]
+    try:
+        listed = _list_gcs(address) if protocol in ("gs", "gcs") else _list_any(address, protocol, options)
+    except (OSError, ImportError, ValueError) as error:
+        raise ConfigurationError(f"{address} cannot be listed: {error}. Check the address and credentials.") from error
+    return listed
+
+
+def _list_any(address: str, protocol: str, options: Mapping[str, str]) -> dict[str, tuple[int, Read]]:
+    files = filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)
+
+    def reader(path: str) -> Read:
+        return lambda start, stop: bytes(files.cat_file(path, start=start, end=stop))
+
+    found = files.find(files._strip_protocol(address), detail=True)
+    return {f"{protocol}://{path.lstrip('/')}": (int(each["size"]), reader(path)) for path, each in found.items()}
+
+
+def _list_gcs(address: str) -> dict[str, tuple[int, Read]]:
+    from google.api_core.exceptions import GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError
+    from google.cloud.storage import Client
+
+    bucket, _, prefix = address.split("://", 1)[1].partition("/")
+    prefix = prefix.rstrip("/")
+
+    def reader(blob: Any) -> Read:
+        return lambda start, stop: bytes(blob.download_as_bytes(start=start, end=stop - 1))
+
+    try:
+        blobs = list(Client().list_blobs(bucket, prefix=prefix))
+    except (GoogleAPIError, GoogleAuthError) as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    below = [blob for blob in blobs if blob.name == prefix or blob.name.startswith(f"{prefix}/" if prefix else "")]
+    return {f"gs://{bucket}/{blob.name}": (int(blob.size), reader(blob)) for blob in below}
+
+
+def upload(path: Path, address: str, options: Mapping[str, str]) -> None:
+    """Put a file where `address` says, over what is there.
+
+    Raises:
+        ConfigurationError: if it cannot be written.
+    """
+    protocol, rest = address.split("://", 1)
+    try:
+        if protocol in ("gs", "gcs"):
+            from google.cloud.storage import Client
+
+            bucket, _, name = rest.partition("/")
+            Client().bucket(bucket).blob(name).upload_from_filename(str(path))
+        else:
+            filesystem(protocol, skip_instance_cache=True, **options).put_file(str(path), rest)
+    except (OSError, ImportError, ValueError) as error:
+        raise ConfigurationError(f"{address} cannot be written: {error}. Check the address and credentials.") from error
