@@ -12,6 +12,7 @@ from gatehouse.project import Project
 
 ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
 
+
 def materialization(project: Project, tasks: Tasks) -> Any:
     """Build the materialization pipeline of `project`; its tasks are collected in `tasks`."""
     file = project.file

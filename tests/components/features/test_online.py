@@ -29,7 +29,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 @pytest.fixture(params=["redis", "sqlite"])
 def online(request: pytest.FixtureRequest, server: Redis, tmp_path: Path) -> OnlineStore:
     server.flushall()
-    return RedisOnline(server, "flights") if request.param == "redis" else SqliteOnline(tmp_path / "online.db", "flights")
+    return (
+        RedisOnline(server, "flights") if request.param == "redis" else SqliteOnline(tmp_path / "online.db", "flights")
+    )
 
 
 def values(delay: Any, count: Any, name: Any, mean: Any) -> dict[str, Any]:
@@ -194,7 +196,10 @@ def test_the_settings_choose_the_store(server: Redis, tmp_path: Path, monkeypatc
 def test_settings_that_cannot_hold_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GATEHOUSE_ONLINE_STORE", raising=False)
     for online_store, message in (
-        ("{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}", "names GATEHOUSE_ONLINE_STORE, which the env"),
+        (
+            "{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}",
+            "names GATEHOUSE_ONLINE_STORE",
+        ),
         ("{type: redis, connection_string: nowhere}", "expected host:port"),
         ("{type: redis, connection_string: 'here:1,colour=red'}", "connection_string: .*colour"),
         ("{type: dynamodb}", "expected type sqlite, or redis"),
