@@ -61,6 +61,12 @@ class LeakageError(GatehouseError):
     exit_code = 2
 
 
+class SkewError(GatehouseError):
+    """What the online store gives differs from what was trained on, by more than is allowed."""
+
+    exit_code = 2
+
+
 class LauncherError(GatehouseError):
     """A training job ended in anything but success."""
 

@@ -6,8 +6,11 @@ from kfp import dsl
 
 from gatehouse.components.features.component import materialize
 from gatehouse.pipelines.data import add_data_tasks, begin
-from gatehouse.pipelines.governance import Tasks
+from gatehouse.pipelines.governance import Tasks, entrust
+from gatehouse.pipelines.require import require_no_skew
 from gatehouse.project import Project
+
+ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
 
 
 def materialization(project: Project, tasks: Tasks) -> Any:
@@ -16,7 +19,12 @@ def materialization(project: Project, tasks: Tasks) -> Any:
 
     @dsl.pipeline(name=f"{project.name}-materialization", description=f"Serve the features of {file.model} online.")
     def pipeline(
-        store: str = file.store, source: str = "", window: str = "", force: str = "", backfill: str = ""
+        store: str = file.store,
+        source: str = "",
+        window: str = "",
+        force: str = "",
+        backfill: str = "",
+        rewrite: bool = False,
     ) -> None:
         """Bring the online store up to the newest known features.
 
@@ -26,21 +34,28 @@ def materialization(project: Project, tasks: Tasks) -> Any:
             window: Only events of START/END (end exclusive); empty for all.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
             force: Stages to run whatever the memo holds; empty for none.
+            rewrite: Write the online store from the beginning, also where it was brought to a later time before.
         """
         run = begin(tasks, project, store, force)
         data = add_data_tasks(tasks, project, run, source, window, backfill)
+        written = materialize(
+            store=store,
+            snapshot=data.snapshot,
+            feature_tables=data.feature_tables,
+            definitions=str(project.definitions.reference),
+            project=project.name,
+            service=file.features.service,
+            as_of=data.as_of,
+            max_skew=file.features.max_skew,
+            rewrite=rewrite,
+        )
+        entrust(written, "online-store", ONLINE_STORE)
+        judged = tasks.add(written, "materialize", "Materialize online")
+        verdict, reasons, report = (judged.outputs[name] for name in ("verdict", "reasons", "report"))
         tasks.add(
-            materialize(
-                store=store,
-                snapshot=data.snapshot,
-                feature_tables=data.feature_tables,
-                definitions=str(project.definitions.reference),
-                project=project.name,
-                service=file.features.service,
-                as_of=data.as_of,
-            ),
-            "materialize",
-            "Materialize online",
+            require_no_skew(store=store, verdict=verdict, reasons=reasons, report=report),
+            "require_no_skew",
+            "Require no skew",
         )
 
     return pipeline

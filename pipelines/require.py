@@ -23,3 +23,13 @@ def require_no_leakage(store: str, verdict: str, reasons: list, report: str) -> 
     from gatehouse.components.artifacts.store import ArtifactStore
 
     require(Requirement(verdict=verdict, reasons=tuple(reasons), report=report), ArtifactStore.open(store))
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def require_no_skew(store: str, verdict: str, reasons: list, report: str) -> None:
+    """End the run with the reasons where the online store gives other values than the offline store."""
+    from gatehouse.components.artifacts.require import Requirement
+    from gatehouse.components.artifacts.require import require_no_skew as require
+    from gatehouse.components.artifacts.store import ArtifactStore
+
+    require(Requirement(verdict=verdict, reasons=tuple(reasons), report=report), ArtifactStore.open(store))

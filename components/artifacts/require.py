@@ -2,7 +2,7 @@
 
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ContractBreachError, LeakageError
+from gatehouse.errors import ContractBreachError, LeakageError, SkewError
 
 
 class Requirement(StageModel):
@@ -35,4 +35,12 @@ def require_no_leakage(request: Requirement, store: ArtifactStore) -> Satisfied:
     """End the run unless the training set holds only what was known at decision time. Raises LeakageError."""
     if request.verdict != "pass":
         raise LeakageError(_explain("The training set leaks the future or the label", request))
+    return Satisfied()
+
+
+@stage("require_no_skew")
+def require_no_skew(request: Requirement, store: ArtifactStore) -> Satisfied:
+    """End the run unless the online store gives what the offline store gives. Raises SkewError."""
+    if request.verdict != "pass":
+        raise SkewError(_explain("The online store differs from the offline store", request))
     return Satisfied()

@@ -98,6 +98,18 @@ WORLD: dict[str, Door] = {
         "1",
         "2G",
     ),
-    "materialize": Door("", "the online store", False, True, "Writes the same rows under the same keys.", "2", "4G"),
+    "materialize": Door(
+        "the online store",
+        "the online store",
+        False,
+        True,
+        "Writes what the store does not hold yet; a repeat goes on where it stopped.",
+        "2",
+        "4G",
+        60,
+    ),
+    "require_no_skew": Door(
+        "", "", False, True, "Ends the run where the verdict says no; costs nothing to repeat.", "500m", "512M", 5
+    ),
     "monitor": Door("", "", True, True, _PURE, "2", "4G"),
 }

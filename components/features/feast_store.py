@@ -25,16 +25,13 @@ _MODULE = "gatehouse_feature_definitions"
 
 
 @contextmanager
-def applied(
-    repository: Repository, tables: dict[str, Path], workspace: Path, online: Path | None = None
-) -> Iterator[FeatureStore]:
+def applied(repository: Repository, tables: dict[str, Path], workspace: Path) -> Iterator[FeatureStore]:
     """Link the feature tables, apply the definitions, and give the Feast store; its registry lies in `workspace`.
 
     Args:
         repository: A repository checked out where files may be written.
         tables: Parquet file by view.
         workspace: A directory that is thrown away afterwards.
-        online: The SQLite file of the online store; by default one in `workspace`.
 
     Raises:
         ConfigurationError: if the definitions or `feature_store.yaml` do not load.
@@ -44,7 +41,7 @@ def applied(
     for name, path in tables.items():
         (data / f"{name}.parquet").symlink_to(path)
     with _quiet():
-        config = _config(repository.folder, workspace, online)
+        config = _config(repository.folder, workspace)
         store = FeatureStore(config=config)
         module = _load(repository.folder / "definitions.py")
         kinds = (Entity, FeatureView, OnDemandFeatureView, FeatureService)
@@ -52,13 +49,14 @@ def applied(
         yield store
 
 
-def _config(folder: Path, workspace: Path, online: Path | None) -> RepoConfig:
+def _config(folder: Path, workspace: Path) -> RepoConfig:
     path = folder / "feature_store.yaml"
     if not path.is_file():
         raise ConfigurationError("feature_store.yaml: expected Feast's settings in the feature repository, found none.")
     body = yaml.safe_load(path.read_text())
     body["registry"] = str(workspace / "registry.db")
-    body["online_store"] = {"type": "sqlite", "path": str(online or workspace / "online.db")}
+    # Retrieval reads offline only, and the online store is written beside Feast: whichever it is, it is not opened here.
+    body["online_store"] = {"type": "sqlite", "path": str(workspace / "online.db")}
     try:
         return RepoConfig(**body, repo_path=folder)
     except (TypeError, ValueError) as error:

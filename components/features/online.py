@@ -1,91 +1,187 @@
-"""Materializes feature views into Feast's SQLite online store, and compares what comes back with the offline value."""
+"""What an online store is: rows of feature views in order of time, and how far each view has been materialized.
 
-import contextlib
-import io
-import logging
+Of a key the row with the greatest (event, created) stays, so a correction with the same event time arrives and a late
+row about an older event does not replace a newer one. A rewrite of a view is a new generation: its rows replace those
+of earlier generations whatever their times. Reading gives what an offline join at the same moment gives.
+
+`feature_store.yaml` says which store it is, in Feast's own words: `sqlite`, or `redis` with a connection string, in
+which variables of the environment are filled in.
+"""
+
+import json
+import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
-from feast import FeatureService, FeatureStore
+import yaml
 
-from gatehouse.components.features.asof_join import Joined, asof_join
-from gatehouse.components.features.compute import connect, open_tables
-from gatehouse.components.features.repository import EVENT_TIMESTAMP, Repository
+from gatehouse.components.features.repository import EVENT_TIMESTAMP, View
+from gatehouse.errors import ConfigurationError
 
-logger = logging.getLogger(__name__)
-
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-SAMPLE = 200
+SETTINGS_FILE = "feature_store.yaml"
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
-class Skew:
-    """How many cells were compared, and in how many of them online and offline differ, by feature."""
+class OnlineView:
+    """One feature view as an online store holds it.
 
-    cells: int
-    differing: dict[str, int]
+    Attributes:
+        name: Its name in Feast.
+        keys: Join key columns.
+        features: Feature columns.
+        event: Column with the event timestamp.
+        created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
+        ttl: How long a row stays fresh; None or zero for ever.
+    """
 
-    @property
-    def share(self) -> float:
-        """Differing cells per compared cell; zero where nothing was compared."""
-        return sum(self.differing.values()) / self.cells if self.cells else 0.0
+    name: str
+    keys: tuple[str, ...]
+    features: tuple[str, ...]
+    event: str
+    created: str = ""
+    ttl: timedelta | None = None
+
+    def oldest(self, now: datetime) -> int:
+        """The oldest event time that is fresh at `now`, in microseconds since 1970."""
+        return epoch_us(now) - self.ttl // _MICROSECOND if self.ttl else -(2**62)
 
 
-def materialize_views(feast: FeatureStore, repository: Repository, views: Sequence[str], as_of: datetime) -> None:
-    """Write the newest row of every key that is still fresh at `as_of` to the online store."""
-    for name in views:
-        ttl = repository.views[name].spec.ttl
-        start = max(_BEGINNING, as_of - ttl) if ttl else _BEGINNING
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            feast.materialize(start_date=start, end_date=as_of, feature_views=[name])
-        logger.debug("%s", said.getvalue().strip())
+@dataclass(frozen=True)
+class State:
+    """How far a view has been materialized.
+
+    Attributes:
+        generation: Of the rows that are complete.
+        known: The watermark: all rows known up to it are written, in microseconds since 1970; None for none.
+        past: Digest of the rows known up to it, as the feature table gave them.
+        features: The columns that are written.
+        last: The last generation that was begun; above `generation`, a rewrite is under way or was killed.
+        target: What is being written, or was when the writer was killed; empty for nothing.
+        writing: The generation of the target.
+        done: How many rows of the target are written.
+    """
+
+    generation: int = 0
+    known: int | None = None
+    past: str = ""
+    features: tuple[str, ...] = ()
+    last: int = 0
+    target: str = ""
+    writing: int = 0
+    done: int = 0
+
+    def dump(self) -> str:
+        """As text; equal states are equal text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def load(cls, text: str | bytes | None) -> "State":
+        """From text; nothing is the state of a view that was never written."""
+        body: dict[str, Any] = json.loads(text) if text else {}
+        return cls(**{**body, "features": tuple(body.get("features", ()))})
 
 
-def measure_skew(
-    feast: FeatureStore,
-    repository: Repository,
-    service: FeatureService,
-    rows: pa.Table,
-    as_of: datetime,
-    tables: dict[str, Any],
-) -> Skew:
-    """Read `rows` online, and the same rows offline at `as_of`, and count the cells that differ.
+class OnlineStore(Protocol):
+    """The feature rows of one Feast project. Writers need no lock: the store compares when it writes."""
+
+    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None) -> int:
+        """Write rows, in any order and as often as wanted; of a key the greatest (event, created) stays.
+
+        Args:
+            view: What the rows are.
+            rows: Its columns, among others.
+            generation: Replaces all earlier ones; by default the newest that was begun, as rows that arrive one by one
+                want it.
+
+        Returns:
+            How many rows changed what is held.
+
+        Raises:
+            ConfigurationError: if a column has a type that Feast's layout has no place for.
+            StoreError: if the store cannot be reached.
+        """
+        ...
+
+    def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
+        """The features of `views` for each row of `keys`, in order; null where nothing fresh is held at `now`.
+
+        Args:
+            views: What to read; views with the same keys cost one look-up together.
+            keys: One column a join key.
+            now: The moment of the read, with its zone.
+
+        Returns:
+            One column a feature, in the order of `views`.
+        """
+        ...
+
+    def state(self, view: str) -> State:
+        """How far a view has been materialized."""
+        ...
+
+    def swap(self, view: str, before: State, after: State) -> bool:
+        """Set the state of a view, unless it is not `before` any more. Returns whether it was set."""
+        ...
+
+    def sweep(self, view: OnlineView, generation: int, dropped: Sequence[str] = ()) -> None:
+        """Remove the rows of a view that are older than `generation`, and features that it has no longer."""
+        ...
+
+
+def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
+    """A view of the repository as an online store holds it; all its features, or some."""
+    spec = view.spec
+    chosen = tuple(features or spec.features)
+    return OnlineView(view.name, tuple(spec.entities), chosen, EVENT_TIMESTAMP, spec.created_timestamp, spec.ttl)
+
+
+def open_online(folder: Path, embedded: Path) -> OnlineStore:
+    """The online store that the feature repository in `folder` asks for.
 
     Args:
-        feast: The applied and materialized feature repository.
-        repository: Its definitions.
-        service: What is read.
-        rows: Entity keys only.
-        as_of: The time of materialization.
-        tables: Parquet file by view.
+        folder: Where `feature_store.yaml` is.
+        embedded: The file of the SQLite store, where that is asked for.
+
+    Raises:
+        ConfigurationError: if the settings name another store, or a variable that is not set.
+        StoreError: if the store cannot be reached.
     """
-    views = {
-        projection.name: [field.name for field in projection.features]
-        for projection in service.feature_view_projections
-    }
-    online = feast.get_online_features(features=service, entity_rows=rows.to_pylist()).to_dict()
-    timed = rows.append_column("as_of", pa.array([as_of] * rows.num_rows, pa.timestamp("us", "UTC")))
-    with connect() as connection:
-        open_tables(connection, {name: [tables[name]] for name in views}, "features")
-        joined = [
-            Joined(
-                table=f'features."{name}"',
-                keys={key: key for key in repository.views[name].spec.entities},
-                event=EVENT_TIMESTAMP,
-                created=repository.views[name].spec.created_timestamp,
-                features={feature: feature for feature in features},
-                ttl=repository.views[name].spec.ttl,
-            )
-            for name, features in views.items()
-        ]
-        offline = asof_join(connection, timed, "as_of", joined)
-    differing: dict[str, int] = {}
-    for feature in (name for names in views.values() for name in names):
-        pairs = zip(online[feature], offline[feature].to_pylist(), strict=True)
-        count = sum(1 for there, here in pairs if there != here)
-        if count:
-            differing[feature] = count
-    return Skew(rows.num_rows * sum(len(names) for names in views.values()), differing)
+    path = folder / SETTINGS_FILE
+    if not path.is_file():
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
+    body = yaml.safe_load(path.read_text()) or {}
+    project, settings = str(body.get("project", "")), body.get("online_store") or {"type": "sqlite"}
+    kind = settings.get("type", "sqlite") if isinstance(settings, dict) else settings
+    if kind == "sqlite":
+        from gatehouse.components.features.sqlite_online import SqliteOnline
+
+        return SqliteOnline(embedded, project)
+    if kind != "redis" or settings.get("redis_type", "redis") != "redis":
+        raise ConfigurationError(
+            f"{SETTINGS_FILE}: online_store: expected type sqlite, or redis with redis_type redis, found {settings}."
+        )
+    from gatehouse.components.features.redis_online import RedisOnline, connect_redis
+
+    return RedisOnline(connect_redis(_filled(str(settings.get("connection_string", "localhost:6379")))), project)
+
+
+def epoch_us(moment: datetime) -> int:
+    """A time with its zone as microseconds since 1970, exactly."""
+    return (moment - datetime.fromisoformat("1970-01-01T00:00:00+00:00")) // _MICROSECOND
+
+
+def _filled(text: str) -> str:
+    missing = [name for name in _VARIABLE.findall(text) if name not in os.environ]
+    if missing:
+        raise ConfigurationError(
+            f"{SETTINGS_FILE}: online_store.connection_string names {', '.join(missing)}, which the environment does "
+            "not set. Set it to host:port, with password=... and db=... behind commas where needed."
+        )
+    return _VARIABLE.sub(lambda match: os.environ[match[1]], text)

@@ -13,3 +13,6 @@ class FeaturesSpec(BaseModel):
     leakage_alarm: float = Field(
         0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak."
     )
+    max_skew: float = Field(
+        0.0, ge=0.0, le=1.0, description="Share of values read back online that may differ from the offline ones."
+    )

@@ -70,7 +70,11 @@ class LeakageResult(StageModel):
 
 
 class MaterializeRequest(StageModel):
-    """What to write to the online store: the fresh rows of a service's views at `as_of` (ISO 8601)."""
+    """What to write to the online store: the rows of a service's views known at `as_of` (ISO 8601).
+
+    A skew above `max_skew` fails the verdict. `rewrite` writes everything from the beginning, also where the store was
+    brought to a later time before.
+    """
 
     snapshot: str
     feature_tables: str
@@ -78,14 +82,23 @@ class MaterializeRequest(StageModel):
     project: str
     service: str
     as_of: str
+    max_skew: float = 0.0
+    rewrite: bool = False
 
 
 class MaterializeResult(StageModel):
-    """The share of cells read back online that differ from the offline value, and how many were compared."""
+    """The share of values read back online that differ from the offline value, the verdict on it, and the report.
+
+    `written` counts the rows that changed what the store holds, by view.
+    """
 
     skew: float
     cells: int
     differing: dict[str, int]
+    written: dict[str, int]
+    verdict: str
+    reasons: tuple[str, ...]
+    report: str
 
 
 @stage("compute_features", distributions=("duckdb", "pyarrow"))
@@ -235,31 +248,91 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
 
 @stage("materialize", distributions=("duckdb", "pyarrow", "feast"))
 def materialize(request: MaterializeRequest, store: ArtifactStore) -> MaterializeResult:
-    """Write the fresh rows of a service's views to the project's SQLite online store, and measure the skew.
+    """Bring the online store up to what was known at `as_of`, read a sample back, and judge the skew.
 
-    The skew compares the 200 entity rows decided last before `as_of`.
+    Raises:
+        ConfigurationError: if the settings of the online store do not hold.
+        StoreError: if the online store cannot be reached, or is at a later time.
     """
-    from gatehouse.components.features.compute import connect, entity_rows, open_tables, set_time
     from gatehouse.components.features.feast_store import applied
-    from gatehouse.components.features.online import SAMPLE, materialize_views, measure_skew
+    from gatehouse.components.features.materialization import materialize_views
+    from gatehouse.components.features.materialization_report import skew_page
+    from gatehouse.components.features.online import online_view, open_online
+    from gatehouse.components.features.online_skew import measure_skew
     from gatehouse.components.features.repository import check_out
 
     as_of = datetime.fromisoformat(request.as_of)
-    online = online_store(store, request.project)
-    tables = feature_files(store, request.feature_tables)
+    files = feature_files(store, request.feature_tables)
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
-        with connect() as connection:
-            open_tables(connection, raw_tables(store, request.snapshot))
-            set_time(connection, "as_of", as_of)
-            rows, _ = entity_rows(connection, repository)
-        sample = rows.select(list(repository.entity_keys)).slice(max(0, rows.num_rows - SAMPLE))
-        with applied(repository, tables, workspace, online) as feast:
-            service = feast.get_feature_service(request.service)
-            views = [projection.name for projection in service.feature_view_projections]
-            materialize_views(feast, repository, views, as_of)
-            skew = measure_skew(feast, repository, service, sample, as_of, tables)
-    return MaterializeResult(skew=skew.share, cells=skew.cells, differing=skew.differing)
+        with applied(repository, files, workspace) as feast:
+            projections = feast.get_feature_service(request.service).feature_view_projections
+            served = {one.name: [field.name for field in one.features] for one in projections}
+        online = open_online(repository.folder, online_store(store, request.project))
+        whole = [online_view(repository.views[name]) for name in served]
+        tables = {name: [files[name]] for name in served}
+        written = materialize_views(online, whole, tables, as_of, rewrite=request.rewrite)
+        read = [online_view(repository.views[name], features) for name, features in served.items()]
+        recent = _decided_last(store, request.snapshot, repository, as_of)
+        skew = measure_skew(online, read, tables, recent, as_of, {one.view: one.since for one in written})
+    reasons = _skew_reasons(skew, request.max_skew)
+    page = skew_page(request.service, request.as_of, request.max_skew, skew, written, reasons)
+    verdict = "fail" if reasons else "pass"
+    body = {
+        "verdict": verdict,
+        "reasons": reasons,
+        "skew": skew.share,
+        "max_skew": request.max_skew,
+        "cells": skew.cells,
+        "compared": [
+            {"view": one.view, "feature": one.feature, "keys": one.kind, "cells": one.cells, "differing": one.differing}
+            for one in skew.compared
+        ],
+    }
+    report = store.publish(
+        "materializations",
+        request.service,
+        {"skew.json": canonical_json(body), "report.html": page},
+        derived_from={
+            "snapshot": request.snapshot,
+            "feature_tables": request.feature_tables,
+            "definitions": request.definitions,
+        },
+        configuration={"as_of": request.as_of, "max_skew": request.max_skew},
+        details={"verdict": verdict},
+    )
+    return MaterializeResult(
+        skew=skew.share,
+        cells=skew.cells,
+        differing=skew.differing,
+        written={one.view: one.changed for one in written},
+        verdict=verdict,
+        reasons=tuple(reasons),
+        report=str(report),
+    )
+
+
+def _decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: datetime) -> "pa.Table":
+    """The entity keys of the rows decided last before `as_of`."""
+    from gatehouse.components.features.compute import connect, entity_rows, open_tables, set_time
+    from gatehouse.components.features.online_skew import SAMPLE
+
+    with connect() as connection:
+        open_tables(connection, raw_tables(store, snapshot))
+        set_time(connection, "as_of", as_of)
+        rows, _ = entity_rows(connection, repository)
+    return rows.select(list(repository.entity_keys)).slice(max(0, rows.num_rows - SAMPLE))
+
+
+def _skew_reasons(skew: Any, max_skew: float) -> list[str]:
+    if skew.share <= max_skew:
+        return []
+    worst = sorted(skew.differing.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        f"skew {skew.share:.6f} is above the {max_skew:.6f} that max_skew allows: {sum(skew.differing.values())} of "
+        f"{skew.cells} values read back online differ from the offline ones",
+        *(f"{feature}: {count} values differ" for feature, count in worst[:10]),
+    ]
 
 
 def raw_tables(store: ArtifactStore, snapshot: str) -> dict[str, list[Path]]:

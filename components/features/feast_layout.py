@@ -1,0 +1,143 @@
+"""The bytes that Feast's online stores hold: entity keys, values and times, as its own clients read them."""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mmh3
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.errors import ConfigurationError
+
+_STRING, _INT32, _INT64 = 2, 3, 4  # feast.value_type.ValueType
+_LENGTH = struct.Struct("<I")
+
+
+def field(view: str, feature: str) -> bytes:
+    """Feast's name of a feature in a Redis hash: Murmur3 of `<view>:<feature>`, four bytes, least first."""
+    return _LENGTH.pack(mmh3.hash(f"{view}:{feature}", signed=False))
+
+
+def key_start(names: Sequence[str]) -> bytes:
+    """What the serialized keys of an entity with these join keys begin with."""
+    head = [_LENGTH.pack(len(names))]
+    for name in sorted(names):
+        head += [_LENGTH.pack(_STRING), _LENGTH.pack(len(name.encode())), name.encode()]
+    return b"".join(head)
+
+
+def entity_keys(names: Sequence[str], rows: pa.Table) -> Iterator[bytes]:
+    """The key of every row, as Feast's `serialize_entity_key` in version 3 writes it.
+
+    Raises:
+        ConfigurationError: if a key is null, or neither text nor an integer.
+    """
+    start = key_start(names)
+    for values in zip(*(_key_values(name, rows[name]) for name in sorted(names)), strict=True):
+        yield start + b"".join(values)
+
+
+def ends_key(names: Sequence[str], found: bytes, project: bytes) -> bool:
+    """Whether `found` is a key of an entity with these join keys, followed by `project` and nothing else."""
+    at = len(key_start(names))
+    for _ in names:
+        if at + 8 > len(found):
+            return False
+        at += 8 + int(_LENGTH.unpack_from(found, at + 4)[0])
+    return found[at:] == project
+
+
+def _key_values(name: str, column: pa.ChunkedArray) -> list[bytes]:
+    if column.null_count:
+        raise ConfigurationError(f"Entity key {name}: {column.null_count} of {len(column)} values are null.")
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        texts = [text.encode() for text in column.to_pylist()]
+        return [_LENGTH.pack(_STRING) + _LENGTH.pack(len(text)) + text for text in texts]
+    kind, form = (_INT32, "<IIi") if pa.types.is_int32(column.type) else (_INT64, "<IIq")
+    if not pa.types.is_integer(column.type):
+        raise ConfigurationError(f"Entity key {name}: expected text or an integer, found {column.type}.")
+    return [struct.pack(form, kind, struct.calcsize(form) - 8, value) for value in column.to_pylist()]
+
+
+def microseconds(column: pa.ChunkedArray, missing: Any = None) -> npt.NDArray[np.int64]:
+    """Times as microseconds since 1970 in UTC; `missing` where they are null."""
+    ticks = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).combine_chunks()
+    if missing is not None:
+        ticks = pc.if_else(pc.is_valid(ticks), ticks, pa.array(missing))
+    return np.asarray(ticks)
+
+
+def timestamp(moment: int) -> bytes:
+    """`google.protobuf.Timestamp` of microseconds: seconds as field 1, nanoseconds as field 2, zeros left out."""
+    seconds, rest = divmod(moment, 1_000_000)
+    found = b"\x08" + _varint(seconds) if seconds else b""
+    return found + b"\x10" + _varint(rest * 1000) if rest else found
+
+
+def _varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+_NUMBERS: dict[str, Callable[[Any], bytes]] = {
+    "int32": lambda value: b"\x18" + _varint(value),
+    "int64": lambda value: b"\x20" + _varint(value),
+    "double": lambda value: b"\x29" + struct.pack("<d", value),
+    "float": lambda value: b"\x35" + struct.pack("<f", value),
+    "bool": lambda value: b"\x38" + (b"\x01" if value else b"\x00"),
+}
+
+
+def encoded(name: str, column: pa.ChunkedArray) -> list[bytes]:
+    """Each value as a serialized `feast.types.Value`; a null is the empty message.
+
+    Raises:
+        ConfigurationError: if the column has a type that Feast's layout has no place for.
+    """
+    kind = str(column.type)
+    if kind in ("string", "large_string"):
+        texts = (None if text is None else text.encode() for text in column.to_pylist())
+        return [b"" if text is None else b"\x12" + _varint(len(text)) + text for text in texts]
+    if kind not in _NUMBERS:
+        raise ConfigurationError(
+            f"Feature {name}: Feast's layout has no place for {kind}; cast it in the view's query."
+        )
+    encode = _NUMBERS[kind]
+    return [b"" if value is None else encode(value) for value in column.to_pylist()]
+
+
+def decoded(cell: bytes | None) -> Any:
+    """The value in a serialized `feast.types.Value` of the kinds that `encoded` writes."""
+    if not cell:
+        return None
+    tag = cell[0]
+    if tag == 0x35:
+        return struct.unpack_from("<f", cell, 1)[0]
+    if tag == 0x29:
+        return struct.unpack_from("<d", cell, 1)[0]
+    if tag == 0x12:
+        length, at = _read_varint(cell, 1)
+        return cell[at : at + length].decode()
+    value, _ = _read_varint(cell, 1)
+    if tag == 0x38:
+        return bool(value)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7

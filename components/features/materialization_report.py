@@ -1,0 +1,75 @@
+"""The page that explains the skew of an online store."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from gatehouse.components.features.materialization import Materialized
+from gatehouse.components.features.online_skew import CORRECTED, EXPIRED, LATE, RECENT, Skew
+from gatehouse.components.reports.charts import bar_chart
+from gatehouse.components.reports.format import percent
+from gatehouse.components.reports.page import Report, Verdict
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_KINDS = (RECENT, CORRECTED, LATE, EXPIRED)
+
+
+def skew_page(
+    service: str, as_of: str, max_skew: float, skew: Skew, written: Sequence[Materialized], reasons: Sequence[str]
+) -> str:
+    """The HTML report: verdict, what was written, and what was compared by view and by feature.
+
+    Args:
+        service: Name of the feature service.
+        as_of: The time of materialization and of the comparison.
+        max_skew: The skew above which the verdict is `fail`.
+        skew: The comparison.
+        written: What was done for each view.
+        reasons: Why the verdict is not `pass`; empty where it is.
+    """
+    verdict = (
+        Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "What is served is what is trained on.")
+    )
+    page = Report(f"Online store of {service}", f"as of {as_of}", verdict)
+    page.tiles(
+        {"skew": percent(skew.share), "allowed": percent(max_skew), "values compared": skew.cells}
+        | {"values that differ": sum(skew.differing.values()), "rows to write": sum(one.rows for one in written)}
+    )
+    page.section("Compared", "Keys read back online and joined offline at the same time. Every kind has its own trap.")
+    page.table(["view", *_KINDS, "values that differ"], *_by_view(skew, written))
+    _differences(page, skew)
+    page.section("Written", "Rows known since the watermark, the newest of every key. A rewrite replaces all.")
+    page.table(
+        ["view", "known before", "rows to write", "rows that changed", "rewritten"],
+        [[one.view, _time(one.since), one.rows, one.changed, "yes" if one.rewritten else "no"] for one in written],
+    )
+    return page.html()
+
+
+def _by_view(skew: Skew, written: Sequence[Materialized]) -> tuple[list[list[str | int]], dict[int, str]]:
+    keys = {(one.view, one.kind): one.cells for one in skew.compared}
+    rows: list[list[str | int]] = []
+    for view in (one.view for one in written):
+        differing = sum(one.differing for one in skew.compared if one.view == view)
+        rows.append([view, *(keys.get((view, kind), 0) for kind in _KINDS), differing])
+    return rows, {number: "bad" for number, row in enumerate(rows) if row[-1]}
+
+
+def _differences(page: Report, skew: Skew) -> None:
+    found = sorted((one for one in skew.compared if one.differing), key=lambda one: (-one.differing, one.feature))
+    if not found:
+        return
+    page.section("Differences", "The first keys of every feature whose online value is not the offline one.")
+    bars = sorted(skew.differing.items(), key=lambda item: (-item[1], item[0]))
+    page.figures((bar_chart([(name, float(count)) for name, count in bars[:20]]), "Values that differ, by feature."))
+    page.table(
+        ["view", "feature", "keys", "differ", "of", "key", "online", "offline"],
+        [
+            [one.view, one.feature, one.kind, one.differing, one.cells, *example]
+            for one in found
+            for example in one.examples
+        ],
+    )
+
+
+def _time(moment: int | None) -> str:
+    return "nothing" if moment is None else (_BEGINNING + timedelta(microseconds=moment)).isoformat(" ", "seconds")

