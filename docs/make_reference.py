@@ -6,7 +6,7 @@ from _pages import main, table
 from pydantic import BaseModel
 
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.features.repository import RepositoryFile, ViewFile
+from gatehouse.components.features.definitions import Entity, FeatureService, FeatureView, LabelView, Source
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
@@ -37,7 +37,7 @@ and key. A key that is not listed here is a mistake, not a comment.
 A rule of the contract that is *graded* may carry its own severity and owner: `max: 3`, or
 `max: {value: 3, severity: warn, owner: ops}`.
 
-Durations are ISO 8601 (`P1D`, `PT6H`), except in views (`30m`, `12h`, `14d`). Times without a zone are UTC. A key with
+Durations are ISO 8601 (`P1D`, `PT6H`), in Python `timedelta`. Times without a zone are UTC. A key with
 neither a default nor **required** may be left out.
 
 """
@@ -49,32 +49,26 @@ query makes the feature stages and what follows run again.
 
 | file | what it is |
 | --- | --- |
-| `repository.yaml` | entities and history, below |
-| `entity_rows.sql` | one row for each decision; columns below |
-| `views/NAME.yaml`, `views/NAME.sql` | one feature view: its keys and features, and the query that computes them |
+| `definitions.py` | sources, entities, feature views, the label view and feature services, below |
+| `views/NAME.sql` | the query that computes the feature view NAME |
+| `labels/NAME.sql` | the query of the label view: one row for each decision |
 | `staging/NAME.sql` | a table that views read as `staging.NAME`; staging queries may read each other |
 | `known/TABLE.sql` | a raw table as it stood at a moment; without one, the table counts as always known |
 | `macros.sql` | DuckDB macros that the queries share; may be missing |
-| `definitions.py` | the Feast objects: entities, views (from their YAML), the feature service |
 | `feature_store.yaml` | Feast's own settings: offline and online store |
+| `feast_objects.py` | the definitions as Feast objects, for Feast's own command line; may be missing |
 
-Queries are DuckDB SQL. They read `raw.TABLE` (the snapshot) and `staging.NAME`, and `getvariable('as_of')`, the newest
-moment that the snapshot knows. `known/TABLE.sql` reads `source.TABLE` and two variables: `as_of`, the moment to go back
-to, and `since`, from which on rows are needed.
+Queries are DuckDB SQL. They read `raw.TABLE` (the snapshot) and `staging.NAME`. Parameters have names:
+`getvariable('as_of')` is the newest moment that the snapshot knows; `from` and `until` bound the event times that are
+wanted, and a query may use them to do less. `known/TABLE.sql` reads `source.TABLE` and two variables: `as_of`, the
+moment to go back to, and `since`, from which on rows are needed.
 
-`entity_rows.sql` gives the entity keys of `repository.yaml`, and:
+The label's query gives its entity keys, the time of the decision, the outcome, and when that arrived. Rows whose label
+has not arrived, or is younger than its horizon, are set aside and counted by reason.
 
-| column | what it is |
-| --- | --- |
-| `decision_time` | when the prediction is made: features are joined as they were known then |
-| `label` | the outcome, true or false |
-| `label_time` | when the outcome became known |
-| `set_aside` | why a row is not used (its reason is counted in the run's results); null for a row that is used |
-
-A view's query gives exactly its entity keys, `event_timestamp` (and `created_timestamp`, where the view names one), and
-its features. `event_timestamp` is the time from which on the values are **known**, not the time that they are about:
-the delay of a flight is stamped with its landing, the weather of an hour with the end of the hour. The check for
-leakage recomputes features at moments of the past and compares.
+A view's query gives exactly its entity keys, `event_timestamp`, the column that says since when a row is known (it may
+be the same), and its features. The check for leakage recomputes features at moments of the past and compares.
+[features.md](features.md) says how time works.
 
 """
 
@@ -127,11 +121,6 @@ _WORDS = {
     ("Bar", "max"): "Greatest value.",
     ("ChampionRule", "metric"): "What is compared.",
     ("ChampionRule", "tolerance"): "How much worse it may be.",
-    ("RepositoryFile", "project"): "Name of the Feast project.",
-    ("RepositoryFile", "entities"): "Type of every join key.",
-    ("ViewFile", "entities"): "Join keys of the view.",
-    ("ViewFile", "ttl"): "How long a row stays usable after its `event_timestamp`; without it, for ever.",
-    ("ViewFile", "features"): "Kind of every feature, in the query's columns.",
 }
 _SEVERITY = {"severity": "Whether a breach fails the contract or is only reported."}
 
@@ -276,8 +265,9 @@ def page() -> dict[str, str]:
             parts.append(section(f"`{name}`", model, 3, f"{name}."))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
-    parts.append(_REPOSITORY + section("repository.yaml", RepositoryFile, 3))
-    parts.append(section("views/NAME.yaml", ViewFile, 3))
+    parts.append(_REPOSITORY)
+    parts += [section(f"`{model.__name__}`", model, 3) for model in (Source, Entity, FeatureView, LabelView)]
+    parts.append(section("`FeatureService`", FeatureService, 3))
     return {"docs/project.md": "\n".join(parts)}
 
 

@@ -4,14 +4,15 @@ Deterministic by construction: measures that are summed are integers, and every 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.repository import EVENT_TIMESTAMP, Repository, View, staged_by
+from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM, Available
+from gatehouse.components.features.repository import Repository, View, staged_by
 from gatehouse.errors import ConfigurationError
 
 _ROW_GROUP = 1 << 17
@@ -31,7 +32,7 @@ def open_tables(
 ) -> None:
     """Make Parquet files readable as `<schema>.<table>`."""
     for table, paths in tables.items():
-        files = ", ".join(_quoted(path) for path in paths)
+        files = ", ".join(_quoted(path / "*.parquet" if path.is_dir() else path) for path in paths)
         connection.execute(f'CREATE OR REPLACE VIEW {schema}."{table}" AS SELECT * FROM read_parquet([{files}])')
 
 
@@ -69,12 +70,13 @@ def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, 
 def compute_views(
     connection: duckdb.DuckDBPyConnection, repository: Repository, names: Iterable[str] = ()
 ) -> dict[str, pa.Table]:
-    """The feature tables of the named views, or of all: keys, event timestamp, created timestamp if any, features.
+    """The feature tables of the named views, or of all: keys, event timestamp, since when it is known, features.
 
-    Rows without an event timestamp were never known and are left out; rows are sorted by key and event timestamp.
+    Rows without an event timestamp or without a time from which they are known were never known and are left out, as
+    are those known after `as_of`; rows are sorted by key, event timestamp and known time.
 
     Raises:
-        ConfigurationError: naming the view whose query does not run, or lacks a column that its YAML promises.
+        ConfigurationError: naming the view whose query does not run, or lacks a column that its definition promises.
     """
     views = [repository.views[name] for name in (names or repository.views)]
     stage_tables(connection, repository, [view.query for view in views])
@@ -82,37 +84,79 @@ def compute_views(
 
 
 def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
-    where = f"views/{view.name}.sql"
+    spec = view.spec
     types = {
-        **{key: _TYPES[repository.spec.entities[key]] for key in view.spec.entities},
-        **{name: _TYPES[kind] for name, kind in view.spec.features.items()},
+        **{key: _TYPES[repository.entities[key]] for key in spec.entities},
+        **{name: _TYPES[kind] for name, kind in spec.features.items()},
     }
-    columns = ", ".join(f'CAST("{name}" AS {types.get(name, "TIMESTAMPTZ")}) AS "{name}"' for name in view.columns)
+    known = _known(spec.available) if spec.available else f'"{EVENT_TIMESTAMP}"'
+    columns = [
+        *(f'CAST("{key}" AS {types[key]}) AS "{key}"' for key in spec.entities),
+        f'CAST("{EVENT_TIMESTAMP}" AS TIMESTAMPTZ) AS "{EVENT_TIMESTAMP}"',
+        f'CAST({known} AS TIMESTAMPTZ) AS "{KNOWN_FROM}"',
+        *(f'CAST("{name}" AS {types[name]}) AS "{name}"' for name in spec.features),
+    ]
     order = ", ".join(f'"{name}"' for name in view.columns)
-    query = f'SELECT {columns} FROM (\n{view.query}\n) WHERE "{EVENT_TIMESTAMP}" IS NOT NULL ORDER BY {order}'
-    return _table(connection, query, where)
+    within = [
+        f'"{EVENT_TIMESTAMP}" IS NOT NULL',
+        f'"{KNOWN_FROM}" IS NOT NULL',
+        f"coalesce(\"{KNOWN_FROM}\" <= getvariable('as_of')::TIMESTAMPTZ, true)",
+    ]
+    if not spec.static:
+        within.append(f"coalesce(\"{EVENT_TIMESTAMP}\" >= getvariable('from')::TIMESTAMPTZ, true)")
+        within.append(f"coalesce(\"{EVENT_TIMESTAMP}\" <= getvariable('until')::TIMESTAMPTZ, true)")
+    rows = f"SELECT {', '.join(columns)} FROM (\n{view.query}\n)"
+    query = f"SELECT * FROM ({rows}) WHERE {' AND '.join(within)} ORDER BY {order}"
+    return _table(connection, query, f"views/{view.name}.sql")
 
 
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
-    """The entity rows that have a label, in the order of decisions, and how many were set aside by reason.
+    """The entity rows that have a mature label, in the order of decisions, and how many were set aside by reason.
+
+    A label counts from its arrival on, and not before its horizon is over: the later of both is its `label_time`.
 
     Raises:
-        ConfigurationError: if `entity_rows.sql` does not run or lacks a column.
+        ConfigurationError: if the label's query does not run or lacks a column.
     """
+    label, where = repository.label, f"labels/{repository.label.name}.sql"
     stage_tables(connection, repository, [repository.entity_rows])
-    keys = ", ".join(f'CAST("{key}" AS {_TYPES[kind]}) AS "{key}"' for key, kind in repository.spec.entities.items())
-    order = ", ".join(f'"{key}"' for key in repository.entity_keys)
-    _run(connection, f"CREATE TEMP TABLE entity_rows AS\n{repository.entity_rows}", "entity_rows.sql")
+    keys = ", ".join(f'CAST("{key}" AS {_TYPES[repository.entities[key]]}) AS "{key}"' for key in label.entities)
+    order = ", ".join(f'"{key}"' for key in label.entities)
+    own = f'WHEN "{label.set_aside}" IS NOT NULL THEN "{label.set_aside}"' if label.set_aside else ""
+    as_of = "getvariable('as_of')::TIMESTAMPTZ"
+    timed = (
+        f'SELECT *, "{label.decision_time}"::TIMESTAMPTZ AS decided, '
+        f"({_known(label.arrives)})::TIMESTAMPTZ AS arrived, "
+        f"decided + {_interval(label.horizon)} AS mature FROM (\n{repository.entity_rows}\n)"
+    )
+    _run(
+        connection,
+        f"CREATE OR REPLACE TEMP TABLE entity_rows AS SELECT *, CASE {own} "
+        "WHEN decided IS NULL THEN 'no decision time' "
+        f"WHEN arrived IS NULL OR arrived > {as_of} THEN 'label not known yet' "
+        f"WHEN mature > {as_of} THEN 'label younger than its horizon' "
+        f"WHEN \"{label.label}\" IS NULL THEN 'no label' END AS reason FROM ({timed})",
+        where,
+    )
     kept = _table(
         connection,
-        f"SELECT {keys}, decision_time, CAST(label AS TINYINT) AS label, label_time FROM entity_rows "
-        f"WHERE set_aside IS NULL ORDER BY decision_time, {order}",
-        "entity_rows.sql",
+        f'SELECT {keys}, decided AS decision_time, CAST("{label.label}" AS TINYINT) AS label, '
+        f"greatest(arrived, mature) AS label_time FROM entity_rows WHERE reason IS NULL ORDER BY decided, {order}",
+        where,
     )
     counts = connection.execute(
-        "SELECT set_aside, count(*) FROM entity_rows WHERE set_aside IS NOT NULL GROUP BY ALL ORDER BY ALL"
+        "SELECT reason, count(*) FROM entity_rows WHERE reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     return kept, dict(counts)
+
+
+def _known(available: Available) -> str:
+    """SQL of the time from which on a row is known."""
+    return f'"{available.column}" + {_interval(available.lag)}' if available.lag else f'"{available.column}"'
+
+
+def _interval(span: timedelta) -> str:
+    return f"to_microseconds({span // timedelta(microseconds=1)})"
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:

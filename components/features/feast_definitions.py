@@ -1,39 +1,64 @@
-"""Feast objects from the repository's YAML, so that a view's keys, freshness and features are written once."""
+"""Feast objects from the repository's definitions, so that a view's keys, freshness and features are written once."""
 
 from pathlib import Path
 
-from feast import Entity, FeatureView, Field, FileSource, ValueType
+from feast import Entity, FeatureService, FeatureView, Field, FileSource, ValueType
 from feast.types import FeastType, Float32, Int64, String
 
-from gatehouse.components.features.repository import EVENT_TIMESTAMP, read_repository
+from gatehouse.components.features.definitions import EVENT_TIMESTAMP
+from gatehouse.components.features.repository import Repository, View, read_repository
 
 _VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
 _KEY_TYPES: dict[str, FeastType] = {"string": String, "int64": Int64}
 _FEATURE_TYPES: dict[str, FeastType] = {"numeric": Float32, "categorical": String}
+FeastObject = Entity | FeatureView | FeatureService
 
 
-def entity(folder: Path, name: str) -> Entity:
-    """The Feast entity `name` of the repository in `folder`; its join key has the same name."""
-    return Entity(name=name, join_keys=[name], value_type=_VALUE_TYPES[read_repository(folder).spec.entities[name]])
+def feast_objects_in(folder: Path) -> dict[str, FeastObject]:
+    """The Feast objects of the repository in `folder`, by name.
+
+    Raises:
+        ConfigurationError: as `read_repository`.
+    """
+    return feast_objects(read_repository(folder))
 
 
-def feature_view(folder: Path, name: str) -> FeatureView:
-    """The Feast feature view `name`, reading `data/<name>.parquet` beside the definitions."""
-    repository = read_repository(folder)
-    view = repository.views[name].spec
-    keys = {key: repository.spec.entities[key] for key in view.entities}
+def feast_objects(repository: Repository) -> dict[str, FeastObject]:
+    """Entities, feature views and feature services as Feast has them, by name.
+
+    A view reads `data/<name>.parquet` beside the definitions: a file, or a folder of files.
+    """
+    entities = {
+        name: Entity(name=name, join_keys=[name], value_type=_VALUE_TYPES[kind])
+        for name, kind in repository.entities.items()
+    }
+    views = {name: _feature_view(repository, view, entities) for name, view in repository.views.items()}
+    services = {
+        name: FeatureService(
+            name=name, features=[views[view] for view in service.views], description=service.description
+        )
+        for name, service in repository.services.items()
+    }
+    kinds: list[dict[str, FeastObject]] = [{**entities}, {**views}, {**services}]
+    return {f"{type(one).__name__}_{name}": one for kind in kinds for name, one in kind.items()}
+
+
+def _feature_view(repository: Repository, view: View, entities: dict[str, Entity]) -> FeatureView:
+    spec = view.spec
     return FeatureView(
-        name=name,
-        entities=[entity(folder, key) for key in keys],
-        ttl=view.ttl,
+        name=view.name,
+        entities=[entities[key] for key in spec.entities],
+        ttl=spec.ttl,
         schema=[
-            *(Field(name=key, dtype=_KEY_TYPES[kind]) for key, kind in keys.items()),
-            *(Field(name=feature, dtype=_FEATURE_TYPES[kind]) for feature, kind in view.features.items()),
+            *(Field(name=key, dtype=_KEY_TYPES[repository.entities[key]]) for key in spec.entities),
+            *(Field(name=feature, dtype=_FEATURE_TYPES[kind]) for feature, kind in spec.features.items()),
         ],
         source=FileSource(
-            name=f"{name}_table",
-            path=str(folder / "data" / f"{name}.parquet"),
+            name=f"{view.name}_table",
+            path=str(repository.folder / "data" / f"{view.name}.parquet"),
             timestamp_field=EVENT_TIMESTAMP,
-            created_timestamp_column=view.created_timestamp,
+            created_timestamp_column=spec.created_timestamp,
         ),
+        tags={"version": str(spec.version)},
+        description=spec.description,
     )

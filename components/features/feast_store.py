@@ -1,27 +1,23 @@
 """Opens the feature repository in Feast, inside a workspace of the artifact store and nowhere else."""
 
-import importlib.util
 import logging
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import yaml
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from feast import Entity, FeatureService, FeatureStore, FeatureView, OnDemandFeatureView, RepoConfig
+    from feast import FeatureStore, RepoConfig
 
 from gatehouse.components.features import feast_definitions, offline_store
 from gatehouse.components.features.repository import Repository
 from gatehouse.errors import ConfigurationError
 
-# What Feast loads by name, and the user's definitions import, belongs to this module's code.
-LOADED_BY_NAME = (feast_definitions, offline_store)
-_MODULE = "gatehouse_feature_definitions"
+# What Feast loads by name belongs to this module's code.
+LOADED_BY_NAME = (offline_store,)
 
 
 @contextmanager
@@ -30,11 +26,11 @@ def applied(repository: Repository, tables: dict[str, Path], workspace: Path) ->
 
     Args:
         repository: A repository checked out where files may be written.
-        tables: Parquet file by view.
+        tables: Parquet file by view, or a folder of them.
         workspace: A directory that is thrown away afterwards.
 
     Raises:
-        ConfigurationError: if the definitions or `feature_store.yaml` do not load.
+        ConfigurationError: if `feature_store.yaml` does not load.
     """
     data = repository.folder / "data"
     data.mkdir(exist_ok=True)
@@ -43,9 +39,7 @@ def applied(repository: Repository, tables: dict[str, Path], workspace: Path) ->
     with _quiet():
         config = _config(repository.folder, workspace)
         store = FeatureStore(config=config)
-        module = _load(repository.folder / "definitions.py")
-        kinds = (Entity, FeatureView, OnDemandFeatureView, FeatureService)
-        store.apply([value for value in vars(module).values() if isinstance(value, kinds)])
+        store.apply([*feast_definitions.feast_objects(repository).values()])
         yield store
 
 
@@ -61,24 +55,6 @@ def _config(folder: Path, workspace: Path) -> RepoConfig:
         return RepoConfig(**body, repo_path=folder)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"feature_store.yaml: {' '.join(str(error).split())}") from error
-
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigurationError(f"{path.name}: expected the Feast definitions in the feature repository, found none.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[_MODULE] = module
-    written = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigurationError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
-    finally:
-        sys.dont_write_bytecode = written
-        del sys.modules[_MODULE]
-    return module
 
 
 @contextmanager

@@ -12,7 +12,7 @@ it; the second looks at what the model really gets, through the same rows that F
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ import pyarrow.compute as pc
 
 from gatehouse.components.features.asof_join import Joined, asof_join
 from gatehouse.components.features.compute import compute_views, connect, go_back, open_tables, run_macros, set_time
-from gatehouse.components.features.repository import EVENT_TIMESTAMP, Repository, View
+from gatehouse.components.features.definitions import EVENT_TIMESTAMP
+from gatehouse.components.features.repository import Repository, View
 
 CUTS = 6
 WINDOW = timedelta(hours=6)
 _REPLAYED = "replayed of "
+_BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def replay(
         open_tables(connection, tables, "source")
         open_tables(connection, {name: [feature_tables[name]] for name in views}, "features")
         set_time(connection, "as_of", cut)
-        set_time(connection, "since", cut - timedelta(days=repository.spec.history_days))
+        set_time(connection, "since", cut - window - repository.history if repository.history else _BEGINNING)
         run_macros(connection, repository)
         for table in tables:
             go_back(connection, repository, table)

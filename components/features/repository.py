@@ -1,55 +1,46 @@
-"""The feature repository as data: entities, views with their SQL, staging queries in order. Reads YAML and SQL only."""
+"""The feature repository as data: definitions with their SQL, staging queries in order. Reads Python and SQL only."""
 
+import hashlib
+import importlib.util
+import json
 import re
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from types import ModuleType
+from typing import TypeVar
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions import (
+    EVENT_TIMESTAMP as EVENT_TIMESTAMP,
+)
+from gatehouse.components.features.definitions import (
+    KNOWN_FROM,
+    Entity,
+    FeatureService,
+    FeatureView,
+    LabelView,
+    Source,
+    changed_definition,
+    definition_problems,
+    needs_version,
+    problems_listed,
+)
 from gatehouse.errors import ConfigurationError
 
-Kind = Literal["numeric", "categorical"]
-_Model = TypeVar("_Model", bound=BaseModel)
-EVENT_TIMESTAMP = "event_timestamp"
-_DURATION = re.compile(r"(\d+)\s*(m|h|d)\Z")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
-_STAGED = re.compile(r"\bstaging\.(\w+)")
-
-
-class RepositoryFile(BaseModel):
-    """The content of `repository.yaml`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    project: str
-    entities: dict[str, Literal["string", "int64"]]
-    history_days: int = Field(gt=0, description="Days before a cut from which the replay recomputes.")
-
-
-class ViewFile(BaseModel):
-    """The content of `views/<view>.yaml`; the query of the same name computes exactly these columns."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    entities: tuple[str, ...]
-    ttl: timedelta | None = None
-    created_timestamp: str = Field(
-        "", description="Column that says since when a row is known, if later than its event."
-    )
-    features: dict[str, Kind] = Field(min_length=1)
-
-    @field_validator("ttl", mode="before")
-    @classmethod
-    def _duration(cls, value: Any) -> Any:
-        match = _DURATION.match(value) if isinstance(value, str) else None
-        if value is not None and match is None:
-            raise ValueError("expected a duration such as 30m, 12h or 14d")
-        return timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else None
+FILE = "definitions.py"
+_MODULE = "gatehouse_feature_definitions"
+_PARAMETERS = ("as_of", "from", "until")
+_KNOWN_PARAMETERS = ("as_of", "since")
+_STAGED = re.compile(r"\bstaging\.\"?(\w+)")
+_RAW = re.compile(r"\braw\.\"?(\w+)")
+_MACRO = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?MACRO\s+(\w+)", re.IGNORECASE)
+_LITERALS = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", re.DOTALL)
+_VARIABLE = re.compile(r"\bgetvariable\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -57,14 +48,13 @@ class View:
     """A feature view: what its rows are about, how long they stay fresh, its features, and the query behind them."""
 
     name: str
-    spec: ViewFile
+    spec: FeatureView
     query: str
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of its table, in order."""
-        created = (self.spec.created_timestamp,) if self.spec.created_timestamp else ()
-        return (*self.spec.entities, EVENT_TIMESTAMP, *created, *self.spec.features)
+        return (*self.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM, *self.spec.features)
 
 
 @dataclass(frozen=True)
@@ -73,26 +63,43 @@ class Repository:
 
     Attributes:
         folder: Where its files are.
-        spec: The content of `repository.yaml`.
+        entities: Type of the join key by entity.
+        sources: Raw tables that grow in time, by name.
         macros: SQL run before everything else.
         staging: Query by name, each after those that it reads.
         views: View by name.
+        services: Feature service by name.
         known: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
-        entity_rows: The query of the entity rows.
+        label: The definition of the entity rows.
+        entity_rows: Their query.
     """
 
     folder: Path
-    spec: RepositoryFile
+    entities: dict[str, str]
+    sources: dict[str, Source]
     macros: str
     staging: dict[str, str]
     views: dict[str, View]
+    services: dict[str, FeatureService]
     known: dict[str, str]
+    label: LabelView
     entity_rows: str
 
     @property
     def entity_keys(self) -> tuple[str, ...]:
-        """The join keys of all entities, in the order of `repository.yaml`."""
-        return tuple(self.spec.entities)
+        """The join keys of the entity rows, in the order of the label view."""
+        return self.label.entities
+
+    @property
+    def history(self) -> timedelta | None:
+        """From how long before a moment on sources matter to what is usable then; None for the whole past."""
+        spans: list[timedelta] = []
+        for view in self.views.values():
+            if not view.spec.static:
+                if view.spec.window is None or view.spec.ttl is None:
+                    return None
+                spans.append(view.spec.window + view.spec.ttl)
+        return max(spans, default=timedelta(0))
 
 
 def check_out(store: ArtifactStore, definitions: str, folder: Path) -> Repository:
@@ -108,40 +115,56 @@ def check_out(store: ArtifactStore, definitions: str, folder: Path) -> Repositor
     return read_repository(folder)
 
 
-def read_repository(folder: Path) -> Repository:
+def read_repository(folder: Path, previous: Repository | None = None) -> Repository:
     """Read the feature repository in `folder`.
 
+    Args:
+        folder: Where it is.
+        previous: Earlier definitions; a view that changed its meaning since must have a new version.
+
     Raises:
-        ConfigurationError: listing every problem found: a missing or invalid file, an entity that nobody defined, a
-            feature that two views give, a circle among the staging queries.
+        ConfigurationError: listing every problem found: a definition that is wrong or names what nobody defined, a
+            view without availability, a missing query, an unknown parameter, a feature that two views give, a circle
+            among the staging queries.
     """
     problems: list[str] = []
-    spec = _load(folder / "repository.yaml", RepositoryFile, problems)
-    views: dict[str, View] = {}
-    for path in sorted((folder / "views").glob("*.yaml")):
-        view = _load(path, ViewFile, problems)
-        query = path.with_suffix(".sql")
-        if not query.is_file():
-            problems.append(f"views/{path.name}: expected its query in views/{query.name}, found none")
-        elif view is not None:
-            views[path.stem] = View(path.stem, view, query.read_text())
-    rows = folder / "entity_rows.sql"
-    if not rows.is_file():
-        problems.append("entity_rows.sql: expected the query of the entity rows, found none")
-    if spec is not None:
-        problems.extend(_clashes(spec, views))
+    with problems_listed(problems):
+        module = _load(folder / FILE)
+    defined = [value for value in vars(module).values() if not isinstance(value, type)]
+    entities = {one.name: one.type for one in _of(Entity, defined)}
+    features = _named(_of(FeatureView, defined), problems)
+    services = _named(_of(FeatureService, defined), problems)
+    labels = _of(LabelView, defined)
+    if len(labels) != 1 and not any(": LabelView" in problem for problem in problems):
+        problems.append(f"{FILE}: expected one LabelView, found {len(labels)}")
+    views = {name: View(name, spec, _query(folder, "views", name, problems)) for name, spec in features.items()}
+    rows = {label.name: _query(folder, "labels", label.name, problems) for label in labels}
+    problems += _clashes(entities, features, services, labels, views if not problems else {})
     staging = _in_order(_queries(folder / "staging"), problems)
-    if problems or spec is None:
-        raise ConfigurationError("The feature repository has problems:" + "".join(f"\n  - {text}" for text in problems))
+    known = _queries(folder / "known")
     macros = folder / "macros.sql"
+    texts = {f"staging/{name}.sql": text for name, text in staging.items()}
+    texts |= {f"views/{name}.sql": view.query for name, view in views.items()}
+    texts |= {f"labels/{name}.sql": text for name, text in rows.items()}
+    texts |= {"macros.sql": macros.read_text()} if macros.is_file() else {}
+    problems += [problem for name, text in texts.items() for problem in _parameters(name, text, _PARAMETERS)]
+    for name, text in known.items():
+        problems += _parameters(f"known/{name}.sql", text, _KNOWN_PARAMETERS)
+    if previous is not None:
+        problems += _versions(previous, features)
+    if problems:
+        raise ConfigurationError("The feature repository has problems:" + "".join(f"\n  - {text}" for text in problems))
     return Repository(
         folder=folder,
-        spec=spec,
-        macros=macros.read_text() if macros.is_file() else "",
+        entities={name: str(kind) for name, kind in entities.items()},
+        sources={one.table: one for one in _of(Source, defined)},
+        macros=texts.get("macros.sql", ""),
         staging=staging,
         views=views,
-        known=_queries(folder / "known"),
-        entity_rows=rows.read_text(),
+        services=services,
+        known=known,
+        label=labels[0],
+        entity_rows=rows[labels[0].name],
     )
 
 
@@ -157,17 +180,116 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
     return [name for name in repository.staging if name in needed]
 
 
-def _clashes(spec: RepositoryFile, views: dict[str, View]) -> list[str]:
-    problems: list[str] = []
-    owner = dict.fromkeys(spec.entities, "the entities")
+def tables_of(repository: Repository, queries: list[str]) -> list[str]:
+    """Names of the raw tables that `queries` read, directly or through staging tables, in alphabetical order."""
+    texts = [*queries, *(repository.staging[name] for name in staged_by(repository, queries))]
+    return sorted({name for text in texts for name in _RAW.findall(_code(text))})
+
+
+def code_of(repository: Repository, view: View) -> dict[str, str]:
+    """SHA-256 of each text that decides a view's rows: its query, the staging queries and macros that it reads."""
+    texts = {f"views/{view.name}.sql": view.query}
+    texts |= {f"staging/{name}.sql": repository.staging[name] for name in staged_by(repository, [view.query])}
+    macros = _macros(repository.macros)
+    pending = list(texts.values())
+    while pending:
+        words = set(re.findall(r"\w+", _code(pending.pop())))
+        for name in words & set(macros):
+            if f"macro {name}" not in texts:
+                texts[f"macro {name}"] = macros[name]
+                pending.append(macros[name])
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(texts.items())}
+
+
+def definition_of(repository: Repository, view: View) -> dict[str, object]:
+    """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
+    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "description"}))
+    tables = tables_of(repository, [view.query])
+    read = {
+        name: json.loads(repository.sources[name].model_dump_json()) for name in tables if name in repository.sources
+    }
+    keys = {name: repository.entities[name] for name in view.spec.entities}
+    return {"code": code_of(repository, view), "view": spec, "keys": keys, "sources": read}
+
+
+def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
+    """What changed from one repository to the next, by view; views that did not change are left out."""
+    found: dict[str, list[str]] = {}
+    for name in sorted({*before.views, *after.views}):
+        old, new = before.views.get(name), after.views.get(name)
+        if old is None or new is None:
+            found[name] = ["removed" if new is None else "new"]
+            continue
+        lines = changed_definition(old.spec, new.spec)
+        codes = code_of(before, old), code_of(after, new)
+        lines += [f"code {text}" for text in sorted({*codes[0], *codes[1]}) if codes[0].get(text) != codes[1].get(text)]
+        if lines:
+            found[name] = lines
+    return found
+
+
+def _of(kind: type[_T], defined: Iterable[object]) -> list[_T]:
+    """The definitions of one kind; those whose problems are listed already have no fields."""
+    return [one for one in defined if isinstance(one, kind) and vars(one)]
+
+
+def _named(defined: Iterable[_T], problems: list[str]) -> dict[str, _T]:
+    found: dict[str, _T] = {}
+    for one in defined:
+        name = str(getattr(one, "name"))  # noqa: B009  # views and services share no base with a name
+        if name in found and found[name] is not one:
+            problems.append(f"{FILE}: two {type(one).__name__}s are called {name!r}")
+        found[name] = one
+    return found
+
+
+def _query(folder: Path, kind: str, name: str, problems: list[str]) -> str:
+    path = folder / kind / f"{name}.sql"
+    if path.is_file():
+        return path.read_text()
+    problems.append(f"{FILE}: {name}: expected its query in {kind}/{name}.sql, found none")
+    return ""
+
+
+def _clashes(
+    entities: Mapping[str, object],
+    views: Mapping[str, FeatureView],
+    services: Mapping[str, FeatureService],
+    labels: list[LabelView],
+    read: Mapping[str, View],
+) -> list[str]:
+    problems = [f"{FILE}: {problem}" for view in views.values() for problem in definition_problems(view)]
+    both: list[FeatureView | LabelView] = [*views.values(), *labels]
+    for one in both:
+        problems += [f"{FILE}: {one.name}: entities: no Entity {key!r}" for key in one.entities if key not in entities]
+    for service in services.values():
+        problems += [f"{FILE}: {service.name}: views: no FeatureView {v!r}" for v in service.views if v not in views]
+    owner = dict.fromkeys((*entities, EVENT_TIMESTAMP, KNOWN_FROM), "the entities and times")
     for view in views.values():
-        unknown = [name for name in view.spec.entities if name not in spec.entities]
-        problems.extend(f"views/{view.name}.yaml: entities: {name!r} is not in repository.yaml" for name in unknown)
-        for feature in view.spec.features:
+        for feature in view.features:
             if feature in owner:
-                problems.append(f"views/{view.name}.yaml: features: {feature!r} is also given by {owner[feature]}")
+                problems.append(f"{FILE}: {view.name}: features: {feature!r} is also given by {owner[feature]}")
             owner.setdefault(feature, f"the view {view.name}")
     return problems
+
+
+def _parameters(file: str, query: str, known: tuple[str, ...]) -> list[str]:
+    """Problems with a query's parameters: they have names, and these are known."""
+    code = _LITERALS.sub(lambda found: " " if found[0].startswith(("-", "/", "'")) else '""', query)
+    expected = "expected " + " or ".join(f"getvariable('{name}')" for name in known)
+    found = dict.fromkeys(re.findall(r"\?|\$\w+", code))
+    problems = [f"{file}: the positional parameter {text}: {expected}" for text in found]
+    named = dict.fromkeys(_VARIABLE.findall(_code(query)))
+    return problems + [f"{file}: the unknown parameter {name!r}: {expected}" for name in named if name not in known]
+
+
+def _versions(previous: Repository, views: Mapping[str, FeatureView]) -> list[str]:
+    return [
+        f"{FILE}: {name}: {line}: expected version={previous.views[name].spec.version + 1} for it, found {view.version}"
+        for name, view in views.items()
+        if name in previous.views
+        for line in needs_version(previous.views[name].spec, view)
+    ]
 
 
 def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
@@ -183,6 +305,13 @@ def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
         return {}
 
 
+def _macros(text: str) -> dict[str, str]:
+    """Macros by name; what is no macro belongs to the one before it."""
+    starts = [*_MACRO.finditer(text)]
+    ends = [*(found.start() for found in starts[1:]), len(text)]
+    return {found[1]: text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
+
+
 def _code(query: str) -> str:
     return re.sub(r"--[^\n]*", "", query)
 
@@ -191,16 +320,17 @@ def _queries(folder: Path) -> dict[str, str]:
     return {path.stem: path.read_text() for path in sorted(folder.glob("*.sql"))}
 
 
-def _load(path: Path, model: type[_Model], problems: list[str]) -> _Model | None:
-    name = path.name if path.parent.name != "views" else f"views/{path.name}"
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigurationError(f"{path.name}: expected the feature definitions in the repository, found none.")
+    module = importlib.util.module_from_spec(spec)
+    written = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     try:
-        return model.model_validate(yaml.safe_load(path.read_text()))
-    except FileNotFoundError:
-        problems.append(f"{name}: expected this file, found none")
-    except yaml.YAMLError as error:
-        problems.append(f"{name}: is not YAML: {' '.join(str(error).split())}")
-    except ValidationError as error:
-        for detail in error.errors():
-            where = ".".join(str(part) for part in detail["loc"]) or "the file"
-            problems.append(f"{name}: {where}: {detail['msg']}, found {detail['input']!r}")
-    return None
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigurationError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.dont_write_bytecode = written
+    return module

@@ -7,8 +7,8 @@ WITH known AS (
     SELECT
         carrier,
         origin,
-        grid_point(INTERVAL 30 MINUTE, known_at) AS event_timestamp,
-        sum(scheduled) AS scheduled,
+        greatest(grid_point(INTERVAL 30 MINUTE, known_at), (SELECT min(moment) FROM staging.grid)) AS event_timestamp,
+        max(grid_point(INTERVAL 30 MINUTE, known_at)) FILTER (scheduled = 1) AS last_scheduled,
         sum(landed) AS landed,
         sum(late) AS late,
         sum(departed) AS departed,
@@ -29,7 +29,7 @@ totals AS (
         carrier,
         origin,
         event_timestamp,
-        coalesce(sum(scheduled) OVER so_far, 0)::BIGINT AS scheduled,
+        max(last_scheduled) OVER so_far AS last_scheduled,
         coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
         coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
         coalesce(sum(departed) OVER so_far, 0)::BIGINT AS departed,
@@ -45,7 +45,7 @@ recent AS (
         carrier,
         origin,
         event_timestamp,
-        scheduled - lag(scheduled, 1440, 0) OVER steps AS scheduled_30d,
+        last_scheduled,
         overdue,
         departed - lag(departed, 6, 0) OVER steps AS departed_3h,
         left_late - lag(left_late, 6, 0) OVER steps AS left_late_3h,
@@ -67,4 +67,4 @@ SELECT
     shrunk(late_24h, landed_24h, 0.22, 2) AS carrier_origin_late_rate_24h,
     shrunk(departure_delay_24h, departed_24h, 12, 2) AS carrier_origin_mean_departure_delay_24h
 FROM recent
-WHERE scheduled_30d > 0
+WHERE last_scheduled > event_timestamp - INTERVAL 30 DAY

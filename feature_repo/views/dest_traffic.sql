@@ -6,8 +6,8 @@
 WITH known AS (
     SELECT
         dest,
-        grid_point(INTERVAL 60 MINUTE, known_at) AS event_timestamp,
-        sum(scheduled) AS scheduled,
+        greatest(grid_point(INTERVAL 60 MINUTE, known_at), (SELECT min(moment) FROM staging.grid)) AS event_timestamp,
+        max(grid_point(INTERVAL 60 MINUTE, known_at)) FILTER (scheduled = 1) AS last_scheduled,
         sum(landed) AS landed,
         sum(late) AS late,
         sum(delay) AS delay,
@@ -25,7 +25,7 @@ totals AS (
     SELECT
         dest,
         event_timestamp,
-        coalesce(sum(scheduled) OVER so_far, 0)::BIGINT AS scheduled,
+        max(last_scheduled) OVER so_far AS last_scheduled,
         coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
         coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
         coalesce(sum(delay) OVER so_far, 0)::BIGINT AS delay,
@@ -38,7 +38,7 @@ recent AS (
     SELECT
         dest,
         event_timestamp,
-        scheduled - lag(scheduled, 720, 0) OVER steps AS scheduled_30d,
+        last_scheduled,
         overdue,
         landed - lag(landed, 3, 0) OVER steps AS landed_3h,
         late - lag(late, 3, 0) OVER steps AS late_3h,
@@ -59,4 +59,4 @@ SELECT
     shrunk(delay_6h, landed_6h, 7, 2) AS dest_mean_delay_6h,
     shrunk(late_24h, landed_24h, 0.22, 2) AS dest_late_rate_24h
 FROM recent
-WHERE scheduled_30d > 0
+WHERE last_scheduled > event_timestamp - INTERVAL 30 DAY

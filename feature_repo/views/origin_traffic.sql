@@ -6,8 +6,8 @@
 WITH known AS (
     SELECT
         origin,
-        grid_point(INTERVAL 15 MINUTE, known_at) AS event_timestamp,
-        sum(scheduled) AS scheduled,
+        greatest(grid_point(INTERVAL 15 MINUTE, known_at), (SELECT min(moment) FROM staging.grid)) AS event_timestamp,
+        max(grid_point(INTERVAL 15 MINUTE, known_at)) FILTER (scheduled = 1) AS last_scheduled,
         sum(landed) AS landed,
         sum(late) AS late,
         sum(delay) AS delay,
@@ -27,7 +27,7 @@ totals AS (
     SELECT
         origin,
         event_timestamp,
-        coalesce(sum(scheduled) OVER so_far, 0)::BIGINT AS scheduled,
+        max(last_scheduled) OVER so_far AS last_scheduled,
         coalesce(sum(landed) OVER so_far, 0)::BIGINT AS landed,
         coalesce(sum(late) OVER so_far, 0)::BIGINT AS late,
         coalesce(sum(delay) OVER so_far, 0)::BIGINT AS delay,
@@ -43,7 +43,7 @@ recent AS (
     SELECT
         origin,
         event_timestamp,
-        scheduled - lag(scheduled, 2880, 0) OVER steps AS scheduled_30d,
+        last_scheduled,
         overdue,
         departed - lag(departed, 4, 0) OVER steps AS departed_1h,
         left_late - lag(left_late, 4, 0) OVER steps AS left_late_1h,
@@ -69,4 +69,4 @@ SELECT
     shrunk(departure_delay_3h, departed_3h, 12, 2) AS origin_mean_departure_delay_3h,
     shrunk(late_24h, landed_24h, 0.22, 2) AS origin_late_rate_24h
 FROM recent
-WHERE scheduled_30d > 0
+WHERE last_scheduled > event_timestamp - INTERVAL 30 DAY

@@ -1,17 +1,47 @@
-"""The Feast definitions: entities, feature views, and the feature service that the model reads."""
+"""The features of the model: sources, entities, feature views, the label, and the service that the model reads.
 
-from pathlib import Path
+The query of a view is in views/<name>.sql, that of the label in labels/<name>.sql.
+"""
 
-from feast import FeatureService
+from datetime import timedelta
 
-from gatehouse.components.features.feast_definitions import entity, feature_view
+from gatehouse.components.features.definitions import (
+    Available,
+    Entity,
+    FeatureService,
+    FeatureView,
+    LabelView,
+    Source,
+)
 
-HERE = Path(__file__).parent
+orders = Source(table="orders", event_time="placed_at")
 
-order_id = entity(HERE, "order_id")
-customer_id = entity(HERE, "customer_id")
+order_id = Entity(name="order_id")
+customer_id = Entity(name="customer_id")
 
-order_content = feature_view(HERE, "order_content")
-customer_history = feature_view(HERE, "customer_history")
+order_content = FeatureView(
+    name="order_content",
+    description="What the order itself says; known when it is placed.",
+    entities=("order_id",),
+    available=Available("event_timestamp"),
+    window=timedelta(0),
+    features={"category": "categorical", "amount": "numeric"},
+)
 
-order_return = FeatureService(name="order_return", features=[order_content, customer_history])
+# No window: every settled order of the past counts.
+customer_history = FeatureView(
+    name="customer_history",
+    description="What a customer's settled orders tell.",
+    entities=("customer_id",),
+    available=Available("event_timestamp"),
+    features={"settled_orders": "numeric", "returned_orders": "numeric"},
+)
+
+returned = LabelView(
+    name="returned",
+    description="Whether an order is returned, known when it is settled.",
+    entities=("order_id", "customer_id"),
+    arrives=Available("known_at"),
+)
+
+order_return = FeatureService(name="order_return", views=("order_content", "customer_history"))

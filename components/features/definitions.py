@@ -1,0 +1,168 @@
+"""What a user writes in `definitions.py`: sources, entities, feature views, the label view, feature services.
+
+Reading them loads neither Feast nor DuckDB. A view's transformation is the query of the same name beside it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Kind = Literal["numeric", "categorical"]
+EVENT_TIMESTAMP = "event_timestamp"
+KNOWN_FROM = "known_from"
+_NAME = r"^[a-z][a-z0-9_]{0,99}$"
+_listed: ContextVar[list[str] | None] = ContextVar("problems of the definitions", default=None)
+
+
+@contextmanager
+def problems_listed(problems: list[str]) -> Iterator[None]:
+    """While this is open, a definition that is wrong adds to `problems` instead of raising, so that all are found."""
+    token = _listed.set(problems)
+    try:
+        yield
+    finally:
+        _listed.reset(token)
+
+
+class _Definition(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **data: Any) -> None:
+            try:
+                super().__init__(**data)
+            except ValidationError as error:
+                problems = _listed.get()
+                if problems is None:
+                    raise
+                called = f"{type(self).__name__} {data.get('name', data.get('table', ''))}".rstrip()
+                for detail in error.errors():
+                    where = ".".join(str(part) for part in detail["loc"])
+                    problems.append(f"definitions.py: {called}: {where}: {detail['msg']}, found {detail['input']!r}")
+
+
+class Available(BaseModel):
+    """Since when a row is known: the time in `column` of the query, and a publication lag on top of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str = Field(description="Column of the query; `event_timestamp` where a row is known from its event on.")
+    lag: timedelta = Field(timedelta(0), ge=timedelta(0), description="How long after it the row is published.")
+
+    def __init__(self, column: str, lag: timedelta = timedelta(0)) -> None:
+        super().__init__(column=column, lag=lag)
+
+
+class Source(_Definition):
+    """A raw table that grows in time. Tables that no source names are static: a change touches every row."""
+
+    table: str = Field(description="The table, which queries read as `raw.<table>`.")
+    event_time: str = Field(description="Its column with the time that a row is about.")
+    lead: timedelta = Field(
+        timedelta(0), ge=timedelta(0), description="How long before its event time a row may be known (a timetable)."
+    )
+
+
+class Entity(_Definition):
+    """Whom features are about; its join key has the same name."""
+
+    name: str = Field(pattern=_NAME)
+    type: Literal["string", "int64"] = Field("string", description="Type of the join key.")
+
+
+class FeatureView(_Definition):
+    """A feature view; `views/<name>.sql` computes its keys, `event_timestamp`, its availability and its features."""
+
+    name: str = Field(pattern=_NAME)
+    entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that its rows are about.")
+    features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
+    available: Available | None = Field(None, description="Since when a row is known; required unless static.")
+    static: bool = Field(False, description="Its rows were always known: they have no time of their own.")
+    ttl: timedelta | None = Field(None, description="How long a row stays usable after its event; for ever without.")
+    window: timedelta | None = Field(
+        None,
+        description="Longest look-back: a row reads sources whose event time is at most this much older. "
+        "Without it the whole past may count, and is read again whenever something changes.",
+    )
+    version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
+    description: str = ""
+
+    @property
+    def created_timestamp(self) -> str:
+        """The column of its table that says since when a row is known."""
+        return KNOWN_FROM
+
+
+class LabelView(_Definition):
+    """The entity rows and their label; `labels/<name>.sql` gives one row for each decision."""
+
+    name: str = Field(pattern=_NAME)
+    entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that a row is about.")
+    decision_time: str = Field("decision_time", description="Column with the time of the decision.")
+    label: str = Field("label", description="Column with the outcome, true or false.")
+    arrives: Available = Field(description="Column with the time at which the label arrives, and its delay.")
+    horizon: timedelta = Field(
+        timedelta(0),
+        ge=timedelta(0),
+        description="A label is mature so long after its decision, even where it arrived earlier: before, only the "
+        "outcomes that come quickly are there.",
+    )
+    set_aside: str = Field(
+        "", description="Column with the user's own reason not to use a row, null for none; empty for no such column."
+    )
+    description: str = ""
+
+
+class FeatureService(_Definition):
+    """The feature views that one model reads."""
+
+    name: str = Field(pattern=_NAME)
+    views: tuple[str, ...] = Field(min_length=1, description="Names of its feature views, in the order of columns.")
+    description: str = ""
+
+
+def definition_problems(view: FeatureView) -> list[str]:
+    """What is wrong with a view taken alone, with what to write instead."""
+    if view.static and view.available:
+        return [f"{view.name}: is static and names an availability: expected one of them"]
+    if not view.static and view.available is None:
+        return [
+            f'{view.name}: states no availability: expected available=Available("<column>", lag=timedelta(...)) with '
+            "the query's column that says since when a row is known, or static=True where it was always known"
+        ]
+    return []
+
+
+def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
+    """What changed from one definition of a view to the next, apart from its query."""
+    lines = [f"feature {name} added" for name in after.features if name not in before.features]
+    lines += [f"feature {name} removed" for name in before.features if name not in after.features]
+    lines += [
+        f"feature {name}: {before.features[name]} became {kind}"
+        for name, kind in after.features.items()
+        if before.features.get(name, kind) != kind
+    ]
+    for field in ("entities", "available", "static", "ttl", "window", "version"):
+        old, new = (getattr(view, field) for view in (before, after))
+        if old != new:
+            lines.append(f"{field}: {_shown(old)} became {_shown(new)}")
+    return lines
+
+
+def needs_version(before: FeatureView, after: FeatureView) -> list[str]:
+    """The changes that give the features another meaning and so need a new version; none where it has one."""
+    if after.version > before.version:
+        return []
+    compatible = [f"feature {name} added" for name in after.features if name not in before.features]
+    return [line for line in changed_definition(before, after) if line not in compatible]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Available):
+        return f"{value.column} + {value.lag}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

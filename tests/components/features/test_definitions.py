@@ -1,0 +1,121 @@
+"""Definitions: what is wrong is listed at once with what to write, and a change of meaning needs a new version."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gatehouse.components.features.repository import (
+    Repository,
+    changes,
+    code_of,
+    definition_of,
+    read_repository,
+    tables_of,
+)
+from gatehouse.errors import ConfigurationError
+
+
+@pytest.fixture
+def copy(repository: Repository, tmp_path: Path) -> Path:
+    shutil.copytree(repository.folder, tmp_path / "repo", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "repo"
+
+
+def edit(folder: Path, file: str, before: str, after: str) -> None:
+    text = (folder / file).read_text()
+    assert before in text
+    (folder / file).write_text(text.replace(before, after, 1))
+
+
+def test_reading_definitions_loads_neither_feast_nor_duckdb(repository: Repository) -> None:
+    program = (
+        "import sys; from pathlib import Path; from gatehouse.components.features.repository import read_repository; "
+        f"read_repository(Path({str(repository.folder)!r})); "
+        "sys.exit(', '.join({'feast', 'duckdb', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_all_problems_are_listed_at_once(copy: Path) -> None:
+    edit(copy, "definitions.py", '    available=Available("event_timestamp"),\n', "")
+    edit(copy, "definitions.py", '"flight_mean_delay_28d": "numeric"', '"flight_mean_delay_28d": "number"')
+    edit(copy, "definitions.py", '    entities=("dest",),', '    entities=("destination",),')
+    edit(copy, "definitions.py", '        "dest_traffic",\n', '        "dest_traffic",\n        "nothing",\n')
+    (copy / "views" / "aircraft.sql").unlink()
+    edit(copy, "views/dest_traffic.sql", "INTERVAL 30 DAY", "getvariable('window') * $1")
+    with pytest.raises(ConfigurationError) as caught:
+        read_repository(copy)
+    text = str(caught.value)
+    assert 'flight_schedule: states no availability: expected available=Available("<column>"' in text
+    assert "FeatureView flight_record: features.flight_mean_delay_28d: Input should be" in text
+    assert "dest_traffic: entities: no Entity 'destination'" in text
+    assert "flight_delay: views: no FeatureView 'nothing'" in text
+    assert "aircraft: expected its query in views/aircraft.sql, found none" in text
+    assert "views/dest_traffic.sql: the positional parameter $1: expected getvariable('as_of')" in text
+    assert "views/dest_traffic.sql: the unknown parameter 'window'" in text
+
+
+@pytest.mark.parametrize("text", ["'what?'", '"why?"', "-- $1 and ?\n", "/* ? */", "'it''s $2'"])
+def test_marks_in_text_and_comments_are_no_parameters(copy: Path, text: str) -> None:
+    edit(copy, "views/aircraft.sql", "SELECT", f"SELECT {text},")
+    read_repository(copy)
+
+
+def test_two_views_may_not_give_the_same_feature(copy: Path) -> None:
+    edit(copy, "definitions.py", '"dest_overdue": "numeric"', '"origin_overdue": "numeric"')
+    with pytest.raises(ConfigurationError, match="'origin_overdue' is also given by the view origin_traffic"):
+        read_repository(copy)
+
+
+def test_definitions_that_do_not_run_say_so(copy: Path) -> None:
+    edit(copy, "definitions.py", "SEEN = 31 * DAY", "SEEN = 31 * DAYS")
+    with pytest.raises(ConfigurationError, match=r"definitions\.py does not run: NameError"):
+        read_repository(copy)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "needs"),
+    [
+        ('"visibility": "numeric",', '"visibility": "numeric",\n        "gusts": "numeric",', ""),
+        ('        "visibility": "numeric",\n', "", "feature visibility removed"),
+        ('"visibility": "numeric"', '"visibility": "categorical"', "feature visibility: numeric became categorical"),
+        ("window=6 * HOUR", "window=7 * HOUR", "window: 6:00:00 became 7:00:00"),
+        ("ttl=3 * HOUR", "ttl=4 * HOUR", "ttl: 3:00:00 became 4:00:00"),
+    ],
+)
+def test_a_changed_meaning_needs_a_new_version(
+    repository: Repository, copy: Path, before: str, after: str, needs: str
+) -> None:
+    edit(copy, "definitions.py", before, after)
+    if not needs:
+        assert changes(repository, read_repository(copy, repository)) == {"origin_weather": ["feature gusts added"]}
+        return
+    with pytest.raises(ConfigurationError, match=f"origin_weather: {needs}: expected version=2 for it, found 1"):
+        read_repository(copy, repository)
+    edit(copy, "definitions.py", 'name="origin_weather",', 'name="origin_weather",\n    version=2,')
+    found = changes(repository, read_repository(copy, repository))
+    assert found == {"origin_weather": [needs, "version: 1 became 2"]}
+
+
+def test_a_change_is_that_of_the_views_that_read_it(repository: Repository, copy: Path) -> None:
+    edit(copy, "staging/weather.sql", "200", "150")
+    edit(copy, "views/aircraft.sql", "seats", "seats + 0")
+    edit(copy, "macros.sql", "total + prior", "prior + total")
+    found = changes(repository, read_repository(copy))
+    assert found.pop("origin_weather") == ["code staging/weather.sql"]
+    assert found.pop("aircraft") == ["code views/aircraft.sql"]
+    assert set(found) == {name for name in repository.views if name.endswith(("_traffic", "_record"))}
+    assert set(map(tuple, found.values())) == {("code macro shrunk",)}
+
+
+def test_what_a_view_reads_is_found_through_staging_and_macros(repository: Repository) -> None:
+    view = repository.views["origin_traffic"]
+    assert tables_of(repository, [view.query]) == ["airports", "flights"]
+    assert {"macro grid_point", "macro next_clock", "staging/zones.sql"} <= set(code_of(repository, view))
+    assert "staging/weather.sql" not in code_of(repository, view)
+    assert definition_of(repository, view)["sources"] == {
+        "flights": {"table": "flights", "event_time": "time_hour", "lead": "P1D"}
+    }
