@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL = 0.5
 BATCH = 1000
-_ABOUT, _SHIPPED, _CLOSED = "about.json", "shipped.json", "closed"
+_ABOUT, _SHIPPED, _CLOSED, _LOCK = "about.json", "shipped.json", "closed", "lock"
 _LONGEST_WAIT = 30.0
 
 
@@ -52,12 +52,17 @@ def open_spool(store: ArtifactStore, job: str, experiment: str, link: Path) -> P
         link: Where the job finds it.
     """
     folder = _spools(store) / job
-    folder.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
-    (folder / _CLOSED).unlink(missing_ok=True)
-    _write(folder / _ABOUT, {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, ""), "model": ""})
-    return folder
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Whoever delivers the spool of the same job, which another run has finished, removes it first.
+        with suppress(FileNotFoundError), _alone(folder, wait=True):
+            if (folder / _LOCK).exists():
+                (folder / _CLOSED).unlink(missing_ok=True)
+                about = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, ""), "model": ""}
+                _write(folder / _ABOUT, about)
+                return folder
 
 
 def close_spool(store: ArtifactStore, folder: Path, model: str) -> None:
@@ -97,7 +102,7 @@ def deliver(store: ArtifactStore) -> None:
     with degrading(store, "metrics:tracking"):
         for folder in finished:
             with _alone(folder) as mine:
-                if mine:
+                if mine and (folder / _CLOSED).exists():  # it may have been taken up again meanwhile
                     while ship(tracking, folder):
                         pass
                     _name_model(tracking, folder)
@@ -149,11 +154,11 @@ def main() -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Whether this is the only process that ships the spool."""
-    with open(folder / "lock", "a") as lock:
+def _alone(folder: Path, wait: bool = False) -> Iterator[bool]:
+    """Whether this is the only process that ships the spool; with `wait` it is, sooner or later."""
+    with open(folder / _LOCK, "a") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
             return

@@ -121,7 +121,7 @@ def test_a_full_disk_is_said_in_words(store: ArtifactStore) -> None:
     def failing(request: Request, store: ArtifactStore) -> Result:
         raise OSError(errno.ENOSPC, "No space left on device", "/big/part.parquet")
 
-    with pytest.raises(StoreError, match="The disk is full while .* was written"):
+    with pytest.raises(StoreError, match=r"The disk is full while .* was written"):
         Stage("split", failing, ())(Request(value=1), store)
     assert next(event for event in _events(store) if event.event == "failed").body["error"] == "StoreError"
 

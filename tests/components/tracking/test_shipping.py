@@ -1,10 +1,12 @@
 """Shipping: every spooled point reaches MLflow once, whoever is killed and whenever the server is gone."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,21 @@ def test_an_unfinished_spool_waits_for_its_job(store: ArtifactStore, tmp_path: P
     folder = _spool(store, tmp_path, 5)
     deliver(store)
     assert folder.exists() and _steps(store) == []
+
+
+def test_a_job_that_runs_again_while_its_spool_is_delivered_gets_a_fresh_one(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
+    folder = _spool(store, tmp_path, 5)
+    close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
+    with ThreadPoolExecutor() as pool, shipping._alone(folder):
+        again = pool.submit(_spool, store, tmp_path, 3)
+        time.sleep(0.2)
+        assert not again.done()
+        shutil.rmtree(folder)
+    assert again.result() == folder and (folder / "about.json").exists()
+    deliver(store)
+    assert folder.exists(), "it is open again"
 
 
 def test_points_are_shipped_while_they_are_made(store: ArtifactStore, tmp_path: Path) -> None:
