@@ -72,7 +72,9 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     url = webhook.address()
     if not url:
         why = f"no webhook is set: {webhook.ADDRESS} is empty"
-        logger.warning("Nobody is told of %s: %s.", said, why)
+        message = f"Nobody was told that {request.stage} says {said}: {why}"
+        logger.warning("%s.", message)
+        Attempt(store, "alert:webhook").note("warned", message=message)
         return AlertResult(wanted=True, delivered=False, attempts=0, why=why)
     posted = webhook.post(url, body, key)
     if not posted.delivered:

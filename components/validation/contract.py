@@ -61,10 +61,23 @@ def _regular(pattern: Any) -> str:
 def _repeatable(sql: Any) -> str:
     if not isinstance(sql, str) or not sql.strip():
         raise ValueError("expected a SQL expression")
-    found = _VOLATILE.search(_TEXT.sub("''", sql))
+    bare = _TEXT.sub("''", sql)
+    if not _is_closed(bare):
+        raise ValueError("expected one SQL expression, found parentheses that do not match, or a semicolon")
+    found = _VOLATILE.search(bare)
     if found:
         raise ValueError(f"{found[0].strip()!r} differs from run to run; judge age by `freshness`, against as_of")
     return sql
+
+
+def _is_closed(sql: str) -> bool:
+    """Whether no parenthesis closes what the expression has not opened, or stays open; it is judged inside a pair."""
+    depth = 0
+    for letter in sql:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth < 0 or letter == ";":
+            return False
+    return depth == 0
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -159,7 +172,11 @@ class ColumnContract(ColumnRules):
 
 
 class Freshness(Graded):
-    """The newest value of a column may be at most `within` older than the snapshot's `as_of`."""
+    """The newest value of a column may be at most `within` older than the snapshot's `as_of`.
+
+    That is the newest time of all its tables, so this tells which table fell behind the others. Whether the source as a
+    whole stands still is judged against the clock, by the guard `stale_after` of the source.
+    """
 
     column: str
     within: timedelta = Field(ge=timedelta(0), description="ISO 8601 duration, e.g. P2D or PT6H.")

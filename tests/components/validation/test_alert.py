@@ -136,7 +136,7 @@ def test_without_a_webhook_the_result_says_so(store: ArtifactStore, caplog: pyte
     result = tell(store)
     assert (result.wanted, result.delivered, result.attempts) == (True, False, 0)
     assert result.why == "no webhook is set: GATEHOUSE_ALERT_WEBHOOK is empty"
-    assert "Nobody is told of fail" in caplog.text
+    assert "Nobody was told that validate says fail" in caplog.text
 
 
 def test_a_repeat_in_the_same_run_posts_nothing_and_another_run_does(

@@ -298,5 +298,12 @@ def test_a_pattern_that_re2_knows_is_taken(pattern: str) -> None:
     parse_contract(yaml.safe_dump({"version": 1, "tables": _column({"type": "string", "pattern": pattern})}))
 
 
+@pytest.mark.parametrize("sql", ["true) OR (true", "(a > 1", "a > 1; DROP TABLE t"])
+def test_an_expression_is_one(sql: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected one SQL expression"):
+        parse_contract(yaml.safe_dump({"version": 1, "tables": _expression(sql)}))
+    parse_contract(yaml.safe_dump({"version": 1, "tables": _expression("a IN (1, 2) AND b <> ');('")}))
+
+
 def _expression(sql: str) -> dict[str, Any]:
     return _column({"type": "int64"}, expressions=[{"name": "stable", "sql": sql}])
