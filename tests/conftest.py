@@ -8,12 +8,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from gatehouse.components.artifacts.store import ArtifactStore
 
 ROOT = Path(__file__).parents[1]
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 ARCHIVE = "GATEHOUSE_TEST_ARCHIVE"
+
+# How long one example takes says nothing on a machine that several workers share.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

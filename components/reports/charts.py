@@ -302,7 +302,8 @@ def _rows(width: int, right: float, top: float, names: Sequence[str], low: float
 
 def _row_name(frame: _Frame, y: float, name: str) -> str:
     room = int((frame.left - 14) / _GLYPH)
-    short = name if len(name) <= room else f"{name[: room - 1]}…"
+    # Long names of one table mostly differ at their ends.
+    short = name if len(name) <= room else f"{name[: room // 2]}…{name[room // 2 + 1 - room :]}"
     full = "" if short == name else f"<title>{escape(name)}</title>"
     place = f'x="{frame.left - 10:.1f}" y="{y + 4:.1f}"'
     return f'<text class="label" {place} text-anchor="end">{full}{escape(short)}</text>'

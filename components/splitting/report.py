@@ -62,7 +62,8 @@ def _add_checks(page: Report, checks: list[Check]) -> None:
     rows = []
     for one in checks:
         mark = {PASSED: "good", COULD_NOT_RUN: "warn"}.get(one.status, "soft" if one.severity == "note" else "bad")
-        rows.append([Marked(_SIGNS[one.status], mark), one.name, one.severity, "; ".join(_short(one.said))])
+        meant = "note" if one.status == COULD_NOT_RUN and not one.required else one.severity
+        rows.append([Marked(_SIGNS[one.status], mark), one.name, meant, "; ".join(_short(one.said))])
     page.table(["", "check", "severity", "found"], rows)
 
 

@@ -179,7 +179,11 @@ def _examples(one: Anomaly) -> tuple[str, str] | None:
     if not one.examples:
         return None
     shown = len(one.examples)
-    title = f"{shown:,} of {one.rows:,} rows" if one.rows and one.rows > shown else f"{shown:,} example rows"
+    title = (
+        f"{shown:,} of {one.rows:,} rows"
+        if one.rows and one.rows > shown
+        else f"{shown:,} example row{'s' * (shown != 1)}"
+    )
     headers = list(one.examples[0])
     rows = [[_raw(example.get(header)) for header in headers] for example in one.examples]
     label = f"Example rows of {one.rule} in {one.table}"
