@@ -140,6 +140,27 @@ def test_agrees_with_the_reference(
         assert found[f"{view}__value"].to_pylist() == wanted, view
 
 
+def test_the_picture_of_the_page(tmp_path: Path) -> None:
+    rows = [("A", 1, 1), ("B", 3, 6), ("C", 4, 5), ("D", 4, 8)]
+    columns = {
+        "key": ["k"] * 4,
+        "event_timestamp": minute(*(60 * event for _, event, _ in rows)),
+        "created": minute(*(60 * known for _, _, known in rows)),
+        "letter": [letter for letter, _, _ in rows],
+    }
+    write(tmp_path / "rows.parquet", columns)
+    key = Entity(name="key", join_keys=["key"], value_type=ValueType.STRING)
+    schema = [Field(name="key", dtype=String), Field(name="letter", dtype=String)]
+    where = source(tmp_path / "rows.parquet")
+    feast = opened(tmp_path)
+    feast.apply([key, FeatureView(name="rows", entities=[key], ttl=timedelta(hours=10), schema=schema, source=where)])
+    frame = pd.DataFrame({"key": "k", "event_timestamp": minute(0, 270, 300, 390, 480, 840, 855)})
+    found = feast.get_historical_features(frame, ["rows:letter"]).to_arrow()
+    assert found["letter"].to_pylist() == [None, "A", "C", "C", "D", "D", None]
+    picture = (PAGE.parent / "images" / "point-in-time.svg").read_text()
+    assert re.findall(r'"asked"[^>]*middle">(\w+)', picture) == ["null", "A", "C", "C", "D", "D", "null"]
+
+
 # What the page says of three stores
 
 STORES = {"dask": "dask", "DuckDB": "duckdb", "ours": OURS}
