@@ -93,16 +93,17 @@ def write_rows(folder: Path, unit: str, zone: str | None, rows: list[Row]) -> No
     write(folder / "rows.parquet", columns)
 
 
-keys = st.sampled_from(["a", "b", None])
-count = st.one_of(st.none(), st.integers(0, 6), st.integers(0, 6), st.integers(0, 6))
+# Few values, so that most examples meet the boundaries.
+keys = st.sampled_from(["a", "a", "a", "b", None])
+count = st.sampled_from([0, 1, 1, 2, 2, 3, 3, 4, None])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     unit=st.sampled_from(list(STEPS)),
     zone=st.sampled_from(ZONES),
     entity_zone=st.sampled_from(ZONES),
-    entities=st.lists(st.tuples(keys, count, st.sampled_from([0, 0, 1, -1])), max_size=7),
+    entities=st.lists(st.tuples(keys, count, st.sampled_from([0, 1, -1])), max_size=7),
     rows=st.lists(st.tuples(keys, count, count, st.sampled_from([0, 1]), st.integers(0, 99)), max_size=10),
 )
 def test_agrees_with_the_reference(
