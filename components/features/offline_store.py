@@ -28,15 +28,27 @@ from feast.repo_config import FeastConfigBaseModel, RepoConfig
 from feast.utils import compute_non_entity_date_range
 from pydantic import field_validator
 
-from gatehouse.components.features.asof_join import Joined, asof_batches
+from gatehouse.components.features.asof_join import asof_batches
 from gatehouse.components.features.compute import connect
-from gatehouse.components.features.entity_rows import EPOCH, TIME, EntityRows
+from gatehouse.components.features.entity_rows import EPOCH, EntityRows
+from gatehouse.components.features.joined_views import (
+    BITEMPORAL,
+    EVENT_TIME_ONLY,
+    between,
+    called,
+    check_columns,
+    in_utc,
+    joined_view,
+    keys_in_range,
+    known_at,
+    needed_span,
+    point_in_time,
+    quoted,
+)
 from gatehouse.components.features.retrieval_job import AsofRetrievalJob, AsofRetrievalMetadata
 from gatehouse.components.features.source_files import SourceFiles
 from gatehouse.errors import ConfigurationError
 
-POINT_IN_TIME = "gatehouse.point_in_time"
-BITEMPORAL, EVENT_TIME_ONLY = "bitemporal", "event-time-only"
 _BATCH_ROWS = 1 << 17
 _SIZE = re.compile(r"(\d+)\s*(MB|GB|TB)")
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -95,26 +107,26 @@ class AsofOfflineStore(OfflineStore):
                 would hide a column; a source cannot be read; or a tag has an unknown value.
         """
         strict = bool(options.get("filter_by_created_timestamp"))
-        rules = {_called(view): BITEMPORAL if strict else point_in_time(view) for view in feature_views}
+        rules = {called(view): BITEMPORAL if strict else point_in_time(view) for view in feature_views}
         on_demand = OnDemandFeatureView.get_requested_odfvs(feature_refs, project, registry)
         since = None
         if entity_df is None:
             since, until = compute_non_entity_date_range(
                 feature_views, start_date=options.get("start_date"), end_date=options.get("end_date")
             )
-            rows = EntityRows.of_query(_keys_in_range(feature_views, rules, since, until), partial(_opened, config))
+            rows = EntityRows.of_query(keys_in_range(feature_views, rules, since, until), partial(_opened, config))
         elif isinstance(entity_df, str):
             rows = EntityRows.of_query(lambda _: entity_df, partial(_opened, config))
         else:
             rows = EntityRows.of_frame(entity_df)
-        plan = [_joined(view, feature_refs, full_feature_names, rules[_called(view)]) for view in feature_views]
-        _check_columns(rows, plan, on_demand)
+        plan = [joined_view(view, feature_refs, full_feature_names, rules[called(view)]) for view in feature_views]
+        check_columns(rows, plan, on_demand)
 
         def tables(folder: Path) -> Iterator[pa.Table]:
             table, span = rows.table(), rows.span()
             with _opened(config, folder) as (connection, files):
                 joined = [
-                    replace(each, table=files.scan(view.batch_source, *_needed(view, span, since)))
+                    replace(each, table=files.scan(view.batch_source, *needed_span(view, span, since)))
                     for view, each in zip(feature_views, plan, strict=True)
                 ]
                 yield from asof_batches(connection, table, rows.time, joined, folder, _searched_at_once(config))
@@ -142,9 +154,9 @@ class AsofOfflineStore(OfflineStore):
         """
         columns = _columns(join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column)
         usable = _usable(data_source, timestamp_field, created_timestamp_column, start_date, end_date)
-        created = _known(timestamp_field, created_timestamp_column)
-        order = f"{_utc(timestamp_field)} DESC, {created} DESC, position DESC"
-        keys = ", ".join(_name(key) for key in join_key_columns if key != DUMMY_ENTITY_ID)
+        created = known_at(timestamp_field, created_timestamp_column)
+        order = f"{in_utc(timestamp_field)} DESC, {created} DESC, position DESC"
+        keys = ", ".join(quoted(key) for key in join_key_columns if key != DUMMY_ENTITY_ID)
         partition = f"PARTITION BY {keys} " if keys else ""
         return _pulled(
             config,
@@ -226,120 +238,6 @@ class AsofOfflineStore(OfflineStore):
         return [(column.name, str(column.type)) for column in schema]
 
 
-def point_in_time(tagged: FeatureView | DataSource) -> str:
-    """The rule of time of a view, from its tag or its source's: `bitemporal` unless it says `event-time-only`.
-
-    Raises:
-        ConfigurationError: if a tag has another value, or the two contradict each other.
-    """
-    source = tagged.batch_source if isinstance(tagged, FeatureView) else None
-    found = {(each.tags or {}).get(POINT_IN_TIME) for each in (tagged, source) if each} - {None}
-    if len(found) > 1 or not found <= {BITEMPORAL, EVENT_TIME_ONLY}:
-        raise ConfigurationError(
-            f"{tagged.name}: the tag {POINT_IN_TIME} is {BITEMPORAL!r} or {EVENT_TIME_ONLY!r}, and the same on a view "
-            f"and its source; found {', '.join(repr(value) for value in sorted(map(str, found)))}."
-        )
-    return str(found.pop()) if found else BITEMPORAL
-
-
-def _called(view: FeatureView) -> str:
-    return str(view.projection.name_to_use())  # type: ignore[no-untyped-call]  # Feast left this one untyped
-
-
-def _joined(view: FeatureView, feature_refs: list[str], full_names: bool, rule: str) -> Joined:
-    """How a view is joined; its table is named when it is opened."""
-    source = view.batch_source
-    if source is None:
-        raise ConfigurationError(f"The feature view {view.name} has no batch source: expected Parquet files.")
-    in_table = {new: old for old, new in source.field_mapping.items()}
-    wanted = [name for owner, name in (ref.split(":", 1) for ref in feature_refs) if owner == _called(view)]
-    prefix = view.projection.name_alias or view.name
-    created = source.created_timestamp_column or ""
-    return Joined(
-        table="",
-        keys=_keys(view),
-        event=in_table.get(source.timestamp_field, source.timestamp_field),
-        created=in_table.get(created, created),
-        features={in_table.get(name, name): f"{prefix}__{name}" if full_names else name for name in wanted},
-        ttl=view.ttl,
-        event_time_only=rule == EVENT_TIME_ONLY,
-    )
-
-
-def _keys(view: FeatureView) -> dict[str, str]:
-    """Column of the entity rows by key column of the view's table."""
-    in_table = {new: old for old, new in view.batch_source.field_mapping.items()} if view.batch_source else {}
-    renamed = view.projection.join_key_map or {}
-    keys = [column.name for column in view.entity_columns if column.name != DUMMY_ENTITY_ID]
-    return {in_table.get(key, key): renamed.get(key, key) for key in keys}
-
-
-def _check_columns(rows: EntityRows, plan: list[Joined], on_demand: list[OnDemandFeatureView]) -> None:
-    found = ", ".join(rows.columns)
-    keys = {name for view in plan for name in view.keys.values()}
-    requested = {name for view in on_demand for name in view.get_request_data_schema()}
-    missing = sorted((keys | requested) - set(rows.columns))
-    if missing:
-        raise ConfigurationError(
-            f"The entity rows lack {', '.join(missing)}: expected the keys of the feature views and what on-demand "
-            f"views ask for, found {found}."
-        )
-    hidden = sorted({name for view in plan for name in view.features.values()} & set(rows.columns))
-    if hidden:
-        raise ConfigurationError(
-            f"The features {', '.join(hidden)} would hide columns of the entity rows, found {found}. Rename the "
-            "columns, or ask for full_feature_names."
-        )
-
-
-def _needed(
-    view: FeatureView, span: tuple[datetime, datetime] | None, since: datetime | None
-) -> tuple[datetime | None, datetime]:
-    """Which events may count for entity rows of this span."""
-    first, last = span or (EPOCH, EPOCH)
-    if since is None and view.ttl:
-        try:
-            since = first - view.ttl
-        except OverflowError:
-            since = None
-    return since, last
-
-
-def _keys_in_range(
-    views: list[FeatureView], rules: dict[str, str], since: datetime, until: datetime
-) -> Callable[[SourceFiles], str]:
-    """A query of every key that has a usable event in the range, once, at the range's end."""
-    keyed = [view for view in views if _keys(view)]
-    if len({frozenset(_keys(view).values()) for view in keyed}) > 1:
-        raise ConfigurationError(
-            f"The feature views {', '.join(view.name for view in keyed)} have different keys: expected entity rows, "
-            "found a range of time. Give entity_df, or ask for the views one by one."
-        )
-
-    def keys_of(view: FeatureView, files: SourceFiles) -> str:
-        join = _joined(view, [], False, rules[_called(view)])
-        columns = ", ".join(
-            f"{_name(key)} AS {_name(called)}" for key, called in sorted(join.keys.items(), key=_second)
-        )
-        known = "" if join.event_time_only else join.created
-        usable = [_between(join.event, known, since, until), *(f"{_name(key)} IS NOT NULL" for key in join.keys)]
-        return (
-            f"SELECT DISTINCT {columns} FROM {files.scan(view.batch_source, since, until)} WHERE {' AND '.join(usable)}"
-        )
-
-    def query(files: SourceFiles) -> str:
-        time = f"{_moment(until)} AS {TIME}"
-        if not keyed:
-            return f"SELECT {time}"
-        return f"SELECT *, {time} FROM ({' UNION '.join(keys_of(view, files) for view in keyed)}) ORDER BY ALL"
-
-    return query
-
-
-def _second(pair: tuple[str, str]) -> str:
-    return pair[1]
-
-
 def _pulled(
     config: RepoConfig,
     source: DataSource,
@@ -390,31 +288,9 @@ def _bytes(size: str) -> int:
 
 def _columns(keys: list[str], features: list[str], event: str, created: str | None) -> str:
     names = [key for key in keys if key != DUMMY_ENTITY_ID]
-    dummy = [f"'' AS {_name(DUMMY_ENTITY_ID)}"] if DUMMY_ENTITY_ID in keys else []
-    return ", ".join([*map(_name, [*names, *features, event, *([created] if created else [])]), *dummy])
+    dummy = [f"'' AS {quoted(DUMMY_ENTITY_ID)}"] if DUMMY_ENTITY_ID in keys else []
+    return ", ".join([*map(quoted, [*names, *features, event, *([created] if created else [])]), *dummy])
 
 
 def _usable(source: DataSource, event: str, created: str | None, start: datetime | None, end: datetime | None) -> str:
-    return _between(event, "" if point_in_time(source) == EVENT_TIME_ONLY else created or "", start, end)
-
-
-def _between(event: str, created: str, start: datetime | None, end: datetime | None) -> str:
-    bounds = [f"{_utc(event)} >= {_moment(start)}"] if start else []
-    bounds += [f"{_utc(event)} <= {_moment(end)}", f"{_known(event, created)} <= {_moment(end)}"] if end else []
-    return " AND ".join(bounds) or "true"
-
-
-def _known(event: str, created: str | None) -> str:
-    return f"coalesce({_utc(created)}, {_utc(event)})" if created else _utc(event)
-
-
-def _moment(moment: datetime) -> str:
-    return f"TIMESTAMPTZ '{moment.isoformat()}'"
-
-
-def _utc(column: str) -> str:
-    return f"{_name(column)}::TIMESTAMPTZ"
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
+    return between(event, "" if point_in_time(source) == EVENT_TIME_ONLY else created or "", start, end)

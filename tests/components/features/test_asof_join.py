@@ -1,6 +1,7 @@
 """The point-in-time join against a brute-force reference, and its boundaries one by one."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.features import asof_join as joining
-from gatehouse.components.features.asof_join import MEMORY_BYTES, Joined, asof_join
+from gatehouse.components.features.asof_join import MEMORY_BYTES, Joined, asof_batches, asof_join
 from gatehouse.components.features.compute import connect
 from gatehouse.errors import ConfigurationError
 
@@ -197,3 +198,35 @@ def test_entity_times_of_every_precision_count_and_are_kept(unit: str) -> None:
         wanted = pa.table({"time": moment})
         found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
     assert found["value"].to_pylist() == [1] and found["time"].type == moment.type
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_a_nanosecond_decides(unit: str) -> None:
+    """Whether a row is past, and whether it is fresh, where either side has nanoseconds."""
+    start = int(NOON.timestamp()) * 10**9
+    rows = {"event": pa.array([start], pa.timestamp("ns", "UTC")).cast(pa.timestamp(unit, "UTC")), "value": [1]}
+    ttl = timedelta(microseconds=3)
+    wanted = pa.table({"time": pa.array([start + off for off in (-1, 0, 3000, 3001)], pa.timestamp("ns"))})
+    with connect() as connection:
+        connection.register("rows", pa.table(rows))
+        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"}, ttl=ttl)])
+        assert found["value"].to_pylist() == [None, 1, 1, None]
+        later = {**rows, "event": pa.array([start + 1], pa.timestamp("ns", "UTC"))}
+        connection.register("rows", pa.table(later))
+        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"}, ttl=ttl)])
+        assert found["value"].to_pylist() == [None, None, 1, 1]
+
+
+def test_a_table_divided_by_key_gives_batches_in_order(tmp_path: Path) -> None:
+    """Texts too, and entity rows of keys that the table lacks."""
+    keys = [f"key {number % 7}" for number in range(200)]
+    rows = {"key": keys, "event": pa.array([at(number) for number in range(200)], TIME), "name": keys}
+    wanted = pa.table({"id": [f"key {number % 9}" for number in range(300)], "time": pa.array([at(500)] * 300, TIME)})
+    with connect() as connection:
+        connection.register("rows", pa.table(rows))
+        view = Joined("rows", {"key": "id"}, "event", {"name": "name"})
+        batches = list(asof_batches(connection, wanted, "time", [view], tmp_path, memory=1 << 13))
+    assert len(batches) > 1 and len(list(tmp_path.glob("0/*"))) > 1
+    found = pa.concat_tables(batches)
+    assert found.select(["id", "time"]).equals(wanted)
+    assert found["name"].to_pylist() == [f"key {n % 9}" if n % 9 < 7 else None for n in range(300)]
