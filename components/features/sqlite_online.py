@@ -21,7 +21,7 @@ from gatehouse.errors import StoreError
 BATCH = 4096
 _ASKED = 500  # Keys in one query.
 _WAIT_SECONDS = 60.0
-_BEGINNING = datetime(1970, 1, 1)  # noqa: DTZ001  # Feast's: see _seconds.
+_BEGINNING = datetime(1970, 1, 1)  # Feast's: see _seconds.
 _HOLD = """
 INSERT INTO gatehouse_held (project, view, entity_key, generation, event, created) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET generation = excluded.generation, event = excluded.event, created = excluded.created
