@@ -192,8 +192,8 @@ class RedisOnline:
             options = self._client.connection_pool.connection_kwargs
             server = options.get("path") or f"{options.get('host')}:{options.get('port')}"
             raise StoreError(
-                f"The online store, Redis at {server}, does not answer as it should: {type(error).__name__}: {error} "
-                f"See whether the server runs and whether online_store in feature_store.yaml names it."
+                f"The online store, Redis at {server}, does not answer as it should: {type(error).__name__}: "
+                f"{str(error).rstrip('.')}. See whether the server runs and whether online_store in feature_store.yaml names it."
             ) from error
 
 
