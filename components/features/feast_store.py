@@ -49,7 +49,7 @@ def _config(folder: Path, workspace: Path) -> RepoConfig:
         raise ConfigurationError("feature_store.yaml: expected Feast's settings in the feature repository, found none.")
     body = yaml.safe_load(path.read_text())
     body["registry"] = str(workspace / "registry.db")
-    # Retrieval reads offline only, and the online store is written beside Feast: whichever it is, it is not opened here.
+    # Feast retrieves offline only; the online store is written and read beside it.
     body["online_store"] = {"type": "sqlite", "path": str(workspace / "online.db")}
     try:
         return RepoConfig(**body, repo_path=folder)

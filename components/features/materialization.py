@@ -112,7 +112,7 @@ def _materialize(
             return Materialized(view.name, count, count - done, changed, plan.before.known, plan.rewrite)
         logger.info("%s: another run changed the online store meanwhile; looking again", view.name)
     raise StoreError(
-        f"The view {view.name} was rewritten by other runs {_ATTEMPTS} times while this one wrote it. Run one at a time."
+        f"The view {view.name} was rewritten by other runs {_ATTEMPTS} times meanwhile. Run one at a time."
     )
 
 
@@ -214,7 +214,7 @@ def _note(store: OnlineStore, view: OnlineView, target: str, done: int) -> None:
 
 
 def _complete(store: OnlineStore, view: OnlineView, plan: _Plan, as_of: int) -> bool:
-    """Set the watermark. False where a rewrite or a run with other rows was faster, so that this one must look again."""
+    """Set the watermark. False where a rewrite or a run with other rows was faster: look again."""
     if plan.rewrite:
         dropped = sorted({*plan.before.features} - {*view.features})
         store.sweep(view, plan.generation, dropped)
@@ -241,4 +241,5 @@ def _time(moment: int) -> str:
 
 
 def quoted(column: str) -> str:
+    """A column's name as SQL writes it."""
     return '"' + column.replace('"', '""') + '"'

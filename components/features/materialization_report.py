@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from gatehouse.components.features.materialization import Materialized
 from gatehouse.components.features.online_skew import CORRECTED, EXPIRED, LATE, RECENT, Skew
 from gatehouse.components.reports.charts import bar_chart
-from gatehouse.components.reports.format import percent
 from gatehouse.components.reports.page import Report, Verdict
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN = 20
 _KINDS = (RECENT, CORRECTED, LATE, EXPIRED)
 
 
@@ -31,10 +31,14 @@ def skew_page(
     )
     page = Report(f"Online store of {service}", f"as of {as_of}", verdict)
     page.tiles(
-        {"skew": percent(skew.share), "allowed": percent(max_skew), "values compared": skew.cells}
+        {"skew": f"{skew.share:.4%}", "allowed": f"{max_skew:.4%}", "values compared": skew.cells}
         | {"values that differ": sum(skew.differing.values()), "rows to write": sum(one.rows for one in written)}
     )
-    page.section("Compared", "Keys read back online and joined offline at the same time. Every kind has its own trap.")
+    page.section(
+        "Compared",
+        "Keys read back online and joined offline at the same time: those of the entity rows decided last, and those "
+        "whose newest row was corrected, that had a row that came late, and whose newest row is expired.",
+    )
     page.table(["view", *_KINDS, "values that differ"], *_by_view(skew, written))
     _differences(page, skew)
     page.section("Written", "Rows known since the watermark, the newest of every key. A rewrite replaces all.")
@@ -59,8 +63,13 @@ def _differences(page: Report, skew: Skew) -> None:
     if not found:
         return
     page.section("Differences", "The first keys of every feature whose online value is not the offline one.")
-    bars = sorted(skew.differing.items(), key=lambda item: (-item[1], item[0]))
-    page.figures((bar_chart([(name, float(count)) for name, count in bars[:20]]), "Values that differ, by feature."))
+    cells: dict[str, int] = {}
+    for one in skew.compared:
+        cells[one.feature] = cells.get(one.feature, 0) + one.cells
+    bars = sorted(
+        ((name, count / cells[name]) for name, count in skew.differing.items()), key=lambda bar: (-bar[1], bar)
+    )
+    page.figures((bar_chart(bars[:_SHOWN]), "Share of the compared values that differ, by feature."))
     page.table(
         ["view", "feature", "keys", "differ", "of", "key", "online", "offline"],
         [

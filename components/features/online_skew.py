@@ -142,7 +142,7 @@ def _compare(
     found = []
     for feature in view.features:
         cells = zip(named, online[feature].to_pylist(), offline[f"offline {feature}"].to_pylist(), strict=True)
-        differing = [(key, str(there), str(here)) for key, there, here in cells if not _same(there, here)]
+        differing = [(key, _text(there), _text(here)) for key, there, here in cells if not _same(there, here)]
         found.append(Compared(view.name, feature, kind, keys.num_rows, len(differing), tuple(differing[:_EXAMPLES])))
     return found
 
@@ -150,3 +150,7 @@ def _compare(
 def _same(there: Any, here: Any) -> bool:
     """Whether two values are the same; not-a-number is the same as itself."""
     return bool(there == here or (there != there and here != here))
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value)

@@ -244,7 +244,7 @@ minutes = st.integers(0, 8)
 table_rows = st.lists(st.tuples(st.sampled_from("abc"), minutes, minutes), max_size=10, unique=True)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(listed=table_rows, removed=st.sets(st.integers(0, 9)), times=st.lists(st.integers(0, 45), max_size=4))
 def test_any_sequence_of_runs_leaves_what_an_offline_join_gives(
     tmp_path_factory: pytest.TempPathFactory,

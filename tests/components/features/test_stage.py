@@ -1,5 +1,6 @@
 """The feature stages on three weeks of real flights: what they publish, and that a planted leak is caught."""
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.components.artifacts.require import Requirement, require_no_skew
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.stage import (
     ComputeRequest,
@@ -19,7 +21,7 @@ from gatehouse.components.features.stage import (
     materialize,
     retrieve_training_set,
 )
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, SkewError
 
 AS_OF = "2013-01-22T00:00:00+00:00"
 SUFFIXES = (".py", ".sql", ".yaml")
@@ -179,4 +181,29 @@ def test_online_values_are_the_offline_values(house: House, honest: tuple[str, s
     )
     result = materialize.function(request, house.store)
     assert result.cells > 5000
-    assert result.differing == {}
+    assert (result.verdict, result.differing, result.skew) == ("pass", {}, 0.0)
+    assert result.written["aircraft"] > 3000
+    assert house.store.read_json(result.report, "skew.json")["cells"] == result.cells
+    assert set(materialize.function(request, house.store).written.values()) == {0}
+
+
+def test_a_value_that_only_the_online_store_has_fails_the_verdict(house: House, honest: tuple[str, str]) -> None:
+    request = MaterializeRequest(
+        snapshot=house.snapshot,
+        feature_tables=honest[0],
+        definitions=house.definitions(),
+        project="skewed",
+        service="flight_delay",
+        as_of=AS_OF,
+    )
+    materialize.function(request, house.store)
+    with sqlite3.connect(house.store.local_folder / "online" / "skewed" / "online.db") as connection:
+        connection.execute("UPDATE flights_origin_weather SET value = NULL WHERE feature_name = 'humidity'")
+    result = materialize.function(request, house.store)
+    assert (result.verdict, set(result.differing)) == ("fail", {"humidity"})
+    assert "above the 0.000000 that max_skew allows" in result.reasons[0]
+    assert "humidity" in house.store.read_text(result.report, "report.html")
+    assert materialize.function(request.model_copy(update={"max_skew": 0.5}), house.store).verdict == "pass"
+    requirement = Requirement(verdict=result.verdict, reasons=result.reasons, report=result.report)
+    with pytest.raises(SkewError, match="humidity"):
+        require_no_skew.function(requirement, house.store)

