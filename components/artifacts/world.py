@@ -63,6 +63,16 @@ WORLD: dict[str, Door] = {
     "require_contract": Door(
         "", "", False, True, "Ends the run where the verdict says no; costs nothing to repeat.", "500m", "512M", 5
     ),
+    "previous_features": Door(
+        "earlier feature tables",
+        "the record of its choices",
+        False,
+        True,
+        "Sees which feature tables there are; a choice that was made stays.",
+        "500m",
+        "512M",
+        5,
+    ),
     "compute_features": Door("", "", True, True, _PURE, "2", "4G"),
     "retrieve_training_set": Door("", "", True, True, _PURE, "2", "8G"),
     "check_leakage": Door("", "", True, True, _PURE, "2", "8G"),

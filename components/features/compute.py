@@ -38,7 +38,7 @@ def open_tables(
 
 def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime) -> None:
     """Set the variable that the repository's queries read with `getvariable(name)`."""
-    connection.execute(f"SET VARIABLE {name} = TIMESTAMPTZ '{moment.isoformat()}'")
+    connection.execute(f"SET VARIABLE \"{name}\" = TIMESTAMPTZ '{moment.isoformat()}'")
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
@@ -72,8 +72,9 @@ def compute_views(
 ) -> dict[str, pa.Table]:
     """The feature tables of the named views, or of all: keys, event timestamp, since when it is known, features.
 
-    Rows without an event timestamp or without a time from which they are known were never known and are left out, as
-    are those known after `as_of`; rows are sorted by key, event timestamp and known time.
+    Rows without an event timestamp or without a time from which they are known were never known and are left out. None
+    is known before its event. Where the variables `from` and `until` are set, only event times between them are given.
+    Rows are sorted by key, event timestamp and known time.
 
     Raises:
         ConfigurationError: naming the view whose query does not run, or lacks a column that its definition promises.
@@ -89,18 +90,18 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
         **{key: _TYPES[repository.entities[key]] for key in spec.entities},
         **{name: _TYPES[kind] for name, kind in spec.features.items()},
     }
-    known = _known(spec.available) if spec.available else f'"{EVENT_TIMESTAMP}"'
+    event = f'CAST("{EVENT_TIMESTAMP}" AS TIMESTAMPTZ)'
+    known = f"CAST({_known(spec.available)} AS TIMESTAMPTZ)" if spec.available else event
     columns = [
         *(f'CAST("{key}" AS {types[key]}) AS "{key}"' for key in spec.entities),
-        f'CAST("{EVENT_TIMESTAMP}" AS TIMESTAMPTZ) AS "{EVENT_TIMESTAMP}"',
-        f'CAST({known} AS TIMESTAMPTZ) AS "{KNOWN_FROM}"',
+        f'{event} AS "{EVENT_TIMESTAMP}"',
+        f'if({known} IS NULL, NULL, greatest({event}, {known})) AS "{KNOWN_FROM}"',
         *(f'CAST("{name}" AS {types[name]}) AS "{name}"' for name in spec.features),
     ]
     order = ", ".join(f'"{name}"' for name in view.columns)
     within = [
         f'"{EVENT_TIMESTAMP}" IS NOT NULL',
         f'"{KNOWN_FROM}" IS NOT NULL',
-        f"coalesce(\"{KNOWN_FROM}\" <= getvariable('as_of')::TIMESTAMPTZ, true)",
     ]
     if not spec.static:
         within.append(f"coalesce(\"{EVENT_TIMESTAMP}\" >= getvariable('from')::TIMESTAMPTZ, true)")

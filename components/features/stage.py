@@ -1,5 +1,6 @@
 """The feature stages: compute feature tables, retrieve a training set, check it for leakage, materialize online."""
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,27 @@ _PART = "part-00000.parquet"
 _VIEW = "view:"
 
 
-class ComputeRequest(StageModel):
-    """A snapshot, and the feature definitions (a configuration reference) to run on it."""
+class PreviousRequest(StageModel):
+    """For which snapshot and definitions earlier feature tables of the project are wanted."""
 
     snapshot: str
     definitions: str
     project: str
+
+
+class PreviousResult(StageModel):
+    """The earlier feature tables; empty for none."""
+
+    feature_tables: str
+
+
+class ComputeRequest(StageModel):
+    """A snapshot, the feature definitions (a configuration reference) to run on it, and earlier feature tables."""
+
+    snapshot: str
+    definitions: str
+    project: str
+    parent: str = ""
 
 
 class ComputeResult(StageModel):
@@ -101,45 +117,50 @@ class MaterializeResult(StageModel):
     report: str
 
 
+@stage("previous_features")
+def previous_features(request: PreviousRequest, store: ArtifactStore) -> PreviousResult:
+    """Find the feature tables that those of a snapshot can be added to, and remember the choice.
+
+    They are of an older snapshot of the same source and beginning, the newest there is; or of the same snapshot with
+    other definitions. A choice stays, so that an unchanged source is computed once.
+    """
+    from gatehouse.components.features.previous import find_parent
+
+    return PreviousResult(feature_tables=find_parent(store, request.project, request.snapshot, request.definitions))
+
+
 @stage("compute_features", distributions=("duckdb", "pyarrow"))
 def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeResult:
-    """Run the feature definitions on a snapshot: one table a view, each row stamped with when it was known.
+    """Run the feature definitions on a snapshot: one table a view, each row with the time from which it is known.
+
+    With earlier feature tables, only the event times that new or changed source rows touch are computed; what was known
+    then stays in the tables.
 
     Raises:
-        ConfigurationError: if the definitions do not run; it names the file.
+        ConfigurationError: if the definitions do not run, naming the file; or if a view has another meaning than in the
+            earlier tables, under the same version.
     """
-    from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time, write_parquet
+    from gatehouse.components.features.feature_tables import Sources, changed_views, compute_tables
     from gatehouse.components.features.repository import check_out
 
-    published: dict[str, Reference] = {}
-    rows: dict[str, int] = {}
-    as_of = str(store.manifest(request.snapshot).details["as_of"])
-    with store.workspace() as workspace, connect() as connection:
+    snapshot = store.manifest(request.snapshot)
+    as_of = str(snapshot.details["as_of"])
+    details: dict[str, Any] = {"as_of": as_of}
+    with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
-        open_tables(connection, raw_tables(store, request.snapshot))
-        set_time(connection, "as_of", datetime.fromisoformat(as_of))
-        for name, table in compute_views(connection, repository).items():
-            path = workspace / name / _PART
-            write_parquet(table, path)
-            spec = repository.views[name].spec
-            rows[name] = table.num_rows
-            published[name] = store.publish(
-                "features",
-                name,
-                {_PART: path},
-                columns=_columns(table),
-                rows=table.num_rows,
-                rows_per_file={_PART: table.num_rows},
-                derived_from={"snapshot": request.snapshot, "definitions": request.definitions},
-                details={"entity_keys": list(spec.entities), "features": dict(spec.features), "as_of": as_of},
-            )
+        if request.parent:
+            changed = changed_views(store, repository, request.parent, workspace / "earlier_repo")
+            details |= {"changed": changed} if changed else {}
+        sources = Sources(store, repository, snapshot.derived_from, datetime.fromisoformat(as_of))
+        published = compute_tables(store, repository, sources, request.parent, workspace)
+    rows = {name: store.manifest(reference).rows or 0 for name, reference in published.items()}
     inputs: dict[str, Reference | str] = {f"{_VIEW}{name}": reference for name, reference in published.items()}
     reference = store.publish(
         "feature-tables",
         request.project,
         {"rows.json": canonical_json(rows)},
         derived_from=inputs | {"snapshot": request.snapshot, "definitions": request.definitions},
-        details={"as_of": as_of, "views": sorted(published)},
+        details=details | {"views": sorted(published)},
     )
     return ComputeResult(feature_tables=str(reference), rows=rows)
 
@@ -342,10 +363,26 @@ def raw_tables(store: ArtifactStore, snapshot: str) -> dict[str, list[Path]]:
 
 
 def feature_files(store: ArtifactStore, feature_tables: str) -> dict[str, Path]:
-    """The verified Parquet file of every view of the feature tables."""
+    """The verified Parquet file of every view of the feature tables; a folder of them where there are several."""
     inputs = store.manifest(feature_tables).derived_from
     views = {role.removeprefix(_VIEW): reference for role, reference in inputs.items() if role.startswith(_VIEW)}
-    return {name: store.path(reference, _PART) for name, reference in views.items()}
+    return {name: _file_or_folder(store, Reference.parse(reference)) for name, reference in views.items()}
+
+
+def _file_or_folder(store: ArtifactStore, reference: Reference) -> Path:
+    names = [entry.path for entry in store.manifest(reference).files]
+    paths = store.paths(reference)
+    if len(paths) == 1:
+        return paths[0]
+    # Named as workspaces are, so that it is swept away once this process is gone.
+    folder = store.local_folder / "tmp" / f"work-{os.getpid()}-{reference.name}-{reference.digest[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, path in zip(names, paths, strict=True):
+        link = folder / name
+        if not link.is_file():
+            link.unlink(missing_ok=True)
+            link.symlink_to(path.resolve())
+    return folder
 
 
 def online_store(store: ArtifactStore, project: str) -> Path:

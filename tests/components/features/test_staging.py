@@ -98,7 +98,6 @@ def test_every_landing_leaves_a_plausible_time_for_taxiing(
 
 
 def test_a_wind_of_1048_is_unknown(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
-    set_time(january, "as_of", utc(2014, 1, 1))
     january.execute(
         "CREATE OR REPLACE VIEW raw.weather AS "
         "SELECT 'EWR' AS origin, TIMESTAMPTZ '2013-02-12 08:00:00+00' AS time_hour, "
@@ -124,7 +123,6 @@ def test_an_hour_of_weather_is_known_when_it_is_over(
 
 
 def test_the_repeated_local_hour_stays_two_hours(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
-    set_time(january, "as_of", utc(2014, 1, 1))
     january.execute(
         "CREATE OR REPLACE VIEW raw.weather AS "
         "SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-11-03 05:00:00+00' + to_hours(i) "

@@ -1,0 +1,229 @@
+"""Computes the feature tables of a snapshot: whole where a view is new or changed, else only what new rows touch."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.manifest import Column, Manifest
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
+from gatehouse.components.features.repository import (
+    Repository,
+    View,
+    changes,
+    check_out,
+    definition_of,
+    read_repository,
+    tables_of,
+)
+from gatehouse.components.features.touched import (
+    ALWAYS,
+    BEGINNING,
+    END,
+    Span,
+    changed_hours,
+    merged,
+    newest_event,
+    rows_needed,
+    touched_spans,
+)
+from gatehouse.components.features.versions import CORRECTED, Earlier, first_table, next_table
+from gatehouse.errors import ConfigurationError
+
+VIEW = "view:"
+_PARENT = "parent"
+
+
+@dataclass
+class Sources:
+    """The raw tables of a snapshot, by reference; what was found out about them is kept."""
+
+    store: ArtifactStore
+    repository: Repository
+    datasets: Mapping[str, str]
+    as_of: datetime
+    _changed: dict[tuple[str, str], list[datetime] | None] = field(default_factory=dict)
+    _newest: dict[str, datetime | None] = field(default_factory=dict)
+
+    def changed(self, table: str, before: str) -> list[datetime] | None:
+        """The hours in which a table differs from an earlier version of it; None where it has no time."""
+        key = (table, before)
+        source = self.repository.sources.get(table)
+        if key not in self._changed:
+            same = before == self.datasets[table]
+            known: list[datetime] | None = [] if same else None
+            if source is not None and before and not same:
+                known = changed_hours(self.store, before, self.datasets[table], source)
+            self._changed[key] = known
+        return self._changed[key]
+
+    def settled(self, tables: Sequence[str]) -> datetime:
+        """Until when sources that only grow say no more: their newest event, less what they may tell ahead."""
+        found = [self.as_of]
+        for table in tables:
+            source = self.repository.sources.get(table)
+            if source is not None:
+                if table not in self._newest:
+                    self._newest[table] = newest_event(self.store, self.datasets[table], source)
+                newest = self._newest[table]
+                found.append(newest - source.lead if newest else BEGINNING)
+        return min(found)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is computed of a view: event times, and the earlier table that they are added to; None for a new table."""
+
+    view: View
+    spans: tuple[Span, ...]
+    parent: str = ""
+    earlier: Earlier | None = None
+
+
+def compute_tables(
+    store: ArtifactStore, repository: Repository, sources: Sources, parent: str, workspace: Path
+) -> dict[str, Reference]:
+    """Compute and publish the table of every view.
+
+    Args:
+        store: Where tables are published.
+        repository: The definitions.
+        sources: The raw tables.
+        parent: Reference of earlier feature tables; empty for none.
+        workspace: For new files.
+
+    Raises:
+        ConfigurationError: naming the file whose SQL does not run.
+    """
+    earlier = _views_of(store, parent) if parent else {}
+    plans = [_plan(store, repository, view, sources, earlier.get(view.name, "")) for view in repository.views.values()]
+    computed = _compute(store, repository, sources, plans)
+    return {
+        plan.view.name: _publish(store, repository, sources, plan, computed.get(plan.view.name), workspace)
+        for plan in plans
+    }
+
+
+def changed_views(store: ArtifactStore, repository: Repository, parent: str, folder: Path) -> dict[str, list[str]]:
+    """What changed since the definitions of earlier feature tables, by view.
+
+    Raises:
+        ConfigurationError: if the meaning of a view changed, and its version did not.
+    """
+    definitions = store.manifest(parent).derived_from["definitions"]
+    try:
+        before = check_out(store, definitions, folder)
+    except ConfigurationError:
+        return {}
+    read_repository(repository.folder, before)
+    return changes(before, repository)
+
+
+def _views_of(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
+    inputs = store.manifest(feature_tables).derived_from
+    return {role.removeprefix(VIEW): reference for role, reference in inputs.items() if role.startswith(VIEW)}
+
+
+def _plan(store: ArtifactStore, repository: Repository, view: View, sources: Sources, parent: str) -> Plan:
+    if not parent:
+        return Plan(view, (ALWAYS,))
+    manifest = store.manifest(parent)
+    as_of, settled = (datetime.fromisoformat(manifest.details[name]) for name in ("as_of", "settled"))
+    same = canonical_json(manifest.configuration) == canonical_json(definition_of(repository, view))
+    if not same or as_of > sources.as_of:
+        return Plan(view, (ALWAYS,))
+    tables = tables_of(repository, [view.query])
+    changed = {table: sources.changed(table, manifest.derived_from.get(table, "")) for table in tables}
+    spans = touched_spans(changed, repository.sources, view.spec.window)
+    if as_of < sources.as_of and not view.spec.static:
+        spans = merged([*spans, Span(min(settled, as_of), END)])
+    files = {entry.path: entry for entry in manifest.files}
+    paths = dict(zip(files, store.paths(parent), strict=True)) if spans else {}
+    return Plan(view, tuple(spans), parent, Earlier(files, paths, settled))
+
+
+def _compute(
+    store: ArtifactStore, repository: Repository, sources: Sources, plans: Sequence[Plan]
+) -> dict[str, pa.Table]:
+    """The rows of every view in the spans of its plan. Views with a span in common are computed side by side."""
+    views: dict[Span, list[View]] = defaultdict(list)
+    for plan in plans:
+        for span in plan.spans:
+            views[span].append(plan.view)
+    found: dict[str, list[pa.Table]] = defaultdict(list)
+    for span, needed in sorted(views.items()):
+        for name, table in _compute_span(store, repository, sources, span, needed).items():
+            found[name].append(table)
+    return {name: pa.concat_tables(tables) for name, tables in found.items()}
+
+
+def _compute_span(
+    store: ArtifactStore, repository: Repository, sources: Sources, span: Span, views: Sequence[View]
+) -> dict[str, pa.Table]:
+    windows = [view.spec.window for view in views if not view.spec.static]
+    window = None if None in windows else max((one for one in windows if one is not None), default=None)
+    tables = tables_of(repository, [view.query for view in views])
+    with connect() as connection:
+        open_tables(connection, {table: store.paths(sources.datasets[table]) for table in tables}, "source")
+        for table in tables:
+            source = repository.sources.get(table)
+            needed = rows_needed(span, source, window) if source else "true"
+            connection.execute(f'CREATE VIEW raw."{table}" AS SELECT * FROM source."{table}" WHERE {needed}')
+        set_time(connection, "as_of", sources.as_of)
+        if span.start > BEGINNING:
+            set_time(connection, "from", span.start)
+        if span.end < END:
+            set_time(connection, "until", span.end)
+        return compute_views(connection, repository, [view.name for view in views])
+
+
+def _publish(
+    store: ArtifactStore,
+    repository: Repository,
+    sources: Sources,
+    plan: Plan,
+    computed: pa.Table | None,
+    workspace: Path,
+) -> Reference:
+    view, folder = plan.view, workspace / plan.view.name
+    if plan.earlier is None:
+        assert computed is not None  # a plan without an earlier table computes all of it
+        written = first_table(computed, folder)
+    elif computed is None:
+        written = next_table(view, plan.earlier, (), pa.table({}), sources.as_of, folder)
+    else:
+        written = next_table(view, plan.earlier, plan.spans, computed, sources.as_of, folder)
+    tables = tables_of(repository, [view.query])
+    derived: dict[str, Reference | str] = {table: sources.datasets[table] for table in tables}
+    if any(name.startswith(CORRECTED) for name in written.files):
+        derived[_PARENT] = plan.parent
+    return store.publish(
+        "features",
+        view.name,
+        written.files,
+        columns=_columns(store, plan, computed),
+        rows=sum(written.rows.values()),
+        rows_per_file=written.rows,
+        derived_from=derived,
+        configuration=definition_of(repository, view),
+        details={
+            "entity_keys": list(view.spec.entities),
+            "features": dict(view.spec.features),
+            "version": view.spec.version,
+            "as_of": sources.as_of.isoformat(),
+            "settled": sources.settled(tables).isoformat(),
+        },
+    )
+
+
+def _columns(store: ArtifactStore, plan: Plan, computed: pa.Table | None) -> Sequence[Column]:
+    if computed is None:
+        manifest: Manifest = store.manifest(plan.parent)
+        return manifest.columns
+    return [Column(one.name, str(one.type), one.nullable) for one in computed.schema]

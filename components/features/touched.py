@@ -1,0 +1,111 @@
+"""Which event times of a feature view new or changed source rows touch: what has to be computed again."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.compute import connect, open_tables
+from gatehouse.components.features.definitions import Source
+
+BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
+END = datetime(9999, 1, 1, tzinfo=UTC)
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """Event times from `start` to `end`, both included."""
+
+    start: datetime
+    end: datetime
+
+
+ALWAYS = Span(BEGINNING, END)
+
+
+def changed_hours(store: ArtifactStore, before: str, after: str, source: Source) -> list[datetime] | None:
+    """The hours of event time in which rows of a table are new, gone or changed; None where a row has no time.
+
+    Files that both versions hold are not read. The others are compared hour by hour: by the number of rows, and by the
+    sum of the hashes of all their columns.
+
+    Args:
+        store: Where both versions are.
+        before: Reference of the earlier version.
+        after: Reference of the later one.
+        source: The table, with its column of event times.
+    """
+    if before == after:
+        return []
+    names = [{entry.sha256: entry.path for entry in store.manifest(one).files} for one in (before, after)]
+    files = [
+        [store.path(one, path) for sha, path in own.items() if sha not in other]
+        for one, own, other in ((before, names[0], names[1]), (after, names[1], names[0]))
+    ]
+    with connect() as connection:
+        open_tables(connection, {str(side): paths for side, paths in enumerate(files) if paths})
+        sides = " UNION ALL ".join(
+            f'SELECT {weight} AS side, time_bucket(INTERVAL 1 HOUR, "{source.event_time}"::TIMESTAMPTZ) AS hour, '
+            f'hash(each)::HUGEINT AS hash FROM raw."{side}" AS each'
+            for side, (paths, weight) in enumerate(zip(files, (-1, 1), strict=True))
+            if paths
+        )
+        if not sides:
+            return []
+        query = f"SELECT hour FROM ({sides}) GROUP BY hour HAVING sum(side) <> 0 OR sum(side * hash) <> 0 ORDER BY hour"
+        hours = [row[0] for row in connection.execute(query).fetchall()]
+    return None if None in hours else hours
+
+
+def newest_event(store: ArtifactStore, dataset: str, source: Source) -> datetime | None:
+    """The newest event time of a table; None where it has none."""
+    with connect() as connection:
+        open_tables(connection, {"table": store.paths(dataset)})
+        query = f'SELECT max("{source.event_time}")::TIMESTAMPTZ FROM raw."table"'
+        found: datetime | None = connection.execute(query).fetchall()[0][0]
+        return found
+
+
+def touched_spans(
+    changed: Mapping[str, Sequence[datetime] | None], sources: Mapping[str, Source], window: timedelta | None
+) -> list[Span]:
+    """The event times of a view that changed source rows can have an effect on, as few spans as possible.
+
+    A row about time t has an effect from `lead` before t on, and for as long as the view looks back.
+
+    Args:
+        changed: Changed hours by table; None where the whole table counts as changed.
+        sources: The tables that have a time.
+        window: The view's longest look-back; None for the whole past.
+    """
+    spans: list[Span] = []
+    for table, hours in changed.items():
+        source = sources.get(table)
+        if hours is None or source is None:
+            return [ALWAYS]
+        for hour in hours:
+            spans.append(Span(hour - source.lead, END if window is None else hour + _HOUR + window))
+    return merged(spans)
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Spans in order, those that overlap or touch made one."""
+    found: list[Span] = []
+    for span in sorted(spans):
+        if found and span.start <= found[-1].end:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return found
+
+
+def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
+    """SQL that holds for the rows of a source that the event times of a span can depend on."""
+    column = f'"{source.event_time}"'
+    bounds = []
+    if window is not None and span.start > BEGINNING:
+        bounds.append(f"{column} >= TIMESTAMPTZ '{(span.start - window).isoformat()}'")
+    if span.end < END:
+        bounds.append(f"{column} <= TIMESTAMPTZ '{(span.end + source.lead).isoformat()}'")
+    return f"({' AND '.join(bounds)}) OR {column} IS NULL" if bounds else "true"
