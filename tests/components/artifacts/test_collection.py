@@ -21,7 +21,7 @@ from gatehouse.components.artifacts.deprecation import deprecate
 from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEPS, Lease
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import CorruptArtifactError
+from gatehouse.errors import CorruptArtifactError, StoreError
 from tests.components.artifacts.memory_objects import Memory, MemoryObjects, Schedule
 
 NOW = Wish(grace=0)
@@ -111,6 +111,24 @@ def test_an_altered_manifest_stops_the_collection(store: ArtifactStore) -> None:
     path.write_text(path.read_text().replace("datasets", "datasetz"))
     with pytest.raises(CorruptArtifactError, match=r"manifest\.json was altered"):
         _collect(store)
+
+
+def test_a_folder_that_cannot_be_read_stops_the_collection(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = store.publish("datasets", "d", {"a": b"kept"})
+    listed, hidden = os.scandir, Path(store.address) / "datasets" / "d"
+
+    def scandir(path: Path) -> "os._ScandirIterator[str]":
+        if Path(path) == hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        with pytest.raises(StoreError, match="datasets/d .*cannot be read"):
+            _collect(store)
+    assert store.verify(reference) == 1
 
 
 def test_a_record_that_is_no_json_stops_a_collection_that_needs_it(store: ArtifactStore) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -101,6 +102,43 @@ def test_a_renewed_key_is_another_generation_of_the_same_bytes(place: Place) -> 
     assert objects.get_bytes("k") == b"1"
     assert objects.delete("k", after.generation) is True
     assert objects.stat("k") is None
+
+
+def _refuse(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have the system refuse to list `folder`, as it refuses everybody but root what is not theirs."""
+    listed = os.scandir
+
+    def scandir(path: Path) -> "os._ScandirIterator[str]":
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+@pytest.mark.parametrize("folder", ["", "d", "d/x"])
+def test_a_folder_that_cannot_be_read_is_no_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    objects = Place(str(tmp_path)).open()
+    objects.put_bytes("d/x/y", b"1")
+    _refuse(monkeypatch, tmp_path / folder)
+    with pytest.raises(StoreError, match="cannot be read: Permission denied"):
+        list(objects.list("d") if folder else objects.folders())
+
+
+@pytest.mark.parametrize("content", [b"1", Path("file")], ids=["bytes", "file"])
+def test_a_local_key_is_read_only_and_as_old_as_its_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_bytes(b"1")
+    os.utime("file", (1, 1))
+    objects = Place(str(tmp_path / "store")).open()
+    objects.put_bytes("k", content) if isinstance(content, bytes) else objects.put_file("k", content)
+    found = objects.stat("k")
+    assert found is not None and time.time() - found.modified < HOUR
+    assert objects.local_path("k").stat().st_mode & 0o777 == 0o444
 
 
 @EVERY
