@@ -18,10 +18,11 @@ from typing import TypeVar
 from gatehouse.components.artifacts.deprecation import marker_of
 from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOMBSTONES, leased
 from gatehouse.components.artifacts.objects.base import ObjectStore
-from gatehouse.components.artifacts.objects.local import LocalObjects
+from gatehouse.components.artifacts.objects.local import LOCK, LocalObjects
 from gatehouse.components.artifacts.records import create_record, read_records, remove_record
 from gatehouse.components.artifacts.roots import Manifests, Reach, reach
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.workspaces import in_use
 
 CLOCK = "gc/clock"
 DAY = 86_400.0
@@ -231,10 +232,9 @@ def _unreached(item: Item, reached: Reach) -> bool:
 
 
 def _leftovers(root: Path, before: float) -> Iterator[Item]:
-    """Files and workspaces in a local store's `tmp` that no process of this machine works on any more."""
+    """Files and workspaces in a local store's `tmp` that no process works on any more."""
     for path in sorted((root / "tmp").iterdir()):
-        owner = path.name.split("-")[1] if path.name.startswith("work-") else ""
-        if path.name.endswith(".lock") or (owner and Path(f"/proc/{owner}").exists()):
+        if path == root / LOCK or in_use(path):
             continue
         try:
             inside = [each.lstat() for each in (path, *path.rglob("*"))]

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from gatehouse.components.artifacts.objects.cache import cache_folder
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
 from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.artifacts.workspaces import sweep, workspace_in
 from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError
 
 NO_KINDS = frozenset(
@@ -66,18 +66,12 @@ class ArtifactStore:
     @contextmanager
     def workspace(self) -> Iterator[Path]:
         """A private directory beside a local store's objects, else on this machine; removed at the end."""
-        root = self.local_folder / "tmp"
-        directory = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=root))
-        try:
+        with workspace_in(self.local_folder / "tmp") as directory:
             yield directory
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove workspaces whose process is gone: what a killed run left behind."""
-        for directory in (self.local_folder / "tmp").glob("work-*-*"):
-            if not Path(f"/proc/{directory.name.split('-')[1]}").exists():
-                shutil.rmtree(directory, ignore_errors=True)
+        sweep(self.local_folder / "tmp")
 
     def scratch(self, name: str) -> Path:
         """A private directory that outlives the process: checkpoints of unfinished work. The caller removes it."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.errors import GatehouseError, MissingArtifactError, StoreError
 
+LOCK = "tmp/generations.lock"
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
@@ -137,7 +138,7 @@ class LocalObjects:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock under which generations are compared and changed."""
-        with open(self.root / "tmp" / "generations.lock", "a") as lock:
+        with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

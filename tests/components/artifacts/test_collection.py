@@ -216,6 +216,7 @@ def test_leftovers_of_killed_writers_go_and_running_ones_stay(store: ArtifactSto
         assert _states(_collect(store, Wish(grace=3600))) == {}
         time.sleep(0.01)
         outcome = [item for item in _collect(store) if item.kind == "temporary"]
+        assert not any(running.name in item.key for item in outcome)
         assert {(item.key, item.bytes) for item in outcome} == {("tmp/0123", 4), ("tmp/work-999999999-x", 5)}
         assert running.is_dir() and not dead.exists()
 

@@ -193,14 +193,50 @@ def test_a_writer_killed_at_any_write_leaves_no_reference(store: ArtifactStore, 
     assert store.verify(reference) == 1
 
 
-def test_a_workspace_is_removed_and_a_dead_process_s_swept(store: ArtifactStore) -> None:
-    with store.workspace() as directory:
+_WORKER = """
+import sys
+from gatehouse.components.artifacts.store import ArtifactStore
+with ArtifactStore.open(sys.argv[1]).workspace() as directory:
+    print(directory, flush=True)
+    sys.stdin.read()
+"""
+
+
+_SWEEPER = """
+import sys
+from gatehouse.components.artifacts.store import ArtifactStore
+ArtifactStore.open(sys.argv[1]).sweep()
+"""
+
+
+def _worker(store: ArtifactStore) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", _WORKER, store.address]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_workspace_stays_while_its_process_lives_wherever_that_is(store: ArtifactStore) -> None:
+    with _worker(store) as worker:
+        assert worker.stdin and worker.stdout
+        directory = Path(worker.stdout.readline().strip())
+        store.sweep()
+        # As another pod would: the worker's number is unknown there.
+        apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+        if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode == 0:
+            subprocess.run([*apart, sys.executable, "-c", _SWEEPER, store.address], check=True)
         assert directory.is_dir()
-    assert not directory.exists()
-    stale = Path(store.address) / "tmp" / "work-999999999-x"
-    stale.mkdir()
+        worker.stdin.close()
+    assert not list(directory.parent.iterdir())
+
+
+def test_what_a_killed_process_worked_on_is_swept(store: ArtifactStore) -> None:
+    with _worker(store) as worker:
+        assert worker.stdout
+        directory = Path(worker.stdout.readline().strip())
+        (directory / "half").write_bytes(b"1")
+        worker.kill()
+    assert directory.is_dir()
     store.sweep()
-    assert not stale.exists()
+    assert not list(directory.parent.iterdir())
 
 
 def test_append_numbers_records_without_gaps(store: ArtifactStore) -> None:
