@@ -5,10 +5,11 @@
 removed, and `<reference>/not-reproducible.json` one that was derived from such an artifact. Both name the record.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.records import create_record, read_record
 from gatehouse.components.artifacts.reference import Reference
@@ -99,10 +100,16 @@ class Erasures:
 
     def refuse(self, manifest: Manifest) -> None:
         """Raise ErasedArtifactError if `manifest`, or a blob of it, was erased; a blob stored ahead goes again."""
-        hit = self._covering(manifest)
+        hit = self._covering(manifest.files, str(manifest.reference))
         if hit is not None:
-            self._remove(manifest, hit)
-            raise ErasedArtifactError(_refusal(manifest, hit))
+            self._remove(manifest.files, hit)
+            raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
+
+    def refuse_file(self, entry: FileEntry) -> None:
+        """Raise ErasedArtifactError if the content of one file was erased."""
+        hit = self._covering([entry])
+        if hit is not None:
+            raise ErasedArtifactError(_refusal(entry.path, [entry], hit))
 
     def settle(self, manifest: Manifest) -> None:
         """The last look after a commit: what was erased meanwhile goes again, and a dependant gets its mark.
@@ -115,11 +122,11 @@ class Erasures:
         """
         marker = erased_marker(manifest.reference)
         marked = self._objects.stat(marker)
-        hit = self._covering(manifest)
+        hit = self._covering(manifest.files, str(manifest.reference))
         if hit is not None:
             create_record(self._objects, marker, {"record": hit.key})
-            self._remove(manifest, hit)
-            raise ErasedArtifactError(_refusal(manifest, hit))
+            self._remove(manifest.files, hit)
+            raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
         if marked is not None:
             self._objects.delete(marker, marked.generation)
         parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self.standing() else []
@@ -127,13 +134,12 @@ class Erasures:
         if behind is not None:
             create_record(self._objects, dependant_marker(manifest.reference), {"record": behind.key})
 
-    def _remove(self, manifest: Manifest, erasure: Erasure) -> None:
-        for key in erasure.blobs.keys() & {entry.blob for entry in manifest.files}:
+    def _remove(self, files: Sequence[FileEntry], erasure: Erasure) -> None:
+        for key in erasure.blobs.keys() & {entry.blob for entry in files}:
             remove_blob(self._objects, key)
 
-    def _covering(self, manifest: Manifest) -> Erasure | None:
-        blobs = {entry.blob for entry in manifest.files}
-        reference = str(manifest.reference)
+    def _covering(self, files: Sequence[FileEntry], reference: str = "") -> Erasure | None:
+        blobs = {entry.blob for entry in files}
         standing = self.standing()
         return next((each for each in standing if reference in each.artifacts or blobs & each.blobs.keys()), None)
 
@@ -159,9 +165,9 @@ def _beside(key: str, word: str) -> str:
     return f"{key.removesuffix('.json')}.{word}.json"
 
 
-def _refusal(manifest: Manifest, erasure: Erasure) -> str:
-    blobs = [entry.path for entry in manifest.files if entry.blob in erasure.blobs]
-    what = f"{manifest.reference}: the content of {', '.join(blobs[:5])}" if blobs else str(manifest.reference)
+def _refusal(name: str, files: Sequence[FileEntry], erasure: Erasure) -> str:
+    blobs = [entry.path for entry in files if entry.blob in erasure.blobs]
+    what = f"{name}: the content of {', '.join(blobs[:5])}" if blobs else name
     number = erasure.key.rsplit("/", 1)[1].removesuffix(".json")
     return (
         f"{erasure.explain(what)} It is not published again. Remove the rows in question from the source; where the "

@@ -8,7 +8,7 @@ import fcntl
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 _PREFIX, _LOCK = "work-", ".lock"
@@ -51,16 +51,13 @@ def in_use(path: Path) -> bool:
 @contextmanager
 def _claimed(path: Path) -> Iterator[bool]:
     """Hold the lock of a workspace where nobody else does."""
-    try:
-        held = open(path.with_suffix(_LOCK))
-    except FileNotFoundError:
-        # Its owner has ended meanwhile, or wrote no lock.
-        yield True
-        return
-    with held:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = stack.enter_context(open(path.with_suffix(_LOCK)))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = True
+        except FileNotFoundError:
+            mine = True  # Its owner has ended meanwhile, or wrote no lock.
         except OSError:
-            yield False
-            return
-        yield True
+            mine = False
+        yield mine

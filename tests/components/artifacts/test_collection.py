@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_read_stops_the_collection(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "scandir", scandir)
-        with pytest.raises(StoreError, match="datasets/d .*cannot be read"):
+        with pytest.raises(StoreError, match=r"datasets/d .*cannot be read"):
             _collect(store)
     assert store.verify(reference) == 1
 

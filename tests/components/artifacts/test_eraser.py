@@ -124,6 +124,15 @@ def test_erased_content_does_not_come_back_unless_the_erasure_is_lifted(store: A
         lift(store, 1, "again")
 
 
+def test_erased_content_is_not_stored_ahead_of_an_artifact_either(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    with pytest.raises(ErasedArtifactError, match=r"content of x was erased.*gatehouse data lift 000001"):
+        store.keep("x", b"joined")
+    assert not _present(store, b"joined")
+    assert store.keep("x", b"other content").bytes == 13
+
+
 def test_what_is_published_from_an_erased_artifact_is_marked(store: ArtifactStore) -> None:
     family = _family(store)
     _erase(store, family["training"])

@@ -100,6 +100,21 @@ def test_only_whole_blobs_are_taken_as_stored(place: Place) -> None:
 
 
 @REMOTE
+def test_what_is_stored_ahead_is_there_whatever_this_machine_remembers(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entry = _store(place).keep("a", b"one")
+    with monkeypatch.context() as patch:
+        patch.setenv(caches.FOLDER, str(tmp_path / "another machine"))
+        collector = place.open()
+        stat = collector.stat(entry.blob)
+        assert stat is not None and collector.delete(entry.blob, stat.generation)
+    store = _store(place)
+    reference = store.publish("datasets", "d", {"a": store.keep("a", b"one")})
+    assert _store(place).verify(reference) == 1
+
+
+@REMOTE
 def test_reading_again_moves_no_bytes_of_files(place: Place) -> None:
     reference = _store(place).publish("datasets", "d", FILES)
     paths = _store(place).paths(reference)

@@ -17,8 +17,15 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
 from gatehouse.components.artifacts.manifest import Column, Manifest
 from gatehouse.components.artifacts.reference import Reference, references_in
-from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
-from gatehouse.errors import CorruptArtifactError, InvalidReferenceError, MissingArtifactError, StoreError
+from gatehouse.components.artifacts.store import NO_KINDS, ArtifactStore, manifest_of
+from gatehouse.errors import (
+    ConfigurationError,
+    CorruptArtifactError,
+    InvalidReferenceError,
+    MissingArtifactError,
+    StoreError,
+)
+from tests.components.artifacts.memory_objects import Memory, MemoryObjects
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -237,6 +244,41 @@ def test_what_a_killed_process_worked_on_is_swept(store: ArtifactStore) -> None:
     assert directory.is_dir()
     store.sweep()
     assert not list(directory.parent.iterdir())
+
+
+def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_manifest() -> None:
+    memory = Memory()
+    entry = ArtifactStore(MemoryObjects(memory)).keep("a", b"one")
+
+    def vanish(operation: str) -> None:
+        if operation.startswith("put datasets"):
+            memory.held.pop(entry.blob)
+
+    with pytest.raises(MissingArtifactError, match="Run again"):
+        ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
+    assert list(ArtifactStore(MemoryObjects(memory)).references()) == []
+
+
+def test_a_manifest_of_another_writer_stays_where_ours_fails() -> None:
+    memory = Memory()
+    store = ArtifactStore(MemoryObjects(memory))
+    entry = store.keep("a", b"one")
+    reference = store.publish("datasets", "d", {"a": entry})
+
+    def vanish(operation: str) -> None:
+        if operation.startswith("put datasets"):
+            memory.held.pop(entry.blob)
+
+    with pytest.raises(MissingArtifactError, match="Run again"):
+        ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
+    assert list(store.references()) == [reference]
+
+
+@pytest.mark.parametrize("kind", sorted(NO_KINDS))
+def test_a_kind_is_not_called_like_a_folder_that_holds_something_else(store: ArtifactStore, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"expected a kind of artifact, found '{kind}'"):
+        store.publish(kind, "d", {"a": b"one"})
+    assert list(store.objects.list("blobs")) == []
 
 
 def test_append_numbers_records_without_gaps(store: ArtifactStore) -> None:

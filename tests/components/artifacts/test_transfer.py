@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.transfer import export, pull
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, ErasedArtifactError
+from tests.components.artifacts.memory_objects import Memory, MemoryObjects
 
 
 @pytest.fixture
@@ -48,6 +49,36 @@ def test_an_interrupted_transfer_goes_on(store: ArtifactStore, target: ArtifactS
         pull(store, family[2], target, stop)
     assert list(target.references()) == [family[0]]
     assert [each.state for each in pull(store, family[2], target)] == ["present", "copied", "copied"]
+
+
+def test_each_file_is_read_once_and_only_where_the_target_has_it_not(target: ArtifactStore) -> None:
+    asked: list[str] = []
+    source = ArtifactStore(MemoryObjects(Memory(), asked.append))
+    files = {f"part-{number}": b"%d" % number for number in range(40)}
+    first = source.publish("datasets", "d", files)
+    second = source.publish("datasets", "d", files | {"part-0": b"new"})
+    for reference, copied in ((first, 40), (second, 1)):
+        asked.clear()
+        pull(source, reference, target)
+        assert sum(each.startswith("get blobs/") for each in asked) == copied
+        assert sum(each.endswith("manifest.json") for each in asked) <= 3
+        assert target.verify(reference) == 1
+
+
+def test_what_arrives_altered_is_told(
+    store: ArtifactStore, target: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = _family(store)
+    put = target.objects.put_file
+
+    def alter(key: str, path: Path) -> bool:
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes().swapcase())
+        return put(key, path)
+
+    monkeypatch.setattr(target.objects, "put_file", alter)
+    with pytest.raises(CorruptArtifactError, match="has SHA-256"):
+        pull(store, family[0], target)
 
 
 def test_a_corrupt_source_leaves_no_reference(store: ArtifactStore, target: ArtifactStore) -> None:
