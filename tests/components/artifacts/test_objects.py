@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import resource
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -166,6 +168,43 @@ def test_of_several_writers_one_wins(place: Place) -> None:
             won = list(pool.map(write, range(len(stores))))
         assert won.count(True) == 1
         assert stores[0].get_bytes(f"race/{race}") == b"%d" % won.index(True)
+
+
+@pytest.mark.parametrize("length", [100_000, 300_000], ids=["bytes", "file"])
+def test_a_write_that_fails_halfway_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
+    objects, data = Place(f"local://{tmp_path}/store").open(), LARGE[:length]
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limit[1]))
+    try:
+        with pytest.raises(StoreError, match="File too large"):
+            objects.put_file("k", path) if length > 200_000 else objects.put_bytes("k", data)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert objects.stat("k") is None
+    assert objects.put_bytes("k", data) and objects.get_bytes("k") == data
+
+
+def test_a_write_that_fails_takes_nothing_of_another_writer_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
+    objects = Place(f"local://{tmp_path}/store").open()
+    theirs, ours = tmp_path / "store" / "k", tmp_path / "file"
+    ours.write_bytes(b"ours")
+
+    def replaced(source: object, target: object, length: int) -> None:
+        theirs.write_bytes(b"theirs")
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "copyfileobj", replaced)
+    with pytest.raises(StoreError, match="access was refused"):
+        objects.put_file("k", ours)
+    assert theirs.read_bytes() == b"theirs"
 
 
 @REMOTE
