@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import fsspec
 
@@ -200,5 +200,5 @@ class FsspecBucket:
             raise StoreError(f"{self.address}: {type(error).__name__}: {error}.") from error
 
 
-def _reader(content: bytes | Path) -> BinaryIO:
+def _reader(content: bytes | Path) -> io.BytesIO | io.BufferedReader:
     return io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb")
