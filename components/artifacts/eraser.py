@@ -14,6 +14,7 @@ from gatehouse.components.artifacts.erasure import (
     Erasures,
     dependant_marker,
     erased_marker,
+    is_record,
     remove_blob,
 )
 from gatehouse.components.artifacts.manifest import Manifest
@@ -124,7 +125,7 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
         ],
         "kept": {key: [str(each) for each in of] for key, of in plan.kept.items()},
     }
-    number = sum(1 for key in store.objects.list(RECORDS) if _is_record(key)) + 1
+    number = sum(1 for key in store.objects.list(RECORDS) if is_record(key)) + 1
     while not create_record(store.objects, f"{RECORDS}/{number:06d}.json", body):
         number += 1
     erasure = Erasure.from_record(f"{RECORDS}/{number:06d}.json", body)
@@ -187,10 +188,6 @@ def _remove_copies(store: ArtifactStore, erasure: Erasure) -> int:
     return sum(
         remove_blob(store.objects, key) for key in alike if sha256_bytes(store.objects.get_bytes(key)) in digests
     )
-
-
-def _is_record(key: str) -> bool:
-    return key.rsplit("/", 1)[1].count(".") == 1
 
 
 def _lists(present: dict[Reference, Manifest], wanted: Iterable[str]) -> dict[str, tuple[Reference, ...]]:

@@ -1,14 +1,16 @@
 """Erasure, as readers and writers meet it: records of what was erased, and the markers beside manifests.
 
 `erasures/<n>.json` says who asked, when, why, and which blobs went; `<n>.done.json` that they are gone;
-`<n>.lifted.json` that the same content may come back. `<reference>/erased.json` marks an artifact whose data was
-removed, and `<reference>/not-reproducible.json` one that was derived from such an artifact. Both name the record.
+`<n>.lifted.json` that the same content may come back; `<digest>.pulled.json` is a record of another store.
+`<reference>/erased.json` marks an artifact whose data was removed, and `<reference>/not-reproducible.json` one that was
+derived from such an artifact. Both name the record.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.records import create_record, read_record
@@ -68,9 +70,7 @@ class Erasures:
     def standing(self) -> list[Erasure]:
         """Every record that was not lifted, in order."""
         keys = set(self._objects.list(RECORDS))
-        suffixes = (".done.json", ".lifted.json")
-        records = sorted(key for key in keys if not key.endswith(suffixes))
-        return [self._record(key) for key in records if _beside(key, "lifted") not in keys]
+        return [self._record(key) for key in sorted(keys) if is_record(key) and _beside(key, "lifted") not in keys]
 
     def unfinished(self) -> list[Erasure]:
         """Every standing record whose blobs may not all be gone yet: the eraser was killed, or is at work."""
@@ -91,6 +91,15 @@ class Erasures:
         if body is None or self.lifted(body["record"]):
             return None
         return self._record(body["record"])
+
+    def mark_as(self, other: "Erasures", reference: Reference) -> None:
+        """Mark `reference` as not reproducible where another store does. Its record comes along, and bans nothing."""
+        behind = other.behind(reference)
+        body = None if behind is None else read_record(other._objects, behind.key)
+        if body is not None:
+            key = f"{RECORDS}/{digest_of(body)[:16]}.pulled.json"
+            create_record(self._objects, key, body)
+            create_record(self._objects, dependant_marker(reference), {"record": key})
 
     def require_kept(self, reference: Reference) -> None:
         """Raise ErasedArtifactError if `reference` was erased."""
@@ -129,10 +138,13 @@ class Erasures:
             raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
         if marked is not None:
             self._objects.delete(marker, marked.generation)
-        parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self.standing() else []
+        parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self._any() else []
         behind = next((found for each in parents if (found := self.of(each) or self.behind(each))), None)
         if behind is not None:
             create_record(self._objects, dependant_marker(manifest.reference), {"record": behind.key})
+
+    def _any(self) -> bool:
+        return next(iter(self._objects.list(RECORDS)), None) is not None
 
     def _remove(self, files: Sequence[FileEntry], erasure: Erasure) -> None:
         for key in erasure.blobs.keys() & {entry.blob for entry in files}:
@@ -159,6 +171,11 @@ def remove_blob(objects: ObjectStore, key: str) -> bool:
     while (found := objects.stat(key)) is not None:
         removed = objects.delete(key, found.generation) or removed
     return removed
+
+
+def is_record(key: str) -> bool:
+    """Whether `key` is a request to this store, and not what is written beside one or was pulled from elsewhere."""
+    return key.rsplit("/", 1)[1].count(".") == 1
 
 
 def _beside(key: str, word: str) -> str:

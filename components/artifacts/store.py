@@ -263,6 +263,7 @@ class ArtifactStore:
         Raises:
             MissingArtifactError: if the store does not hold it.
             CorruptArtifactError: if its bytes do not have the digest of the reference.
+            StoreError: if another version of Gatehouse wrote it.
         """
         reference = Reference.parse(reference)
         try:

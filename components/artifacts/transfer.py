@@ -34,7 +34,8 @@ def pull(
     """Copy an artifact, and before it all that it was derived from, to another store.
 
     What is complete there stays as it is, so a transfer that was interrupted goes on where it stopped. Bytes are
-    verified when they are read and again in the target. Deprecations come along. An erased ancestor is left out.
+    verified when they are read and again in the target. Deprecations come along, and that something cannot be
+    reproduced. An erased ancestor is left out.
 
     Args:
         source: Holds `reference`.
@@ -78,6 +79,7 @@ def _pull_one(source: ArtifactStore, reference: Reference, target: ArtifactStore
     deprecated = read_record(source.objects, marker_of(reference))
     if deprecated is not None:
         create_record(target.objects, marker_of(reference), deprecated)
+    target.erasures.mark_as(source.erasures, reference)
     return Pulled(reference, size, "present" if present else "copied")
 
 

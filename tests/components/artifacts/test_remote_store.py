@@ -13,9 +13,9 @@ import pytest
 
 from gatehouse.components.artifacts import memo
 from gatehouse.components.artifacts.objects import cache as caches
-from gatehouse.components.artifacts.objects.cache import BlobCache
+from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, MissingArtifactError, StoreError
 from tests.components.artifacts.conftest import Place
 from tests.servers import Fault
 
@@ -260,3 +260,29 @@ def test_a_full_disk_of_the_cache_makes_room_and_else_is_named(tmp_path: Path) -
     assert cache.get(_entry(b"new"), fetch).read_bytes() == b"new"
     assert not old.exists()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [_entry(b"new").rsplit("/", 1)[1]]
+
+
+def test_a_limit_of_the_cache_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(caches.LIMIT, "10GB")
+    with pytest.raises(ConfigurationError, match=r"GATEHOUSE_CACHE_BYTES: expected a number of bytes.*'10GB'"):
+        BlobCache.default()
+
+
+def test_known_keys_are_taken_back_without_writing_the_others_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(caches.FOLDER, str(tmp_path))
+    known, beside = KnownKeys("s3://b"), KnownKeys("s3://b")
+    for number in range(100):
+        known.add(f"blobs/{number}")
+    (file,) = (tmp_path / "known").iterdir()
+    before = file.stat().st_size
+    beside.add("blobs/other")
+    known.forget("blobs/7")
+    known.forget("blobs/none")
+    assert file.stat().st_size - before < 40
+    known.forget("blobs/8")
+    known.add("blobs/8")
+    after = KnownKeys("s3://b")
+    assert "blobs/7" not in after and "blobs/other" in after
+    assert all(f"blobs/{number}" in after for number in range(100) if number != 7)

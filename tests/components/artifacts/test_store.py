@@ -128,6 +128,14 @@ def test_an_altered_manifest_is_corrupt(store: ArtifactStore) -> None:
         store.manifest(reference)
 
 
+def test_a_manifest_of_another_format_names_both(store: ArtifactStore) -> None:
+    data = json.dumps({"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}).encode()
+    reference = f"datasets/d/sha256-{digest_hex(data)}"
+    store.objects.put_bytes(f"{reference}/manifest.json", data)
+    with pytest.raises(StoreError, match=r"datasets/d: expected .*manifest/1', found .*manifest/9'.*Another version"):
+        store.manifest(reference)
+
+
 def test_verify_follows_what_an_artifact_was_derived_from(store: ArtifactStore) -> None:
     parent = _publish(store)
     child = store.publish("splits", "s", {"x.json": "[]"}, derived_from={"data": parent})
