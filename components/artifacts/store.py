@@ -1,7 +1,6 @@
 """The artifact store: publishes immutable artifacts under references and verifies what it reads."""
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.canonical import sha256_bytes, sha256_of
 from gatehouse.components.artifacts.deprecation import require_in_use
 from gatehouse.components.artifacts.erasure import Erasures, erased_marker
 from gatehouse.components.artifacts.leases import Lease
@@ -249,7 +248,7 @@ class ArtifactStore:
 
     def _held(self, entry: FileEntry) -> str:
         """Digest of what a blob holds; of a far one its name's: the server verified it, and we measure it last."""
-        return _sha256_file(self.objects.local_path(entry.blob)) if self.objects.parallel == 1 else entry.sha256
+        return self.objects.sha256(entry.blob) if self.objects.parallel == 1 else entry.sha256
 
     def _other_bytes(self, entry: FileEntry, found: str) -> CorruptArtifactError:
         return CorruptArtifactError(
@@ -342,12 +341,12 @@ class ArtifactStore:
             self._require_whole(reference, entry)
         path = self.objects.local_path(entry.blob)
         if entry.blob not in self._verified:
-            digest = _sha256_file(path)
+            digest = sha256_of(path)
             if digest != entry.sha256:
                 # What this machine kept of it may be what was altered, and the store's own bytes intact.
                 self.objects.forget(entry.blob)
                 path = self.objects.local_path(entry.blob)
-                digest = _sha256_file(path)
+                digest = sha256_of(path)
             if digest != entry.sha256:
                 raise _corrupt(reference, entry, f"has SHA-256 {digest}")
             self._verified.add(entry.blob)
@@ -359,10 +358,12 @@ class ArtifactStore:
             self.erasures.require_kept(reference)
             raise _corrupt(reference, entry, "is missing" if found is None else f"has {found.bytes} bytes")
 
-    def _forget(self, entry: FileEntry) -> None:
-        """Have the next look at a blob read the store's own bytes, whatever this machine or process knows of it."""
-        self._verified.discard(entry.blob)
-        self.objects.forget(entry.blob)
+    def _require_intact(self, reference: Reference, entry: FileEntry) -> None:
+        """Have the store's own bytes read, whatever this machine or process knows of them."""
+        self._require_whole(reference, entry)
+        digest = self.objects.sha256(entry.blob)
+        if digest != entry.sha256:
+            raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
         """Whether the artifact is complete here: manifest verified, every blob present in full length, not erased."""
@@ -395,8 +396,7 @@ class ArtifactStore:
             seen.add(current)
             manifest = self.manifest(current)
             for entry in manifest.files:
-                self._forget(entry)
-                self.verified_path(current, entry)
+                self._require_intact(current, entry)
             pending.extend(Reference.parse(parent) for parent in manifest.derived_from.values())
         return len(seen)
 
@@ -410,9 +410,8 @@ class ArtifactStore:
             return [error]
         found: list[GatehouseError] = []
         for entry in manifest.files:
-            self._forget(entry)
             try:
-                self.verified_path(reference, entry)
+                self._require_intact(reference, entry)
             except GatehouseError as error:
                 found.append(error)
         return found
@@ -447,12 +446,7 @@ def _entry(path: str, content: Path | bytes | FileEntry, rows: int | None) -> Fi
         return replace(content, path=path, rows=content.rows if rows is None else rows)
     if isinstance(content, bytes):
         return FileEntry(path, sha256_bytes(content), len(content), rows, suffix)
-    return FileEntry(path, _sha256_file(content), os.path.getsize(content), rows, suffix)
-
-
-def _sha256_file(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return FileEntry(path, sha256_of(content), os.path.getsize(content), rows, suffix)
 
 
 def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:

@@ -183,9 +183,3 @@ def digest_of_blob(key: str) -> str:
     match = _DIGEST.search(key)
     assert match is not None, f"{key} is not the key of a blob"
     return match[1]
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from gatehouse.components.artifacts.canonical import sha256_of
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.errors import GatehouseError, MissingArtifactError, StoreError
 
@@ -99,6 +100,10 @@ class LocalObjects:
         except OSError as error:
             raise self._not_read(key, error) from error
         return path
+
+    def sha256(self, key: str) -> str:
+        """Digest of the file."""
+        return sha256_of(self.local_path(key))
 
     def forget(self, key: str) -> None:
         """Nothing: the bytes are kept once."""

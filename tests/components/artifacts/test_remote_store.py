@@ -129,6 +129,16 @@ def test_reading_again_moves_no_bytes_of_files(place: Place) -> None:
 
 
 @REMOTE
+def test_verifying_keeps_nothing_on_this_machine(place: Place, tmp_path: Path) -> None:
+    reference = _store(place).publish("datasets", "d", FILES)
+    store = _store(place)
+    place.server.exchanges.clear()
+    assert store.verify(reference) == 1 and store.problems(reference) == []
+    assert sum(each.received for each in place.server.exchanges) >= 2 * sum(map(len, FILES.values()))
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 20_000
+
+
+@REMOTE
 def test_an_altered_cached_file_is_fetched_again(place: Place) -> None:
     reference = _store(place).publish("datasets", "d", {"a": b"hello"})
     cached = _store(place).path(reference, "a")
