@@ -1,7 +1,8 @@
-"""Canonical JSON: one byte string for one value, so that a value can be named by its digest."""
+"""Canonical JSON: one byte string for one value, so that a value can be named by its digest; digests of bytes."""
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -26,3 +27,9 @@ def digest_of(value: Any) -> str:
 def sha256_bytes(data: bytes) -> str:
     """SHA-256 of `data`, as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -18,10 +18,11 @@ from typing import TypeVar
 from gatehouse.components.artifacts.deprecation import marker_of
 from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOMBSTONES, leased
 from gatehouse.components.artifacts.objects.base import ObjectStore
-from gatehouse.components.artifacts.objects.local import LocalObjects
+from gatehouse.components.artifacts.objects.local import LOCK, LocalObjects
 from gatehouse.components.artifacts.records import create_record, read_records, remove_record
-from gatehouse.components.artifacts.roots import Manifests, Reach, reach
+from gatehouse.components.artifacts.roots import Reach, Roots
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.workspaces import in_use
 
 CLOCK = "gc/clock"
 DAY = 86_400.0
@@ -74,22 +75,27 @@ class Collector:
         self.store = store
         self.wish = wish
         self._objects = store.objects
-        self._manifests = Manifests(store)
+        self._roots = Roots(store)
         self._reached = Reach({}, {})
 
     def look(self) -> list[Item]:
-        """Everything that may go, and what was asked for and stays. Deletes nothing.
+        """Everything that may go, and what was asked for and stays. Writes and deletes nothing.
+
+        What a killed process left is told by this machine's clock here, as the store's is read from a record.
 
         Raises:
             CorruptArtifactError: if a manifest or a record cannot be read: what it reaches is unknown then.
         """
+        return self._found(time.time())
+
+    def _found(self, now: float) -> list[Item]:
         reached = self._reach()
         marked = self._tombstones()
-        return [self._dated(item, marked) for item in self._garbage(reached)]
+        return [self._dated(item, marked) for item in self._garbage(reached, now)]
 
     def mark(self) -> list[Item]:
         """First phase: write tombstones for what has none, and return what `look` then finds."""
-        found = self.look()
+        found = self._found(store_time(self._objects))
         fresh = [item for item in found if item.state == "found" and item.kind in ("blob", "manifest")]
         if fresh:
             body = {"candidates": [[item.key, item.generation] for item in fresh]}
@@ -155,7 +161,7 @@ class Collector:
                 remove_record(self._objects, key)
 
     def _reach(self) -> Reach:
-        self._reached = reach(self.store, self._manifests, deprecated=self.wish.deprecated, forget=self.wish.forget)
+        self._reached = self._roots.reach(deprecated=self.wish.deprecated, forget=self.wish.forget)
         return self._reached
 
     def _tombstones(self) -> dict[tuple[str, str], float]:
@@ -176,7 +182,7 @@ class Collector:
             return item
         return replace(item, state="waiting", due=at + self.wish.grace)
 
-    def _garbage(self, reached: Reach) -> Iterator[Item]:
+    def _garbage(self, reached: Reach, now: float) -> Iterator[Item]:
         yield from self._manifest_items(reached)
         listed = {entry.blob for reference in reached.unreached for entry in reached.manifests[reference].files}
         orphans = [key for key in self._objects.list("blobs") if key not in reached.blobs]
@@ -187,7 +193,6 @@ class Collector:
                     why = "was erased" if key in reached.banned else why
                     why = "only unreached deprecated artifacts list it" if key in listed else why
                     yield Item("blob", key, found.bytes, found.generation, why)
-        now = store_time(self._objects)
         yield from self._lapsed("lease", LEASES, now - LEASE_LIMIT, "its writer was killed")
         for folder in (SWEEPS, CLOCK):
             yield from self._lapsed("sweep", folder, now - SWEEP_LIMIT, "its collector was killed")
@@ -231,10 +236,9 @@ def _unreached(item: Item, reached: Reach) -> bool:
 
 
 def _leftovers(root: Path, before: float) -> Iterator[Item]:
-    """Files and workspaces in a local store's `tmp` that no process of this machine works on any more."""
+    """Files and workspaces in a local store's `tmp` that no process works on any more."""
     for path in sorted((root / "tmp").iterdir()):
-        owner = path.name.split("-")[1] if path.name.startswith("work-") else ""
-        if path.name.endswith(".lock") or (owner and Path(f"/proc/{owner}").exists()):
+        if path == root / LOCK or in_use(path):
             continue
         try:
             inside = [each.lstat() for each in (path, *path.rglob("*"))]

@@ -3,6 +3,7 @@
 DuckDB reads the verified local files and keeps to its memory limit, so tables may be larger than memory.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.manifest import Column, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, MissingArtifactError
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,6 +23,7 @@ MEMORY_LIMIT = "1GB"
 EXACT_DISTINCT = 1_000_000
 """Rows up to which distinct values are counted; beyond, they are estimated (HyperLogLog, some 2 % off)."""
 _ORDERED = ("int", "uint", "float", "double", "decimal", "date", "time", "string", "large_string", "bool")
+_VALUES = ("min", "max", "mean")
 _NUMBERS = ("int", "uint", "float", "double", "decimal")
 
 
@@ -29,7 +31,8 @@ _NUMBERS = ("int", "uint", "float", "double", "decimal")
 class ColumnChange:
     """One column: its type on either side (empty where it is absent), and the statistics that differ.
 
-    `statistics` maps a name (nulls, distinct or distinct (estimated), min, max, mean) to its values before and after.
+    `statistics` maps a name (nulls, distinct or distinct (estimated), min, max, mean) to its values before and after;
+    of a sensitive column, values are `***`.
     """
 
     name: str
@@ -54,7 +57,7 @@ class TableChange:
     """One table.
 
     Attributes:
-        table: Its name in the snapshot, or the name of the artifact.
+        table: Its name in the snapshot, the path of its file in a split, or the name of the artifact.
         before, after: The artifacts; None where the table is on one side only.
         rows: Row counts before and after.
         common: Rows that are on both sides, by the columns that both have with one type; repeated rows count as often
@@ -87,7 +90,7 @@ class TableChange:
 def compare(
     store: ArtifactStore, before: Reference | str, after: Reference | str, key: Sequence[str] = ()
 ) -> list[TableChange]:
-    """Compare two table artifacts, or two artifacts that are made of tables (snapshots, feature tables).
+    """Compare two table artifacts, or two that are made of tables (snapshots, splits).
 
     Args:
         store: The store that holds both.
@@ -109,7 +112,7 @@ def compare(
     used = False
     for name in sorted(first.keys() | second.keys()):
         held = (first.get(name), second.get(name))
-        everywhere = set.intersection(*({(each.name, each.type) for each in side[1].columns} for side in held if side))
+        everywhere = set.intersection(*({(each.name, each.type) for each in side.columns} for side in held if side))
         keyed = tuple(key) if set(key) <= {column for column, _ in everywhere} else ()
         used = used or bool(keyed)
         changes.append(_compare_table(store, name or Reference.parse(after).name, held[0], held[1], keyed))
@@ -118,42 +121,73 @@ def compare(
     return changes
 
 
-_Held = tuple[Reference, Manifest]
+@dataclass(frozen=True)
+class _Table:
+    """A table: all files of an artifact, or one of them."""
+
+    reference: Reference
+    columns: tuple[Column, ...]
+    rows: int
+    file: str = ""
 
 
-def _tables(store: ArtifactStore, reference: Reference) -> dict[str, _Held]:
+def _tables(store: ArtifactStore, reference: Reference) -> dict[str, _Table]:
     manifest = store.manifest(reference)
     store.require_readable(reference)
     if manifest.columns:
-        return {"": (reference, manifest)}
-    parts = {role: Reference.parse(each) for role, each in manifest.derived_from.items()}
-    held = {role: (each, store.manifest(each)) for role, each in parts.items()}
-    tables = {role: each for role, each in held.items() if each[1].columns}
+        return _in_one(manifest)
+    parts = {role: store.manifest(each) for role, each in manifest.derived_from.items()}
+    tables = {
+        role: _Table(each.reference, each.columns, each.rows or 0) for role, each in parts.items() if each.columns
+    }
     if not tables:
         raise ConfigurationError(f"{reference}: expected a table, or an artifact made of tables; it has none.")
     return tables
 
 
+def _in_one(manifest: Manifest) -> dict[str, _Table]:
+    """The one table of an artifact; or, where it holds a report as well, as a split does, its files one by one."""
+    tables = [entry for entry in manifest.files if entry.path.endswith(".parquet")]
+    if len(tables) == len(manifest.files):
+        return {"": _Table(manifest.reference, manifest.columns, manifest.rows or 0)}
+    return {each.path: _Table(manifest.reference, manifest.columns, each.rows or 0, each.path) for each in tables}
+
+
 def _compare_table(
-    store: ArtifactStore, name: str, before: _Held | None, after: _Held | None, key: tuple[str, ...]
+    store: ArtifactStore, name: str, before: _Table | None, after: _Table | None, key: tuple[str, ...]
 ) -> TableChange:
-    types = [{column.name: column.type for column in each[1].columns} if each else {} for each in (before, after)]
+    types = [{column.name: column.type for column in each.columns} if each else {} for each in (before, after)]
     names = list(dict.fromkeys([*types[1], *types[0]]))
-    if before is None or after is None or before[0] == after[0]:
-        rows = tuple(each[1].rows or 0 if each else 0 for each in (before, after))
+    if before is None or after is None or before == after:
+        rows = tuple(each.rows if each else 0 for each in (before, after))
         common = rows[0] if before and after else 0
         columns = tuple(ColumnChange(each, types[0].get(each, ""), types[1].get(each, ""), {}) for each in names)
-        first, second = (each[0] if each else None for each in (before, after))
+        first, second = (each.reference if each else None for each in (before, after))
         added, removed = rows[1] - common, rows[0] - common
         return TableChange(name, first, second, (rows[0], rows[1]), common, added, removed, 0, key, columns)
     with store.workspace() as workspace, _connection(workspace) as connection:
         for view, held in (("before", before), ("after", after)):
-            _view(connection, view, store.paths(held[0]))
+            _view(connection, view, store.paths(held.reference, held.file))
         counts = _counts(connection, [each for each in names if types[0].get(each) == types[1].get(each)], key, name)
         exact = max(counts[0]) <= EXACT_DISTINCT
         statistics = [_statistics(connection, view, side, exact) for view, side in zip(_VIEWS, types, strict=True)]
-    columns = tuple(_column(each, types, statistics) for each in names)
-    return TableChange(name, before[0], after[0], *counts, key, columns)
+    hidden = _sensitive(store, before.reference) | _sensitive(store, after.reference)
+    columns = tuple(_column(each, types, statistics, each in hidden) for each in names)
+    return TableChange(name, before.reference, after.reference, *counts, key, columns)
+
+
+def _sensitive(store: ArtifactStore, reference: Reference) -> set[str]:
+    """Names of the columns that were declared sensitive, in the table or in what it was derived from."""
+    names: set[str] = set()
+    seen, pending = {reference}, [reference]
+    while pending:
+        with contextlib.suppress(MissingArtifactError):
+            manifest = store.manifest(pending.pop())
+            names |= set(manifest.details.get("sensitive", ()))
+            new = {Reference.parse(each) for each in manifest.derived_from.values()} - seen
+            seen |= new
+            pending.extend(new)
+    return names
 
 
 _VIEWS = ("before", "after")
@@ -236,10 +270,12 @@ def _statistics(
     return statistics
 
 
-def _column(name: str, types: list[dict[str, str]], statistics: list[dict[str, dict[str, Any]]]) -> ColumnChange:
+def _column(
+    name: str, types: list[dict[str, str]], statistics: list[dict[str, dict[str, Any]]], hidden: bool
+) -> ColumnChange:
     first, second = (side.get(name, {}) for side in statistics)
     differ = {
-        each: (first.get(each), second.get(each))
+        each: ("***", "***") if hidden and each in _VALUES else (first.get(each), second.get(each))
         for each in dict.fromkeys([*first, *second])
         if not _equal(first.get(each), second.get(each))
     }

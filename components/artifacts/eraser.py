@@ -14,6 +14,7 @@ from gatehouse.components.artifacts.erasure import (
     Erasures,
     dependant_marker,
     erased_marker,
+    is_record,
     remove_blob,
 )
 from gatehouse.components.artifacts.manifest import Manifest
@@ -25,6 +26,7 @@ from gatehouse.errors import ConfigurationError
 
 FORMAT = "gatehouse/erasure/1"
 REPORTS = "reports"
+_Children = dict[Reference, set[Reference]]
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class Scope:
     """How far a request goes beyond the artifact itself.
 
     Attributes:
-        inputs: Also what it was derived from: the tables of a snapshot. Without `shared`, not what an artifact outside
-            its lineage was derived from as well.
+        inputs: Also what it was made from: the tables of a snapshot, and the rows that were set aside. Without
+            `shared`, not what an artifact outside its lineage was made from as well.
         dependants: Also what was derived from it: feature tables, training sets, splits, models.
         shared: Also blobs that artifacts outside the request list, which are erased then, too; and, with `inputs`,
             inputs that others need.
@@ -54,7 +56,7 @@ class ErasurePlan:
         blobs: Key and bytes of what is removed, with the artifacts that list it.
         kept: Blobs of the request that stay, as artifacts outside it list them too.
         dependants: Artifacts that stay readable, and are marked as not reproducible.
-        inputs: What the erased artifacts were derived from, and which is not erased.
+        inputs: What the erased artifacts were made from, and which is not erased.
     """
 
     reference: Reference
@@ -76,12 +78,13 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope)
     reference = Reference.parse(reference)
     store.manifest(reference)
     present = Manifests(store).read()
+    children = _children(present)
     gone = {each for each in present if store.erasures.of(each) is not None}
     erased = {reference}
     if scope.inputs:
-        erased |= _inputs(present, reference, needed_elsewhere=scope.shared)
+        erased |= _inputs(present, children, reference, needed_elsewhere=scope.shared)
     if scope.dependants:
-        erased |= _descendants(present, erased)
+        erased |= _descendants(children, erased)
     wanted = {entry.blob: entry.bytes for each in erased & present.keys() for entry in present[each].files}
     lists = _lists(present, wanted)
     outside = {key: tuple(each for each in lists[key] if each not in erased | gone) for key in wanted}
@@ -95,8 +98,8 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope)
         sharers=tuple(sorted(sharers)),
         blobs={key: removed[key] for key in sorted(removed) if held[key] is not None},
         kept={key: outside[key] for key in sorted(wanted.keys() - removed.keys())},
-        dependants=tuple(sorted(_descendants(present, whole) - whole - gone)),
-        inputs=tuple(sorted(_ancestors(present, {reference}) - whole - gone)),
+        dependants=tuple(sorted(_descendants(children, whole) - whole - gone)),
+        inputs=tuple(sorted(_ancestors(present, reference) - whole - gone)),
     )
 
 
@@ -122,7 +125,7 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
         ],
         "kept": {key: [str(each) for each in of] for key, of in plan.kept.items()},
     }
-    number = sum(1 for key in store.objects.list(RECORDS) if _is_record(key)) + 1
+    number = sum(1 for key in store.objects.list(RECORDS) if is_record(key)) + 1
     while not create_record(store.objects, f"{RECORDS}/{number:06d}.json", body):
         number += 1
     erasure = Erasure.from_record(f"{RECORDS}/{number:06d}.json", body)
@@ -141,7 +144,7 @@ def finish(store: ArtifactStore, erasure: Erasure) -> None:
         present = manifests.read()
         late = {each for each, manifest in present.items() if erasure.blobs.keys() & {e.blob for e in manifest.files}}
         erased = {str(each) for each in late} | erasure.artifacts
-        dependants = {str(each) for each in _descendants(present, {Reference.parse(each) for each in erased})} - erased
+        dependants = {str(each) for each in _descendants(_children(present), map(Reference.parse, erased))} - erased
         if not _mark(store, erasure, erased, dependants) and not any(objects.stats(erasure.blobs).values()):
             break
     body = author() | {"artifacts": sorted(erased), "dependants": sorted(dependants), "removed": removed}
@@ -187,10 +190,6 @@ def _remove_copies(store: ArtifactStore, erasure: Erasure) -> int:
     )
 
 
-def _is_record(key: str) -> bool:
-    return key.rsplit("/", 1)[1].count(".") == 1
-
-
 def _lists(present: dict[Reference, Manifest], wanted: Iterable[str]) -> dict[str, tuple[Reference, ...]]:
     found: dict[str, list[Reference]] = {key: [] for key in wanted}
     for reference, manifest in present.items():
@@ -199,40 +198,39 @@ def _lists(present: dict[Reference, Manifest], wanted: Iterable[str]) -> dict[st
     return {key: tuple(sorted(references)) for key, references in found.items()}
 
 
-def _ancestors(present: dict[Reference, Manifest], of: Iterable[Reference]) -> set[Reference]:
+def _ancestors(present: dict[Reference, Manifest], of: Reference) -> set[Reference]:
     found: set[Reference] = set()
-    pending = list(of)
+    pending = [of]
     while pending:
-        manifest = present.get(pending.pop())
-        parents = {Reference.parse(each) for each in manifest.derived_from.values()} if manifest else set()
-        new = (parents & present.keys()) - found
+        new = set(lineage_of(present[pending.pop()])) & present.keys() - found
         found |= new
         pending.extend(new)
     return found
 
 
-def _inputs(present: dict[Reference, Manifest], of: Reference, needed_elsewhere: bool) -> set[Reference]:
-    """What `of` was derived from; without what an artifact that has nothing to do with `of` was made from, too."""
-    inputs = _ancestors(present, {of})
+def _inputs(
+    present: dict[Reference, Manifest], children: _Children, of: Reference, needed_elsewhere: bool
+) -> set[Reference]:
+    """What `of` was made from; without what an artifact that has nothing to do with `of` was made from, too."""
+    inputs = _ancestors(present, of)
+    own = {of} | _descendants(children, {of})
     while not needed_elsewhere:
-        family = inputs | {of} | _descendants(present, {of})
-        needed = {each for each in inputs if not _children(present).get(each, set()) <= family}
+        needed = {each for each in inputs if not children[each] <= inputs | own}
         if not needed:
             break
         inputs -= needed
     return inputs
 
 
-def _children(present: dict[Reference, Manifest]) -> dict[Reference, set[Reference]]:
-    children: dict[Reference, set[Reference]] = {}
+def _children(present: dict[Reference, Manifest]) -> _Children:
+    children: _Children = {}
     for reference, manifest in present.items():
         for parent in lineage_of(manifest):
             children.setdefault(parent, set()).add(reference)
     return children
 
 
-def _descendants(present: dict[Reference, Manifest], of: Iterable[Reference]) -> set[Reference]:
-    children = _children(present)
+def _descendants(children: _Children, of: Iterable[Reference]) -> set[Reference]:
     found: set[Reference] = set()
     pending = list(of)
     while pending:

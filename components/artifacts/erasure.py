@@ -1,14 +1,17 @@
 """Erasure, as readers and writers meet it: records of what was erased, and the markers beside manifests.
 
 `erasures/<n>.json` says who asked, when, why, and which blobs went; `<n>.done.json` that they are gone;
-`<n>.lifted.json` that the same content may come back. `<reference>/erased.json` marks an artifact whose data was
-removed, and `<reference>/not-reproducible.json` one that was derived from such an artifact. Both name the record.
+`<n>.lifted.json` that the same content may come back; `<digest>.pulled.json` is a record of another store.
+`<reference>/erased.json` marks an artifact whose data was removed, and `<reference>/not-reproducible.json` one that was
+derived from such an artifact. Both name the record.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.records import create_record, read_record
 from gatehouse.components.artifacts.reference import Reference
@@ -67,9 +70,7 @@ class Erasures:
     def standing(self) -> list[Erasure]:
         """Every record that was not lifted, in order."""
         keys = set(self._objects.list(RECORDS))
-        suffixes = (".done.json", ".lifted.json")
-        records = sorted(key for key in keys if not key.endswith(suffixes))
-        return [self._record(key) for key in records if _beside(key, "lifted") not in keys]
+        return [self._record(key) for key in sorted(keys) if is_record(key) and _beside(key, "lifted") not in keys]
 
     def unfinished(self) -> list[Erasure]:
         """Every standing record whose blobs may not all be gone yet: the eraser was killed, or is at work."""
@@ -91,6 +92,15 @@ class Erasures:
             return None
         return self._record(body["record"])
 
+    def mark_as(self, other: "Erasures", reference: Reference) -> None:
+        """Mark `reference` as not reproducible where another store does. Its record comes along, and bans nothing."""
+        behind = other.behind(reference)
+        body = None if behind is None else read_record(other._objects, behind.key)
+        if body is not None:
+            key = f"{RECORDS}/{digest_of(body)[:16]}.pulled.json"
+            create_record(self._objects, key, body)
+            create_record(self._objects, dependant_marker(reference), {"record": key})
+
     def require_kept(self, reference: Reference) -> None:
         """Raise ErasedArtifactError if `reference` was erased."""
         erasure = self.of(reference)
@@ -99,10 +109,16 @@ class Erasures:
 
     def refuse(self, manifest: Manifest) -> None:
         """Raise ErasedArtifactError if `manifest`, or a blob of it, was erased; a blob stored ahead goes again."""
-        hit = self._covering(manifest)
+        hit = self._covering(manifest.files, str(manifest.reference))
         if hit is not None:
-            self._remove(manifest, hit)
-            raise ErasedArtifactError(_refusal(manifest, hit))
+            self._remove(manifest.files, hit)
+            raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
+
+    def refuse_file(self, entry: FileEntry) -> None:
+        """Raise ErasedArtifactError if the content of one file was erased."""
+        hit = self._covering([entry])
+        if hit is not None:
+            raise ErasedArtifactError(_refusal(entry.path, [entry], hit))
 
     def settle(self, manifest: Manifest) -> None:
         """The last look after a commit: what was erased meanwhile goes again, and a dependant gets its mark.
@@ -115,25 +131,27 @@ class Erasures:
         """
         marker = erased_marker(manifest.reference)
         marked = self._objects.stat(marker)
-        hit = self._covering(manifest)
+        hit = self._covering(manifest.files, str(manifest.reference))
         if hit is not None:
             create_record(self._objects, marker, {"record": hit.key})
-            self._remove(manifest, hit)
-            raise ErasedArtifactError(_refusal(manifest, hit))
+            self._remove(manifest.files, hit)
+            raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
         if marked is not None:
             self._objects.delete(marker, marked.generation)
-        parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self.standing() else []
+        parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self._any() else []
         behind = next((found for each in parents if (found := self.of(each) or self.behind(each))), None)
         if behind is not None:
             create_record(self._objects, dependant_marker(manifest.reference), {"record": behind.key})
 
-    def _remove(self, manifest: Manifest, erasure: Erasure) -> None:
-        for key in erasure.blobs.keys() & {entry.blob for entry in manifest.files}:
+    def _any(self) -> bool:
+        return next(iter(self._objects.list(RECORDS)), None) is not None
+
+    def _remove(self, files: Sequence[FileEntry], erasure: Erasure) -> None:
+        for key in erasure.blobs.keys() & {entry.blob for entry in files}:
             remove_blob(self._objects, key)
 
-    def _covering(self, manifest: Manifest) -> Erasure | None:
-        blobs = {entry.blob for entry in manifest.files}
-        reference = str(manifest.reference)
+    def _covering(self, files: Sequence[FileEntry], reference: str = "") -> Erasure | None:
+        blobs = {entry.blob for entry in files}
         standing = self.standing()
         return next((each for each in standing if reference in each.artifacts or blobs & each.blobs.keys()), None)
 
@@ -155,13 +173,18 @@ def remove_blob(objects: ObjectStore, key: str) -> bool:
     return removed
 
 
+def is_record(key: str) -> bool:
+    """Whether `key` is a request to this store, and not what is written beside one or was pulled from elsewhere."""
+    return key.rsplit("/", 1)[1].count(".") == 1
+
+
 def _beside(key: str, word: str) -> str:
     return f"{key.removesuffix('.json')}.{word}.json"
 
 
-def _refusal(manifest: Manifest, erasure: Erasure) -> str:
-    blobs = [entry.path for entry in manifest.files if entry.blob in erasure.blobs]
-    what = f"{manifest.reference}: the content of {', '.join(blobs[:5])}" if blobs else str(manifest.reference)
+def _refusal(name: str, files: Sequence[FileEntry], erasure: Erasure) -> str:
+    blobs = [entry.path for entry in files if entry.blob in erasure.blobs]
+    what = f"{name}: the content of {', '.join(blobs[:5])}" if blobs else name
     number = erasure.key.rsplit("/", 1)[1].removesuffix(".json")
     return (
         f"{erasure.explain(what)} It is not published again. Remove the rows in question from the source; where the "

@@ -5,6 +5,7 @@ from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.components.artifacts.reference import Reference
+from gatehouse.errors import StoreError
 
 FORMAT = "gatehouse/manifest/1"
 
@@ -82,10 +83,13 @@ class Manifest:
         """Rebuild a manifest from its parsed JSON.
 
         Raises:
-            KeyError, TypeError: if `body` is not a manifest of a known format.
+            StoreError: if it has another format: another version of Gatehouse wrote it.
         """
         if body.get("format") != FORMAT:
-            raise KeyError(f"format: expected {FORMAT!r}, found {body.get('format')!r}")
+            raise StoreError(
+                f"{body.get('kind')}/{body.get('name')}: expected a manifest of the format {FORMAT!r}, found "
+                f"{body.get('format')!r}. Another version of Gatehouse wrote it; read it with that one."
+            )
         return cls(
             kind=body["kind"],
             name=body["name"],

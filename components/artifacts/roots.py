@@ -60,33 +60,55 @@ class Reach:
     blobs: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-def reach(store: ArtifactStore, manifests: Manifests, *, deprecated: bool, forget: bool) -> Reach:
-    """Read the roots.
+class Roots:
+    """The roots of a store. What was read once is not read again: a manifest or a record never changes."""
 
-    Args:
-        store: The store.
-        manifests: Those read before are not read again.
-        deprecated: Let go of deprecated manifests that nothing live reaches; else every manifest is a root.
-        forget: Do not count memos and run records as live.
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._manifests = Manifests(store)
+        self._in_use: set[Reference] = set()
+        self._names: dict[str, tuple[Reference, ...]] = {}
 
-    Raises:
-        CorruptArtifactError: if a manifest or record cannot be read.
-    """
-    present = manifests.read()
-    holders = dict.fromkeys(present, "is in use")
-    if deprecated:
-        holders = _held(present, _deprecated(store, present), _named(store, forget))
-    standing = Erasures(store.objects).standing()
-    banned = frozenset(key for erasure in standing for key in erasure.blobs)
-    erased = frozenset(reference for erasure in standing for reference in erasure.artifacts)
-    readable = [present[reference] for reference in holders if str(reference) not in erased]
-    blobs = frozenset(entry.blob for manifest in readable for entry in manifest.files)
-    return Reach(present, holders, frozenset(present) - holders.keys(), banned, blobs - banned)
+    def reach(self, *, deprecated: bool, forget: bool) -> Reach:
+        """What is alive now.
 
+        Args:
+            deprecated: Let go of deprecated manifests that nothing live reaches; else every manifest is a root.
+            forget: Do not count memos and run records as live.
 
-def _deprecated(store: ArtifactStore, present: Iterable[Reference]) -> frozenset[Reference]:
-    markers = {marker_of(reference): reference for reference in present}
-    return frozenset(markers[key] for key, found in store.objects.stats(markers).items() if found is not None)
+        Raises:
+            CorruptArtifactError: if a manifest or record cannot be read.
+        """
+        present = self._manifests.read()
+        holders = dict.fromkeys(present, "is in use")
+        if deprecated:
+            holders = _held(present, self._deprecated(present), self._named(forget))
+        standing = Erasures(self._store.objects).standing()
+        banned = frozenset(key for erasure in standing for key in erasure.blobs)
+        erased = frozenset(reference for erasure in standing for reference in erasure.artifacts)
+        readable = [present[reference] for reference in holders if str(reference) not in erased]
+        blobs = frozenset(entry.blob for manifest in readable for entry in manifest.files)
+        return Reach(present, holders, frozenset(present) - holders.keys(), banned, blobs - banned)
+
+    def _deprecated(self, present: Iterable[Reference]) -> frozenset[Reference]:
+        """What has a marker. What had none at the first look counts as in use to the end."""
+        markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
+        found = self._store.objects.stats(markers)
+        deprecated = frozenset(markers[key] for key, held in found.items() if held is not None)
+        self._in_use.update(set(markers.values()) - deprecated)
+        return deprecated
+
+    def _named(self, forget: bool) -> dict[Reference, str]:
+        """References that records name, with the record."""
+        named: dict[Reference, str] = {}
+        for folder in (LEDGER,) if forget else (LEDGER, *WORK):
+            keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
+            new = read_records(self._store.objects, [key for key in keys if key not in self._names])
+            self._names |= {key: references_in(body) for key, body in new.items()}
+            for key in keys:
+                for reference in self._names.get(key, ()):
+                    named.setdefault(reference, f"{key} names it")
+        return named
 
 
 def _held(
@@ -107,14 +129,3 @@ def _held(
 def lineage_of(manifest: Manifest) -> Iterator[Reference]:
     """Every reference that a manifest names: what it was derived from, and what its configuration mentions."""
     yield from references_in([manifest.derived_from, manifest.configuration, manifest.details])
-
-
-def _named(store: ArtifactStore, forget: bool) -> dict[Reference, str]:
-    """References that records name, with the record."""
-    named: dict[Reference, str] = {}
-    for folder in (LEDGER,) if forget else (LEDGER, *WORK):
-        keys = (key for key in store.objects.list(folder) if key.endswith(".json"))
-        for key, body in read_records(store.objects, keys).items():
-            for reference in references_in(body):
-                named.setdefault(reference, f"{key} names it")
-    return named

@@ -1,19 +1,18 @@
 """The artifact store: publishes immutable artifacts under references and verifies what it reads."""
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.canonical import sha256_bytes, sha256_of
 from gatehouse.components.artifacts.deprecation import require_in_use
 from gatehouse.components.artifacts.erasure import Erasures, erased_marker
 from gatehouse.components.artifacts.leases import Lease
@@ -22,13 +21,30 @@ from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.cache import cache_folder
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
+from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.reference import Reference, references_in
-from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError
+from gatehouse.components.artifacts.workspaces import sweep, workspace_in
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, MissingArtifactError
 
 NO_KINDS = frozenset(
-    ["blobs", "erasures", "gc", "leases", "measurements", "memo", "provenance", "registry", "runs", "scratch", "tmp"]
+    [
+        "blobs",
+        "erasures",
+        "gc",
+        "leases",
+        "measurements",
+        "memo",
+        "provenance",
+        "registry",
+        "reports",
+        "runs",
+        "scratch",
+        "sources",
+        "tmp",
+    ]
 )
 """Folders of a store that hold no manifests; no kind is called so."""
+Content = Path | bytes | FileEntry | Callable[[], Path]
 T = TypeVar("T")
 
 
@@ -66,18 +82,12 @@ class ArtifactStore:
     @contextmanager
     def workspace(self) -> Iterator[Path]:
         """A private directory beside a local store's objects, else on this machine; removed at the end."""
-        root = self.local_folder / "tmp"
-        directory = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=root))
-        try:
+        with workspace_in(self.local_folder / "tmp") as directory:
             yield directory
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove workspaces whose process is gone: what a killed run left behind."""
-        for directory in (self.local_folder / "tmp").glob("work-*-*"):
-            if not Path(f"/proc/{directory.name.split('-')[1]}").exists():
-                shutil.rmtree(directory, ignore_errors=True)
+        sweep(self.local_folder / "tmp")
 
     def scratch(self, name: str) -> Path:
         """A private directory that outlives the process: checkpoints of unfinished work. The caller removes it."""
@@ -125,17 +135,17 @@ class ArtifactStore:
 
         Raises:
             StoreError: if writing fails; nothing is visible then.
+            ConfigurationError: if a folder of the store that holds something else is called like the kind.
+            MissingArtifactError: if a blob that is stored already is not there in full; nothing is visible then.
             CorruptArtifactError: if the store already holds altered bytes under one of the digests.
             ErasedArtifactError: if this content was erased on request.
         """
         counts = rows_per_file or {}
-        contents: dict[str, Path | bytes | FileEntry] = {}
-        for path, content in files.items():
-            contents[path] = content.encode() if isinstance(content, str) else content
+        given = {path: each.encode() if isinstance(each, str) else each for path, each in files.items()}
         manifest = Manifest(
             kind=kind,
             name=name,
-            files=tuple(_entry(path, contents[path], counts.get(path)) for path in sorted(contents)),
+            files=tuple(_entry(path, given[path], counts.get(path)) for path in sorted(given)),
             columns=tuple(columns),
             rows=rows,
             shards=tuple(shards),
@@ -143,52 +153,68 @@ class ArtifactStore:
             configuration=dict(configuration or {}),
             details=dict(details or {}),
         )
-        self._commit(manifest, contents)
+        self._commit(manifest, given)
         return manifest.reference
 
     def keep(self, path: str, content: Path | bytes, rows: int | None = None) -> FileEntry:
         """Store one file ahead of the artifact that will hold it, so that a large one need not lie here whole.
 
         `publish` takes the entry. Until then nothing reaches the blob, so the collector may take it; `publish` says so.
+
+        Raises:
+            ErasedArtifactError: if this content was erased on request.
         """
         entry = _entry(path, content, rows)
-        self._put_blob(entry, content)
+        self.erasures.refuse_file(entry)
+        # Looked for, not remembered: what this machine knows of a far store may be gone, and is read much later.
+        if self.objects.stat(entry.blob) is None or self.objects.parallel == 1:
+            self._put_blob(entry, content)
         return entry
 
-    def adopt(self, manifest: Manifest, contents: Mapping[str, Path | bytes]) -> Reference:
+    def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path]) -> Reference:
         """Publish an artifact whose manifest is known, as one of another store is; raises as `publish` does.
 
-        `contents` gives each file by its path; the caller has verified it.
+        `fetch` is called for each file that is not here yet, and gives it verified.
         """
-        self._commit(manifest, contents)
+        self._commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
         return manifest.reference
 
-    def _commit(self, manifest: Manifest, contents: Mapping[str, Path | bytes | FileEntry]) -> None:
+    def _commit(self, manifest: Manifest, contents: Mapping[str, Content]) -> None:
         """Blobs, then the manifest, then one more look at the blobs, all under a lease: see `leases.py`."""
+        if manifest.kind in NO_KINDS:
+            raise ConfigurationError(
+                f"{manifest.reference.short}: expected a kind of artifact, found {manifest.kind!r}, which is a folder "
+                f"of the store for something else. Not to be used are: {', '.join(sorted(NO_KINDS))}."
+            )
         key = f"{manifest.reference}/manifest.json"
         parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
         blobs = [entry.blob for entry in manifest.files]
         with Lease(self.objects, [*blobs, key, *parents]) as lease:
             self.erasures.refuse(manifest)
             self._put_blobs(manifest.files, contents)
-            self.objects.put_bytes(key, manifest.to_json().encode())
+            ours = self.objects.put_bytes(key, manifest.to_json().encode())
             lease.settle()
             found = self.objects.stats([*blobs, key])
-            for entry in manifest.files:
-                if (held := found[entry.blob]) is not None and held.bytes != entry.bytes:
-                    raise self._other_bytes(entry, f"{held.bytes} bytes")
-            self._put_blobs([entry for entry in manifest.files if found[entry.blob] is None], contents)
+            try:
+                for entry in manifest.files:
+                    if (held := found[entry.blob]) is not None and held.bytes != entry.bytes:
+                        raise self._other_bytes(entry, f"{held.bytes} bytes")
+                self._put_blobs([entry for entry in manifest.files if found[entry.blob] is None], contents)
+            except GatehouseError:
+                if ours:
+                    remove_record(self.objects, key)
+                raise
             if found[key] is None:
                 self.objects.put_bytes(key, manifest.to_json().encode())
             self.erasures.settle(manifest)
 
-    def _put_blobs(self, entries: Sequence[FileEntry], contents: Mapping[str, Path | bytes | FileEntry]) -> None:
-        """Put files, side by side where the store is far away; those that are stored already must be there in full."""
-        stored = [entry for entry in entries if isinstance(contents[entry.path], FileEntry)]
-        found = self.objects.stats(entry.blob for entry in stored)
-        for entry in stored:
-            held = found[entry.blob]
-            if held is None or held.bytes != entry.bytes:
+    def _put_blobs(self, entries: Sequence[FileEntry], contents: Mapping[str, Content]) -> None:
+        """Put files, side by side where the store is far away. Where one is only named, the store is asked first."""
+        named = [entry for entry in entries if not isinstance(contents[entry.path], (Path, bytes))]
+        found = self.objects.stats(entry.blob for entry in named)
+        there = {entry.path for entry in named if (held := found[entry.blob]) and held.bytes == entry.bytes}
+        for entry in named:
+            if entry.path not in there and isinstance(contents[entry.path], FileEntry):
                 raise MissingArtifactError(
                     f"The store {self.address} does not hold {entry.blob} in full, which {entry.path} was to be "
                     "published from. Run again: it is written anew."
@@ -197,9 +223,9 @@ class ArtifactStore:
         def put(entry: FileEntry) -> None:
             content = contents[entry.path]
             if not isinstance(content, FileEntry):
-                self._put_blob(entry, content)
+                self._put_blob(entry, content() if callable(content) else content)
 
-        self._side_by_side(put, entries)
+        self._side_by_side(put, [entry for entry in entries if entry.path not in there])
 
     def _side_by_side(self, work: Callable[[FileEntry], T], entries: Sequence[FileEntry]) -> list[T]:
         """Do the work on each file, as many at once as the store can bear."""
@@ -222,7 +248,7 @@ class ArtifactStore:
 
     def _held(self, entry: FileEntry) -> str:
         """Digest of what a blob holds; of a far one its name's: the server verified it, and we measure it last."""
-        return _sha256_file(self.objects.local_path(entry.blob)) if self.objects.parallel == 1 else entry.sha256
+        return self.objects.sha256(entry.blob) if self.objects.parallel == 1 else entry.sha256
 
     def _other_bytes(self, entry: FileEntry, found: str) -> CorruptArtifactError:
         return CorruptArtifactError(
@@ -236,6 +262,7 @@ class ArtifactStore:
         Raises:
             MissingArtifactError: if the store does not hold it.
             CorruptArtifactError: if its bytes do not have the digest of the reference.
+            StoreError: if another version of Gatehouse wrote it.
         """
         reference = Reference.parse(reference)
         try:
@@ -282,14 +309,14 @@ class ArtifactStore:
         if entry is None:
             names = ", ".join(item.path for item in manifest.files) or "none"
             raise MissingArtifactError(f"{Reference.parse(reference)} has no file {file!r}; it has: {names}.")
-        return self._verified_path(Reference.parse(reference), entry)
+        return self.verified_path(Reference.parse(reference), entry)
 
     def paths(self, reference: Reference | str, prefix: str = "") -> list[Path]:
         """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order."""
         reference = Reference.parse(reference)
         entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
         self.require_readable(reference)
-        return self._side_by_side(lambda entry: self._verified_path(reference, entry), entries)
+        return self._side_by_side(lambda entry: self.verified_path(reference, entry), entries)
 
     def read_bytes(self, reference: Reference | str, file: str) -> bytes:
         """The verified bytes of one file."""
@@ -308,17 +335,18 @@ class ArtifactStore:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.path(reference, file), target)
 
-    def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
+    def verified_path(self, reference: Reference, entry: FileEntry) -> Path:
+        """A local file with the verified bytes of one entry of a manifest; the caller asked `require_readable`."""
         if self.objects.parallel == 1 or entry.blob not in self._verified:
             self._require_whole(reference, entry)
         path = self.objects.local_path(entry.blob)
         if entry.blob not in self._verified:
-            digest = _sha256_file(path)
+            digest = sha256_of(path)
             if digest != entry.sha256:
                 # What this machine kept of it may be what was altered, and the store's own bytes intact.
                 self.objects.forget(entry.blob)
                 path = self.objects.local_path(entry.blob)
-                digest = _sha256_file(path)
+                digest = sha256_of(path)
             if digest != entry.sha256:
                 raise _corrupt(reference, entry, f"has SHA-256 {digest}")
             self._verified.add(entry.blob)
@@ -330,10 +358,12 @@ class ArtifactStore:
             self.erasures.require_kept(reference)
             raise _corrupt(reference, entry, "is missing" if found is None else f"has {found.bytes} bytes")
 
-    def _forget(self, entry: FileEntry) -> None:
-        """Have the next look at a blob read the store's own bytes, whatever this machine or process knows of it."""
-        self._verified.discard(entry.blob)
-        self.objects.forget(entry.blob)
+    def _require_intact(self, reference: Reference, entry: FileEntry) -> None:
+        """Have the store's own bytes read, whatever this machine or process knows of them."""
+        self._require_whole(reference, entry)
+        digest = self.objects.sha256(entry.blob)
+        if digest != entry.sha256:
+            raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
         """Whether the artifact is complete here: manifest verified, every blob present in full length, not erased."""
@@ -366,8 +396,7 @@ class ArtifactStore:
             seen.add(current)
             manifest = self.manifest(current)
             for entry in manifest.files:
-                self._forget(entry)
-                self._verified_path(current, entry)
+                self._require_intact(current, entry)
             pending.extend(Reference.parse(parent) for parent in manifest.derived_from.values())
         return len(seen)
 
@@ -381,9 +410,8 @@ class ArtifactStore:
             return [error]
         found: list[GatehouseError] = []
         for entry in manifest.files:
-            self._forget(entry)
             try:
-                self._verified_path(reference, entry)
+                self._require_intact(reference, entry)
             except GatehouseError as error:
                 found.append(error)
         return found
@@ -418,12 +446,7 @@ def _entry(path: str, content: Path | bytes | FileEntry, rows: int | None) -> Fi
         return replace(content, path=path, rows=content.rows if rows is None else rows)
     if isinstance(content, bytes):
         return FileEntry(path, sha256_bytes(content), len(content), rows, suffix)
-    return FileEntry(path, _sha256_file(content), os.path.getsize(content), rows, suffix)
-
-
-def _sha256_file(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return FileEntry(path, sha256_of(content), os.path.getsize(content), rows, suffix)
 
 
 def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:

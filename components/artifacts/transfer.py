@@ -3,12 +3,12 @@
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gatehouse.components.artifacts.deprecation import marker_of
-from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.records import create_record, read_record
 from gatehouse.components.artifacts.reference import Reference
@@ -34,7 +34,8 @@ def pull(
     """Copy an artifact, and before it all that it was derived from, to another store.
 
     What is complete there stays as it is, so a transfer that was interrupted goes on where it stopped. Bytes are
-    verified when they are read and again in the target. Deprecations come along. An erased ancestor is left out.
+    verified when they are read and again in the target. Deprecations come along, and that something cannot be
+    reproduced. An erased ancestor is left out.
 
     Args:
         source: Holds `reference`.
@@ -63,36 +64,23 @@ def _pull_one(source: ArtifactStore, reference: Reference, target: ArtifactStore
         return Pulled(reference, size, "erased")
     present = target.exists(reference)
     if not present:
+        source.require_readable(reference)
         with target.workspace() as workspace:
-            target.adopt(manifest, _Contents(source, manifest, target, workspace))
+
+            def fetch(entry: FileEntry) -> Path:
+                path = source.verified_path(reference, entry)
+                # A local store links what it is given; two stores that share a file would lose it together.
+                near = isinstance(target.objects, LocalObjects)
+                return Path(shutil.copyfile(path, workspace / uuid.uuid4().hex)) if near else path
+
+            target.adopt(manifest, fetch)
         for problem in target.problems(reference):
             raise problem
     deprecated = read_record(source.objects, marker_of(reference))
     if deprecated is not None:
         create_record(target.objects, marker_of(reference), deprecated)
+    target.erasures.mark_as(source.erasures, reference)
     return Pulled(reference, size, "present" if present else "copied")
-
-
-class _Contents(Mapping[str, Path | bytes]):
-    """The files of an artifact, each fetched from the source and verified when it is asked for."""
-
-    def __init__(self, source: ArtifactStore, manifest: Manifest, target: ArtifactStore, workspace: Path) -> None:
-        self._source = source
-        self._manifest = manifest
-        # A local store links what it is given; two stores that share a file would lose it together.
-        self._workspace = workspace if isinstance(target.objects, LocalObjects) else None
-
-    def __getitem__(self, file: str) -> Path:
-        path = self._source.path(self._manifest.reference, file)
-        if self._workspace is None:
-            return path
-        return Path(shutil.copyfile(path, self._workspace / uuid.uuid4().hex))
-
-    def __iter__(self) -> Iterator[str]:
-        return (entry.path for entry in self._manifest.files)
-
-    def __len__(self) -> int:
-        return len(self._manifest.files)
 
 
 def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference]:

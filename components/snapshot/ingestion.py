@@ -164,7 +164,9 @@ def _publish_table(
     names = file_names(len(blobs))
     digests = [part.digest for part, _ in blobs]
     rows = sum(blob.rows for _, blob in blobs)
-    details = {"watermark": watermark(spec, parts), "digest": digest_of(digests), "digests": digests}
+    details: dict[str, Any] = {"watermark": watermark(spec, parts), "digest": digest_of(digests), "digests": digests}
+    if spec.sensitive:
+        details["sensitive"] = sorted(spec.sensitive)
     return store.publish(
         "datasets",
         name,

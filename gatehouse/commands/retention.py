@@ -75,9 +75,8 @@ def collect(
         raise ConfigurationError("--wait: expected together with --delete.")
     opened = open_store(store)
     collector = Collector(opened, Wish(deprecated, forget, seconds_of("--grace", grace)))
-    items = collector.look()
+    items = collector.mark() if delete else collector.look()
     if delete:
-        items = collector.mark()
         if wait and any(item.state == "waiting" for item in items):
             typer.echo(f"waiting {grace} for what was marked", err=True)
             time.sleep(collector.wish.grace)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.data import app
 from gatehouse.commands.output import seconds_of
+from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -173,6 +174,13 @@ def test_list_reports_an_altered_manifest_and_goes_on(store: ArtifactStore, fami
     output = _run(store, "list", code=1).output
     assert "manifest.json was altered" in output and str(family["after"]) in output
     assert "manifest.json was altered" in _run(store, "verify", code=1).output
+
+
+def test_list_goes_on_after_a_manifest_of_a_newer_version(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    data = b'{"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}'
+    store.objects.put_bytes(f"datasets/d/sha256-{sha256_bytes(data)}/manifest.json", data)
+    output = _run(store, "list", code=1).output
+    assert "unreadable" in output and "Another version of Gatehouse" in output and str(family["after"]) in output
 
 
 def test_a_mistyped_store_is_not_created(tmp_path: Path) -> None:

@@ -37,7 +37,10 @@ class ObjectStore(Protocol):
         """The bytes of `key`. Raises MissingArtifactError."""
 
     def local_path(self, key: str) -> Path:
-        """A local file with the bytes of `key`. Raises MissingArtifactError."""
+        """A local file with the bytes of a blob. Raises MissingArtifactError."""
+
+    def sha256(self, key: str) -> str:
+        """Digest of the bytes of a blob, read from the store itself and not kept here. Raises MissingArtifactError."""
 
     def forget(self, key: str) -> None:
         """Drop what this machine keeps of `key`; the store keeps it."""

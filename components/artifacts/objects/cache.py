@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from gatehouse.errors import StoreError
+from gatehouse.errors import ConfigurationError, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -36,36 +36,42 @@ def cache_folder() -> Path:
 
 
 class KnownKeys:
-    """Blobs that a far store is known to hold: a hint that saves a look, checked again at every commit."""
+    """Blobs that a far store is known to hold: a hint that saves a look, checked again at every commit.
+
+    They are kept in a file of one line each; a line that begins with `-` takes one back.
+    """
 
     def __init__(self, address: str) -> None:
         self._path = cache_folder() / "known" / hashlib.sha256(address.encode()).hexdigest()[:16]
         self._lock = threading.Lock()
         self._keys: set[str] = set()
         with contextlib.suppress(OSError):
-            self._keys = set(self._path.read_text().split())
+            for line in self._path.read_text().split():
+                self._keys.discard(line[1:]) if line.startswith("-") else self._keys.add(line)
 
     def __contains__(self, key: str) -> bool:
         return key in self._keys
 
     def add(self, key: str) -> None:
         """Remember a key, also for later processes where the disk lets us."""
-        with self._lock, contextlib.suppress(OSError):
+        with self._lock:
             if key not in self._keys:
                 self._keys.add(key)
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                # Short appends are whole also where several processes write.
-                with open(self._path, "a") as file:
-                    file.write(f"{key}\n")
+                self._write(key)
 
     def forget(self, key: str) -> None:
-        """Forget a key that turned out to be gone; what another process adds meanwhile may be forgotten with it."""
-        with self._lock, contextlib.suppress(OSError):
+        """Forget a key that turned out to be gone."""
+        with self._lock:
             if key in self._keys:
                 self._keys.discard(key)
-                temporary = self._path.with_suffix(f".{uuid.uuid4().hex}")
-                temporary.write_text("".join(f"{each}\n" for each in sorted(self._keys)))
-                temporary.replace(self._path)
+                self._write(f"-{key}")
+
+    def _write(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Short appends are whole also where several processes write.
+            with open(self._path, "a") as file:
+                file.write(f"{line}\n")
 
 
 class BlobCache:
@@ -80,8 +86,15 @@ class BlobCache:
 
     @classmethod
     def default(cls) -> "BlobCache":
-        """The cache in `GATEHOUSE_CACHE`, or the user's cache folder, of at most `GATEHOUSE_CACHE_BYTES`."""
-        return cls(cache_folder() / "blobs", int(os.environ.get(LIMIT) or DEFAULT_LIMIT))
+        """The cache in `GATEHOUSE_CACHE`, or the user's cache folder, of at most `GATEHOUSE_CACHE_BYTES`.
+
+        Raises:
+            ConfigurationError: if that is no number of bytes.
+        """
+        limit = os.environ.get(LIMIT) or str(DEFAULT_LIMIT)
+        if not re.fullmatch("[0-9]+", limit):
+            raise ConfigurationError(f"{LIMIT}: expected a number of bytes, such as 10000000000, found {limit!r}.")
+        return cls(cache_folder() / "blobs", int(limit))
 
     def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
         """The file of a blob, fetched with `fetch` where it is not here.
@@ -170,9 +183,3 @@ def digest_of_blob(key: str) -> str:
     match = _DIGEST.search(key)
     assert match is not None, f"{key} is not the key of a blob"
     return match[1]
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

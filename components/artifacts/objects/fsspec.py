@@ -1,7 +1,9 @@
 """Whatever else fsspec reaches: used where its file system refuses to create a file twice."""
 
+import contextlib
 import errno
 import hashlib
+import io
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -70,19 +72,32 @@ class FsspecBucket:
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
         """Create `key` where it is not there, streamed in chunks."""
         path = self._path(key)
+        opened = False
         with self._explained():
             try:
                 self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
                 # Not pipe_file(mode="create"): by default that looks first and then overwrites.
-                with self._files.open(path, "xb", block_size=_CHUNK) as target:
-                    if isinstance(content, bytes):
-                        target.write(content)
-                    else:
-                        with open(content, "rb") as source:
-                            shutil.copyfileobj(source, target, _CHUNK)
+                with self._files.open(path, "xb", block_size=_CHUNK) as target, _reader(content) as source:
+                    opened = True
+                    shutil.copyfileobj(source, target, _CHUNK)
             except FileExistsError:
                 return False
+            except BaseException:
+                if opened:
+                    self._discard_half(path, content)
+                raise
         return True
+
+    def _discard_half(self, path: str, content: bytes | Path) -> None:
+        """Remove what is the beginning of `content` and no more: it is ours, and would stand for the whole for ever."""
+        with contextlib.suppress(FileNotFoundError):
+            with self._files.open(path, "rb") as held, _reader(content) as meant:
+                while chunk := held.read(_CHUNK):
+                    if chunk != meant.read(len(chunk)):
+                        return
+                if not meant.read(1):
+                    return
+            self._files.rm_file(path)
 
     def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
         """Whether the bytes of `key` are these."""
@@ -92,9 +107,7 @@ class FsspecBucket:
                     found = hashlib.file_digest(held, "sha256").digest()
             except FileNotFoundError:
                 return False
-        if isinstance(content, bytes):
-            return found == hashlib.sha256(content).digest()
-        with open(content, "rb") as source:
+        with _reader(content) as source:
             return found == hashlib.file_digest(source, "sha256").digest()
 
     def fetch(self, key: str, target: Path) -> None:
@@ -185,3 +198,7 @@ class FsspecBucket:
             raise TransientError(error) from error
         except Exception as error:
             raise StoreError(f"{self.address}: {type(error).__name__}: {error}.") from error
+
+
+def _reader(content: bytes | Path) -> io.BytesIO | io.BufferedReader:
+    return io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb")

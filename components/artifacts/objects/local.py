@@ -9,8 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from gatehouse.components.artifacts.canonical import sha256_of
 from gatehouse.components.artifacts.objects.base import Stat
-from gatehouse.errors import MissingArtifactError, StoreError
+from gatehouse.errors import GatehouseError, MissingArtifactError, StoreError
+
+LOCK = "tmp/generations.lock"
+_ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class LocalObjects:
@@ -55,6 +59,7 @@ class LocalObjects:
             with open(temporary, "xb") as stream:
                 stream.write(data)
                 stream.flush()
+                os.fchmod(stream.fileno(), 0o444)
                 os.fsync(stream.fileno())
             return self._install(temporary, key)
         except OSError as error:
@@ -82,16 +87,23 @@ class LocalObjects:
 
     def get_bytes(self, key: str) -> bytes:
         """The bytes of `key`."""
-        return self.local_path(key).read_bytes()
+        try:
+            return self._final(key).read_bytes()
+        except OSError as error:
+            raise self._not_read(key, error) from error
 
     def local_path(self, key: str) -> Path:
         """The file itself."""
         path = self._final(key)
-        if not path.is_file():
-            raise MissingArtifactError(
-                f"{key} is not in the store {self.root}. Check the reference and the store's address."
-            )
+        try:
+            path.stat()
+        except OSError as error:
+            raise self._not_read(key, error) from error
         return path
+
+    def sha256(self, key: str) -> str:
+        """Digest of the file."""
+        return sha256_of(self.local_path(key))
 
     def forget(self, key: str) -> None:
         """Nothing: the bytes are kept once."""
@@ -100,8 +112,10 @@ class LocalObjects:
         """Length, inode with change time, and time of `key`."""
         try:
             found = self._final(key).stat()
-        except FileNotFoundError:
+        except _ABSENT:
             return None
+        except OSError as error:
+            raise self._not_read(key, error) from error
         return Stat(found.st_size, f"{found.st_ino}-{found.st_mtime_ns}", found.st_mtime)
 
     def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
@@ -129,22 +143,40 @@ class LocalObjects:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock under which generations are compared and changed."""
-        with open(self.root / "tmp" / "generations.lock", "a") as lock:
+        with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys under the folder `prefix`, sorted."""
+        """Keys under the folder `prefix`, sorted. A folder that cannot be read is an error, never an empty one."""
         found = []
-        for directory, _, names in os.walk(self._final(prefix)):
+        for directory, _, names in os.walk(self._final(prefix), onerror=self._not_listed):
             found += [str((Path(directory) / name).relative_to(self.root)) for name in names]
         yield from sorted(found)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Names of the folders directly under `prefix`, sorted."""
-        folder = self._final(prefix)
-        if folder.is_dir():
-            yield from sorted(item.name for item in folder.iterdir() if item.is_dir())
+        try:
+            with os.scandir(self._final(prefix)) as items:
+                found = sorted(item.name for item in items if item.is_dir())
+        except OSError as error:
+            self._not_listed(error)
+            return
+        yield from found
+
+    def _not_listed(self, error: OSError) -> None:
+        if not isinstance(error, _ABSENT):
+            raise self._not_read(str(error.filename), error) from error
+
+    def _not_read(self, what: str, error: OSError) -> GatehouseError:
+        if isinstance(error, _ABSENT):
+            return MissingArtifactError(
+                f"{what} is not in the store {self.root}. Check the reference and the store's address."
+            )
+        return StoreError(
+            f"{what} in the store {self.root} cannot be read: {error.strerror}. Give the user of this process leave to "
+            "read everything in it."
+        )
 
 
 def _sync_directory(path: Path) -> None:

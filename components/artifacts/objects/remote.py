@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from gatehouse.components.artifacts.canonical import sha256_of
 from gatehouse.components.artifacts.objects.base import Stat
-from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys, digest_of_blob, sha256_of
+from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys, cache_folder, digest_of_blob
 from gatehouse.components.artifacts.objects.retry import TransientError, retried
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
 
@@ -105,23 +106,28 @@ class RemoteObjects:
             raise self._missing(key) from None
 
     def local_path(self, key: str) -> Path:
-        """A file with the bytes of `key`: of a blob the one in the cache, else one that the system will clean up."""
+        """The file in the cache with the bytes of a blob."""
         try:
-            if key.startswith("blobs/"):
-                return self._cache.get(key, lambda target: self._fetch(key, target))
-            target = Path(tempfile.mkdtemp(prefix="gatehouse-")) / Path(key).name
-            self._fetch(key, target)
+            return self._cache.get(key, lambda target: self._fetch(key, target))
         except FileNotFoundError:
             raise self._missing(key) from None
-        return target
+
+    def sha256(self, key: str) -> str:
+        """Digest of a blob, fetched past the cache: what is only looked at must not fill the disk."""
+        with tempfile.TemporaryDirectory(prefix="verify-", dir=cache_folder()) as folder:
+            try:
+                self._fetch(key, Path(folder) / "blob")
+            except FileNotFoundError:
+                raise self._missing(key) from None
+        return digest_of_blob(key)
 
     def _fetch(self, key: str, target: Path) -> None:
-        wanted = digest_of_blob(key) if key.startswith("blobs/") else ""
+        wanted = digest_of_blob(key)
 
         def attempt(_: bool) -> None:
             target.unlink(missing_ok=True)
             self._bucket.fetch(key, target)
-            if wanted and (found := sha256_of(target)) != wanted:
+            if (found := sha256_of(target)) != wanted:
                 raise TransientError(_Altered(found))
 
         try:

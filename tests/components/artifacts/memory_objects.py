@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.errors import MissingArtifactError
 
@@ -57,6 +58,9 @@ class MemoryObjects:
         path = self.memory.folder / key.replace("/", "_")
         path.write_bytes(data)
         return path
+
+    def sha256(self, key: str) -> str:
+        return sha256_bytes(self.get_bytes(key))
 
     def forget(self, key: str) -> None:
         pass

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.artifacts import leases, memo
+from gatehouse.components.artifacts import collection, leases, memo
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
 from gatehouse.components.artifacts.deprecation import deprecate
-from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEPS, Lease
+from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOMBSTONES, Lease
+from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import CorruptArtifactError
+from gatehouse.errors import CorruptArtifactError, StoreError
 from tests.components.artifacts.memory_objects import Memory, MemoryObjects, Schedule
 
 NOW = Wish(grace=0)
@@ -48,12 +49,15 @@ def test_an_orphan_goes_and_what_a_manifest_lists_stays(store: ArtifactStore) ->
     assert not list(store.objects.list("gc"))
 
 
-def test_looking_deletes_and_marks_nothing(store: ArtifactStore) -> None:
+def test_looking_changes_nothing_not_even_for_a_moment() -> None:
+    memory, asked = Memory(), []
+    store = ArtifactStore(MemoryObjects(memory))
     store.objects.put_bytes(OLD_BLOB, OLD)
-    before = sorted(Path(store.address).rglob("*.json"))
-    assert _states(Collector(store, NOW).look()) == {OLD_BLOB: "found"}
-    assert sorted(Path(store.address).rglob("*.json")) == before
-    assert store.objects.stat(OLD_BLOB) is not None
+    deprecate(store, store.publish("datasets", "d", {"a": b"1"}), "wrong")
+    wish = Wish(deprecated=True, grace=0)
+    found = _states(Collector(ArtifactStore(MemoryObjects(memory, asked.append)), wish).look())
+    assert found[OLD_BLOB] == "found" and set(found.values()) == {"found"}
+    assert {each.split(" ")[0] for each in asked} == {"folders", "list", "get", "stat"}
 
 
 def test_the_grace_period_is_counted_from_the_tombstone_by_the_stores_clock() -> None:
@@ -104,6 +108,47 @@ def test_a_leased_blob_stays_until_the_lease_lapses() -> None:
         assert not list(store.objects.list(LEASES)), "the lapsed lease was not removed"
 
 
+def _clocked(memory: Memory, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> ArtifactStore:
+    """A store on which each operation takes so many seconds of the collector's clock, by how its name begins."""
+    clock = [0.0]
+
+    def step(operation: str) -> None:
+        clock[0] += next((each for begin, each in seconds.items() if operation.startswith(begin)), 0.0)
+
+    monkeypatch.setattr(collection, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    return ArtifactStore(MemoryObjects(memory, step))
+
+
+def test_a_sweep_that_took_too_long_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    memory.held[OLD_BLOB] = (OLD, Stat(len(OLD), "1", memory.clock))
+    (item,) = _collect(_clocked(memory, monkeypatch, {"folders": SWEEP_LIMIT}))
+    assert (item.state, item.why) == ("waiting", "this sweep took too long; run it again")
+    assert OLD_BLOB in memory.held
+    assert _states(_collect(_clocked(memory, monkeypatch, {"folders": SWEEP_LIMIT / 4}))) == {OLD_BLOB: "deleted"}
+
+
+def test_a_sweep_reads_again_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    before = ArtifactStore(MemoryObjects(memory))
+    gone = before.publish("datasets", "gone", {"a": OLD})
+    deprecate(before, gone, "wrong")
+    for number in range(50):
+        used = before.publish("datasets", "d", {"a": b"%d" % number})
+        memo.remember(before, "split", str(number), {"split": str(used)})
+    slow = _clocked(memory, monkeypatch, {"get memo": 1.0, "get datasets": 1.0, "stat datasets/d": 1.0})
+    outcome = _collect(slow, Wish(deprecated=True, grace=0))
+    assert {item.state for item in outcome} == {"deleted"} and len(outcome) == 2
+
+
+def test_what_a_writer_spared_has_a_new_grace(store: ArtifactStore) -> None:
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    with Lease(store.objects, [OLD_BLOB]):
+        assert _states(_collect(store)) == {OLD_BLOB: "kept"}
+    assert not list(store.objects.list(TOMBSTONES))
+    assert _states(_collect(store, Wish(grace=3600))) == {OLD_BLOB: "waiting"}
+
+
 def test_an_altered_manifest_stops_the_collection(store: ArtifactStore) -> None:
     reference = store.publish("datasets", "d", {"a": b"kept"})
     path = Path(store.address) / str(reference) / "manifest.json"
@@ -111,6 +156,24 @@ def test_an_altered_manifest_stops_the_collection(store: ArtifactStore) -> None:
     path.write_text(path.read_text().replace("datasets", "datasetz"))
     with pytest.raises(CorruptArtifactError, match=r"manifest\.json was altered"):
         _collect(store)
+
+
+def test_a_folder_that_cannot_be_read_stops_the_collection(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = store.publish("datasets", "d", {"a": b"kept"})
+    listed, hidden = os.scandir, Path(store.address) / "datasets" / "d"
+
+    def scandir(path: Path) -> "os._ScandirIterator[str]":
+        if Path(path) == hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        with pytest.raises(StoreError, match=r"datasets/d .*cannot be read"):
+            _collect(store)
+    assert store.verify(reference) == 1
 
 
 def test_a_record_that_is_no_json_stops_a_collection_that_needs_it(store: ArtifactStore) -> None:
@@ -154,6 +217,10 @@ def _by_configuration(store: ArtifactStore, split: Reference) -> None:
     store.publish("evaluations", "e", {"x": b"1"}, configuration={"compare_with": [str(split)]})
 
 
+def _by_details(store: ArtifactStore, split: Reference) -> None:
+    store.publish("evaluations", "e", {"x": b"1"}, details={"rejected": [str(split)]})
+
+
 def _by_ledger(store: ArtifactStore, split: Reference) -> None:
     store.record("registry/m/ledger/000001.json", {"record": {"verdict": {"subject": {"split": str(split)}}}})
 
@@ -166,7 +233,7 @@ def _by_run(store: ArtifactStore, split: Reference) -> None:
     store.record("runs/r/split.1.finished.json", {"result": {"split": str(split)}})
 
 
-@pytest.mark.parametrize("hold", [_by_child, _by_configuration, _by_ledger, _by_memo, _by_run])
+@pytest.mark.parametrize("hold", [_by_child, _by_configuration, _by_details, _by_ledger, _by_memo, _by_run])
 @pytest.mark.parametrize("forget", [False, True])
 def test_a_deprecated_artifact_that_something_live_reaches_stays(
     store: ArtifactStore, hold: Callable[[ArtifactStore, Reference], None], forget: bool
@@ -198,6 +265,7 @@ def test_leftovers_of_killed_writers_go_and_running_ones_stay(store: ArtifactSto
         assert _states(_collect(store, Wish(grace=3600))) == {}
         time.sleep(0.01)
         outcome = [item for item in _collect(store) if item.kind == "temporary"]
+        assert not any(running.name in item.key for item in outcome)
         assert {(item.key, item.bytes) for item in outcome} == {("tmp/0123", 4), ("tmp/work-999999999-x", 5)}
         assert running.is_dir() and not dead.exists()
 

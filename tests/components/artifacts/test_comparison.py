@@ -96,6 +96,43 @@ def test_snapshots_are_compared_table_by_table(store: ArtifactStore) -> None:
         compare(store, store.publish("config", "c", {"a": b"1"}), before)
 
 
+def _named(store: ArtifactStore, names: list[str], **more: Any) -> Reference:
+    with store.workspace() as workspace:
+        pq.write_table(pa.table({"id": list(range(len(names))), "name": names}), workspace / "p.parquet")
+        columns = [Column("id", "int64"), Column("name", "string")]
+        return store.publish("datasets", "t", {"p.parquet": workspace / "p.parquet"}, columns=columns, rows=2, **more)
+
+
+def test_values_of_sensitive_columns_are_not_shown_nor_of_what_was_derived_from_them(store: ArtifactStore) -> None:
+    before = _named(store, ["alice", "carol"], details={"sensitive": ["name"]})
+    after = _named(store, ["bob", "dave"], details={"sensitive": ["name"]})
+    derived = [_named(store, names, derived_from={"t": before}) for names in (["alice", "x"], ["bob", "y"])]
+    for first, second in ((before, after), (derived[0], derived[1])):
+        change = _one(store, first, second)
+        name = next(column for column in change.columns if column.name == "name")
+        assert name.state == "changed" and name.statistics == {"min": ("***", "***"), "max": ("***", "***")}
+        assert "alice" not in repr(change) and "bob" not in repr(change)
+
+
+def _split(store: ArtifactStore, train: list[int], test: list[int]) -> Reference:
+    with store.workspace() as workspace:
+        for name, rows in (("train", train), ("test", test)):
+            pq.write_table(pa.table({"row": rows}), workspace / f"{name}.parquet")
+        files = {f"{name}.parquet": workspace / f"{name}.parquet" for name in ("train", "test")}
+        counts = {"train.parquet": len(train), "test.parquet": len(test)}
+        columns = [Column("row", "int64", False)]
+        return store.publish(
+            "splits", "s", {**files, "report.html": b"<p>"}, columns=columns, rows=4, rows_per_file=counts
+        )
+
+
+def test_two_splits_are_compared_part_by_part(store: ArtifactStore) -> None:
+    before, after = _split(store, [1, 2, 3], [4]), _split(store, [1, 2], [3, 4])
+    changes = {each.table: (each.rows, each.added, each.removed) for each in compare(store, before, after)}
+    assert changes == {"train.parquet": ((3, 2), 0, 1), "test.parquet": ((1, 2), 1, 0)}
+    assert all(each.same for each in compare(store, before, before))
+
+
 _ROWS = st.lists(st.tuples(st.integers(0, 3) | st.none(), st.sampled_from(["a", "b", None])), min_size=1, max_size=12)
 
 

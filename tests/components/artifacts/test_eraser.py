@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.artifacts import leases, memo
+from gatehouse.components.artifacts import eraser, leases, memo
 from gatehouse.components.artifacts.collection import Collector, Wish
 from gatehouse.components.artifacts.eraser import Scope, erase, finish, lift, plan_erasure
+from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.roots import lineage_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, MissingArtifactError
 from tests.components.artifacts.memory_objects import Memory, MemoryObjects, Schedule
@@ -88,6 +90,35 @@ def test_a_whole_family_goes_with_inputs_and_dependants(store: ArtifactStore) ->
     assert {store.objects.get_bytes(key) for key in store.objects.list("blobs")} == {b"configuration", b"more"}
 
 
+def test_rows_that_were_set_aside_go_with_the_inputs(store: ArtifactStore) -> None:
+    aside = store.publish("rejected", "t", {"r": PERSON})
+    table = store.publish("datasets", "t", {"a": b"rows"}, details={"rejected": str(aside)})
+    snapshot = store.publish("snapshots", "s", {"s": b"1"}, derived_from={"t": table})
+    assert plan_erasure(store, snapshot, Scope()).inputs == (table, aside)
+    assert set(plan_erasure(store, snapshot, Scope(inputs=True)).erased) == {snapshot, table, aside}
+
+
+def test_lineage_is_put_together_once_however_many_inputs_there_are(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = {f"t{number}": store.publish("datasets", f"t{number}", {"a": b"%d" % number}) for number in range(9)}
+    snapshot = store.publish("snapshots", "s", {}, derived_from=inputs)
+    read: list[Manifest] = []
+    monkeypatch.setattr(eraser, "lineage_of", lambda manifest: read.append(manifest) or lineage_of(manifest))
+    plan_erasure(store, snapshot, Scope(inputs=True))
+    assert len(read) <= 4 * 10
+
+
+def test_an_erasure_after_a_lift_marks_dependants_again(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    lift(store, 1, "consent given")
+    store.publish("training-sets", "x", {"x": b"joined"}, derived_from={"snapshot": family["snapshot"]})
+    _erase(store, family["training"])
+    behind = store.erasures.behind(family["split"])
+    assert behind is not None and behind.key == "erasures/000002.json"
+
+
 def test_inputs_that_others_need_stay_unless_asked_for(store: ArtifactStore) -> None:
     family = _family(store)
     places = store.publish("datasets", "places", {"p": b"places"})
@@ -122,6 +153,15 @@ def test_erased_content_does_not_come_back_unless_the_erasure_is_lifted(store: A
     assert not ArtifactStore.open(store.address).exists(again)
     with pytest.raises(ConfigurationError, match=r"Erasure 1 does not stand.*expected one of: 2"):
         lift(store, 1, "again")
+
+
+def test_erased_content_is_not_stored_ahead_of_an_artifact_either(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    with pytest.raises(ErasedArtifactError, match=r"content of x was erased.*gatehouse data lift 000001"):
+        store.keep("x", b"joined")
+    assert not _present(store, b"joined")
+    assert store.keep("x", b"other content").bytes == 13
 
 
 def test_what_is_published_from_an_erased_artifact_is_marked(store: ArtifactStore) -> None:

@@ -2,7 +2,10 @@
 
 import hashlib
 import os
+import resource
+import shutil
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -103,6 +106,43 @@ def test_a_renewed_key_is_another_generation_of_the_same_bytes(place: Place) -> 
     assert objects.stat("k") is None
 
 
+def _refuse(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have the system refuse to list `folder`, as it refuses everybody but root what is not theirs."""
+    listed = os.scandir
+
+    def scandir(path: Path) -> "os._ScandirIterator[str]":
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+@pytest.mark.parametrize("folder", ["", "d", "d/x"])
+def test_a_folder_that_cannot_be_read_is_no_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    objects = Place(str(tmp_path)).open()
+    objects.put_bytes("d/x/y", b"1")
+    _refuse(monkeypatch, tmp_path / folder)
+    with pytest.raises(StoreError, match="cannot be read: Permission denied"):
+        list(objects.list("d") if folder else objects.folders())
+
+
+@pytest.mark.parametrize("content", [b"1", Path("file")], ids=["bytes", "file"])
+def test_a_local_key_is_read_only_and_as_old_as_its_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_bytes(b"1")
+    os.utime("file", (1, 1))
+    objects = Place(str(tmp_path / "store")).open()
+    objects.put_bytes("k", content) if isinstance(content, bytes) else objects.put_file("k", content)
+    found = objects.stat("k")
+    assert found is not None and time.time() - found.modified < HOUR
+    assert objects.local_path("k").stat().st_mode & 0o777 == 0o444
+
+
 @EVERY
 def test_a_key_that_was_deleted_may_be_created_again(place: Place) -> None:
     objects = place.open()
@@ -128,6 +168,43 @@ def test_of_several_writers_one_wins(place: Place) -> None:
             won = list(pool.map(write, range(len(stores))))
         assert won.count(True) == 1
         assert stores[0].get_bytes(f"race/{race}") == b"%d" % won.index(True)
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_write_that_fails_halfway_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_file: bool
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
+    objects, data = Place(f"local://{tmp_path}/store").open(), LARGE[:100_000]
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limit[1]))
+    try:
+        with pytest.raises(StoreError, match="File too large"):
+            objects.put_file("k", path) if from_file else objects.put_bytes("k", data)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert objects.stat("k") is None
+    assert objects.put_bytes("k", data) and objects.get_bytes("k") == data
+
+
+def test_a_write_that_fails_takes_nothing_of_another_writer_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
+    objects = Place(f"local://{tmp_path}/store").open()
+    theirs, ours = tmp_path / "store" / "k", tmp_path / "file"
+    ours.write_bytes(b"ours")
+
+    def replaced(source: object, target: object, length: int) -> None:
+        theirs.write_bytes(b"theirs")
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "copyfileobj", replaced)
+    with pytest.raises(StoreError, match="access was refused"):
+        objects.put_file("k", ours)
+    assert theirs.read_bytes() == b"theirs"
 
 
 @REMOTE

@@ -13,9 +13,9 @@ import pytest
 
 from gatehouse.components.artifacts import memo
 from gatehouse.components.artifacts.objects import cache as caches
-from gatehouse.components.artifacts.objects.cache import BlobCache
+from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, MissingArtifactError, StoreError
 from tests.components.artifacts.conftest import Place
 from tests.servers import Fault
 
@@ -100,6 +100,21 @@ def test_only_whole_blobs_are_taken_as_stored(place: Place) -> None:
 
 
 @REMOTE
+def test_what_is_stored_ahead_is_there_whatever_this_machine_remembers(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entry = _store(place).keep("a", b"one")
+    with monkeypatch.context() as patch:
+        patch.setenv(caches.FOLDER, str(tmp_path / "another machine"))
+        collector = place.open()
+        stat = collector.stat(entry.blob)
+        assert stat is not None and collector.delete(entry.blob, stat.generation)
+    store = _store(place)
+    reference = store.publish("datasets", "d", {"a": store.keep("a", b"one")})
+    assert _store(place).verify(reference) == 1
+
+
+@REMOTE
 def test_reading_again_moves_no_bytes_of_files(place: Place) -> None:
     reference = _store(place).publish("datasets", "d", FILES)
     paths = _store(place).paths(reference)
@@ -111,6 +126,16 @@ def test_reading_again_moves_no_bytes_of_files(place: Place) -> None:
     place.server.exchanges.clear()
     again.paths(reference)
     assert len(place.server.exchanges) <= 2
+
+
+@REMOTE
+def test_verifying_keeps_nothing_on_this_machine(place: Place, tmp_path: Path) -> None:
+    reference = _store(place).publish("datasets", "d", FILES)
+    store = _store(place)
+    place.server.exchanges.clear()
+    assert store.verify(reference) == 1 and store.problems(reference) == []
+    assert sum(each.received for each in place.server.exchanges) >= 2 * sum(map(len, FILES.values()))
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 20_000
 
 
 @REMOTE
@@ -245,3 +270,29 @@ def test_a_full_disk_of_the_cache_makes_room_and_else_is_named(tmp_path: Path) -
     assert cache.get(_entry(b"new"), fetch).read_bytes() == b"new"
     assert not old.exists()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [_entry(b"new").rsplit("/", 1)[1]]
+
+
+def test_a_limit_of_the_cache_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(caches.LIMIT, "10GB")
+    with pytest.raises(ConfigurationError, match=r"GATEHOUSE_CACHE_BYTES: expected a number of bytes.*'10GB'"):
+        BlobCache.default()
+
+
+def test_known_keys_are_taken_back_without_writing_the_others_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(caches.FOLDER, str(tmp_path))
+    known, beside = KnownKeys("s3://b"), KnownKeys("s3://b")
+    for number in range(100):
+        known.add(f"blobs/{number}")
+    (file,) = (tmp_path / "known").iterdir()
+    before = file.stat().st_size
+    beside.add("blobs/other")
+    known.forget("blobs/7")
+    known.forget("blobs/none")
+    assert file.stat().st_size - before < 40
+    known.forget("blobs/8")
+    known.add("blobs/8")
+    after = KnownKeys("s3://b")
+    assert "blobs/7" not in after and "blobs/other" in after
+    assert all(f"blobs/{number}" in after for number in range(100) if number != 7)

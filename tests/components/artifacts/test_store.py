@@ -17,8 +17,15 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
 from gatehouse.components.artifacts.manifest import Column, Manifest
 from gatehouse.components.artifacts.reference import Reference, references_in
-from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
-from gatehouse.errors import CorruptArtifactError, InvalidReferenceError, MissingArtifactError, StoreError
+from gatehouse.components.artifacts.store import NO_KINDS, ArtifactStore, manifest_of
+from gatehouse.errors import (
+    ConfigurationError,
+    CorruptArtifactError,
+    InvalidReferenceError,
+    MissingArtifactError,
+    StoreError,
+)
+from tests.components.artifacts.memory_objects import Memory, MemoryObjects
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -121,6 +128,14 @@ def test_an_altered_manifest_is_corrupt(store: ArtifactStore) -> None:
         store.manifest(reference)
 
 
+def test_a_manifest_of_another_format_names_both(store: ArtifactStore) -> None:
+    data = json.dumps({"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}).encode()
+    reference = f"datasets/d/sha256-{digest_hex(data)}"
+    store.objects.put_bytes(f"{reference}/manifest.json", data)
+    with pytest.raises(StoreError, match=r"datasets/d: expected .*manifest/1', found .*manifest/9'.*Another version"):
+        store.manifest(reference)
+
+
 def test_verify_follows_what_an_artifact_was_derived_from(store: ArtifactStore) -> None:
     parent = _publish(store)
     child = store.publish("splits", "s", {"x.json": "[]"}, derived_from={"data": parent})
@@ -193,14 +208,85 @@ def test_a_writer_killed_at_any_write_leaves_no_reference(store: ArtifactStore, 
     assert store.verify(reference) == 1
 
 
-def test_a_workspace_is_removed_and_a_dead_process_s_swept(store: ArtifactStore) -> None:
-    with store.workspace() as directory:
+_WORKER = """
+import sys
+from gatehouse.components.artifacts.store import ArtifactStore
+with ArtifactStore.open(sys.argv[1]).workspace() as directory:
+    print(directory, flush=True)
+    sys.stdin.read()
+"""
+
+
+_SWEEPER = """
+import sys
+from gatehouse.components.artifacts.store import ArtifactStore
+ArtifactStore.open(sys.argv[1]).sweep()
+"""
+
+
+def _worker(store: ArtifactStore) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", _WORKER, store.address]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_workspace_stays_while_its_process_lives_wherever_that_is(store: ArtifactStore) -> None:
+    with _worker(store) as worker:
+        assert worker.stdin and worker.stdout
+        directory = Path(worker.stdout.readline().strip())
+        store.sweep()
+        # As another pod would: the worker's number is unknown there.
+        apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+        if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode == 0:
+            subprocess.run([*apart, sys.executable, "-c", _SWEEPER, store.address], check=True)
         assert directory.is_dir()
-    assert not directory.exists()
-    stale = Path(store.address) / "tmp" / "work-999999999-x"
-    stale.mkdir()
+        worker.stdin.close()
+    assert not list(directory.parent.iterdir())
+
+
+def test_what_a_killed_process_worked_on_is_swept(store: ArtifactStore) -> None:
+    with _worker(store) as worker:
+        assert worker.stdout
+        directory = Path(worker.stdout.readline().strip())
+        (directory / "half").write_bytes(b"1")
+        worker.kill()
+    assert directory.is_dir()
     store.sweep()
-    assert not stale.exists()
+    assert not list(directory.parent.iterdir())
+
+
+def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_manifest() -> None:
+    memory = Memory()
+    entry = ArtifactStore(MemoryObjects(memory)).keep("a", b"one")
+
+    def vanish(operation: str) -> None:
+        if operation.startswith("put datasets"):
+            memory.held.pop(entry.blob)
+
+    with pytest.raises(MissingArtifactError, match="Run again"):
+        ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
+    assert list(ArtifactStore(MemoryObjects(memory)).references()) == []
+
+
+def test_a_manifest_of_another_writer_stays_where_ours_fails() -> None:
+    memory = Memory()
+    store = ArtifactStore(MemoryObjects(memory))
+    entry = store.keep("a", b"one")
+    reference = store.publish("datasets", "d", {"a": entry})
+
+    def vanish(operation: str) -> None:
+        if operation.startswith("put datasets"):
+            memory.held.pop(entry.blob)
+
+    with pytest.raises(MissingArtifactError, match="Run again"):
+        ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
+    assert list(store.references()) == [reference]
+
+
+@pytest.mark.parametrize("kind", sorted(NO_KINDS))
+def test_a_kind_is_not_called_like_a_folder_that_holds_something_else(store: ArtifactStore, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"expected a kind of artifact, found '{kind}'"):
+        store.publish(kind, "d", {"a": b"one"})
+    assert list(store.objects.list("blobs")) == []
 
 
 def test_append_numbers_records_without_gaps(store: ArtifactStore) -> None:

@@ -11,6 +11,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.transfer import export, pull
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, ErasedArtifactError
+from tests.components.artifacts.memory_objects import Memory, MemoryObjects
 
 
 @pytest.fixture
@@ -50,6 +51,36 @@ def test_an_interrupted_transfer_goes_on(store: ArtifactStore, target: ArtifactS
     assert [each.state for each in pull(store, family[2], target)] == ["present", "copied", "copied"]
 
 
+def test_each_file_is_read_once_and_only_where_the_target_has_it_not(target: ArtifactStore) -> None:
+    asked: list[str] = []
+    source = ArtifactStore(MemoryObjects(Memory(), asked.append))
+    files = {f"part-{number}": b"%d" % number for number in range(40)}
+    first = source.publish("datasets", "d", files)
+    second = source.publish("datasets", "d", files | {"part-0": b"new"})
+    for reference, copied in ((first, 40), (second, 1)):
+        asked.clear()
+        pull(source, reference, target)
+        assert sum(each.startswith("get blobs/") for each in asked) == copied
+        assert sum(each.endswith("manifest.json") for each in asked) <= 3
+        assert target.verify(reference) == 1
+
+
+def test_what_arrives_altered_is_told(
+    store: ArtifactStore, target: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = _family(store)
+    put = target.objects.put_file
+
+    def alter(key: str, path: Path) -> bool:
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes().swapcase())
+        return put(key, path)
+
+    monkeypatch.setattr(target.objects, "put_file", alter)
+    with pytest.raises(CorruptArtifactError, match="has SHA-256"):
+        pull(store, family[0], target)
+
+
 def test_a_corrupt_source_leaves_no_reference(store: ArtifactStore, target: ArtifactStore) -> None:
     family = _family(store)
     blob = store.path(family[1], "x")
@@ -66,6 +97,20 @@ def test_a_deprecation_comes_along(store: ArtifactStore, target: ArtifactStore) 
     pull(store, family[0], target)
     found = deprecation_of(target.objects, family[0])
     assert found is not None and found.reason == "wrong zone"
+
+
+def test_what_cannot_be_reproduced_stays_marked_and_marks_what_is_made_of_it(
+    store: ArtifactStore, target: ArtifactStore
+) -> None:
+    table, snapshot, model = _family(store)
+    erase(store, plan_erasure(store, table, Scope()), "request 17")
+    pull(store, model, target)
+    for each in (snapshot, model, target.publish("evaluations", "e", {}, derived_from={"m": model})):
+        behind = target.erasures.behind(each)
+        assert behind is not None and behind.reason == "request 17"
+    assert target.erasures.standing() == [] and target.publish("datasets", "t", {"a/b.txt": b"rows"})
+    erase(target, plan_erasure(target, model, Scope()), "request 18")
+    assert [each.key for each in target.erasures.standing()] == ["erasures/000001.json"]
 
 
 def test_what_was_erased_does_not_travel(store: ArtifactStore, target: ArtifactStore) -> None:

@@ -96,6 +96,8 @@ def test_sensitive_values_are_in_no_message_and_no_rejected_row(events: Events) 
     taken = events.take()
     assert [row["raw"] for row in _rejected(events, taken)] == ["200,2024-01-01T03:20:00Z,***", "***"]
     assert "secret" not in str(_rejected(events, taken))
+    (dataset,) = events.store.manifest(taken.snapshot).derived_from.values()
+    assert events.store.manifest(dataset).details["sensitive"] == ["value"], "who shows values must know"
 
 
 def test_rows_told_as_json_are_redacted_by_key() -> None:
