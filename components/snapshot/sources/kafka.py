@@ -57,8 +57,8 @@ class KafkaSource(SourceBase):
 class KafkaReader:
     """Topics, each partition up to its high watermark at the first look; of transactions, what was committed.
 
-    What was read is known from the parts of the earlier snapshot alone, which are published together with the rows:
-    a reader that dies leaves nothing behind, and the next one reads the same messages once more.
+    What was read is known from the record of the earlier snapshot alone, which is written before that is published and
+    counts from then on: a reader that dies leaves nothing behind, and the next one reads the same messages once more.
     """
 
     def __init__(self, spec: KafkaSource) -> None:
