@@ -71,7 +71,12 @@ class FileReader:
         """
         spec = self._spec.tables[table]
         each = (part for file in self._files(table) for part in self._file_parts(table, spec, file, known))
-        yield from self._sorted(spec, each) if spec.sort_on_ingest else each
+        if not spec.sort_on_ingest:
+            yield from each
+            return
+        from gatehouse.components.snapshot.sources.sorted_rows import sorted_parts
+
+        yield from sorted_parts(each, spec, self._workspace, ROWS_PER_PART)
 
     def _folder(self) -> str:
         if isinstance(self._spec, FolderSource):
@@ -188,30 +193,6 @@ class FileReader:
             lines += lines_in((data,))
         if rows is None:
             self._rows(table, spec, file, b"")
-
-    def _sorted(self, spec: FileTable, parts: Iterator[Part]) -> Iterator[Part]:
-        from gatehouse.components.snapshot.sources.sorted_rows import sorted_rows
-
-        raws: list[Raw] = []
-
-        def tables() -> Iterator[pa.Table]:
-            before = 0
-            for part in parts:
-                raw = part.read()
-                if raw.rejected is not None:
-                    moved = [row + before for row in raw.rejected["row"].to_pylist()]
-                    raws.append(
-                        Raw(raw.table.slice(0, 0), raw.rejected.set_column(0, "row", pa.array(moved, pa.int64())))
-                    )
-                elif not raws:
-                    raws.append(Raw(raw.table.slice(0, 0), None, raw.columns))
-                before += raw.table.num_rows + (raw.rejected.num_rows if raw.rejected is not None else 0)
-                yield raw.table
-
-        for run in sorted_rows(tables(), spec, self._workspace, ROWS_PER_PART):
-            yield Part("", partial(Raw, run))
-        for raw in raws:
-            yield Part("", partial(Raw, raw.table, raw.rejected, raw.columns))
 
 
 def _require_kind(table: str, file: RawFile) -> None:
