@@ -18,11 +18,15 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.logical_digest import logical_digest
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
 from gatehouse.components.snapshot.spec import TableSpec
-from gatehouse.errors import ConfigurationError, CorruptArtifactError
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, SourceError
 
 THREADS = "GATEHOUSE_INGEST_THREADS"
 ROWS_PER_GROUP = 131_072
 _MOST_THREADS = 4
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = (
+    (end.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)
+)
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,7 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
     table = raw.table
     if window and spec.event_time:
         table = _within(table, spec.event_time, *window)
-    first, last = _span(table, spec.event_time)
+    first, last = _span(table, spec)
     aside = raw.rejected if raw.rejected is not None and raw.rejected.num_rows else None
     return Stored(
         fingerprint=part.fingerprint,
@@ -208,16 +212,25 @@ def _within(table: pa.Table, event_time: str, start: datetime, end: datetime) ->
     return table.filter(chosen)
 
 
-def _span(table: pa.Table, event_time: str) -> tuple[str, str]:
-    if not event_time or not table.num_rows:
+def _span(table: pa.Table, spec: TableSpec) -> tuple[str, str]:
+    if not spec.event_time or not table.num_rows:
         return "", ""
-    found = pc.min_max(table[event_time].cast(pa.int64())).as_py()
-    return ("", "") if found["min"] is None else (iso(found["min"]), iso(found["max"]))
+    found = pc.min_max(table[spec.event_time].cast(pa.int64())).as_py()
+    if found["min"] is None:
+        return "", ""
+    lag = spec.availability_lag // timedelta(microseconds=1)
+    for time in (found["min"], found["max"] + lag):
+        if not _FIRST <= time <= _LAST:
+            raise SourceError(
+                f"The event time {spec.event_time} is {time:,} microseconds after 1970 in a row, with the availability "
+                "lag: expected the years 1 to 9999. Correct the row, or leave it out."
+            )
+    return iso(found["min"]), iso(found["max"])
 
 
 def iso(microseconds: int) -> str:
     """A time since 1970 as ISO 8601 in UTC. Arrow's own conversion of a time with a zone loads pandas for it."""
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)).isoformat()
+    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
 
 
 def _blob(table: pa.Table, store: ArtifactStore) -> Blob:

@@ -1,7 +1,6 @@
 """Read-only connections to databases: each shows one consistent snapshot and streams a query as Arrow tables."""
 
 import datetime as dt
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -312,13 +311,3 @@ def _literal(value: int | str) -> str:
         return str(value)
     escaped = value.replace("'", "''")
     return f"'{escaped}'"
-
-
-def redacted(message: str, url: str) -> str:
-    """A driver's message without the URL or the password in it, on one line."""
-    password = urlsplit(url).password
-    hidden = {url, password or "", unquote(password or "")}
-    hidden |= set(re.findall(r"(?i)(?:password|passwd|token|secret)=([^&\s]+)", url))
-    for secret in sorted(hidden - {""}, key=len, reverse=True):
-        message = message.replace(secret, "***")
-    return " ".join(message.split())

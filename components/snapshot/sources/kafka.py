@@ -25,7 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaTable(StreamTable):
-    """One topic whose values are JSON objects. Its envelope gives `partition`, `offset`, `key` and `time`."""
+    """One topic whose values are JSON objects. Its envelope gives `partition`, `offset`, `key` and `time`.
+
+    `time` is null where a message has none.
+    """
 
     topic: str = Field(min_length=1, description="Name of the topic.")
 
@@ -252,12 +255,14 @@ def _settings(variable: str) -> dict[str, Any]:
 
 
 def _message(message: "KafkaMessage") -> Message:
-    key, (_, milliseconds) = message.key(), message.timestamp()
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+
+    key, (kind, milliseconds) = message.key(), message.timestamp()
     envelope = {
         "partition": message.partition(),
         "offset": message.offset(),
         "key": key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else key,
-        "time": moment_of(milliseconds),
+        "time": None if kind == TIMESTAMP_NOT_AVAILABLE else moment_of(milliseconds),
     }
     value = message.value()
     payload = value.encode() if isinstance(value, str) else value

@@ -226,5 +226,15 @@ _CONVERTERS: dict[ColumnType, Callable[[Any, ZoneInfo | None, bool], Any]] = {
 
 
 def moment_of(milliseconds: int) -> datetime:
-    """The time that many milliseconds after 1970."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    """The time that many milliseconds after 1970.
+
+    Raises:
+        SourceError: if it is beyond the year 9999.
+    """
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        raise SourceError(
+            f"A message says that it was sent {milliseconds:,} milliseconds after 1970, which no calendar has. Correct "
+            "the clock or the ids of the sender."
+        ) from None
