@@ -128,14 +128,15 @@ def _reasons(
             continue
         for row in _failures(array, convert):
             found = shown(column, array[row].as_py(), spec.sensitive)
-            reason = f"column {column}: expected {_expected(kind, time_zone)} or a null, found {found}"
+            reason = f"column {column}: expected {expected(kind, time_zone)} or a null, found {found}"
             if spec.on_invalid == "fail":
                 raise SourceError(f"Table {name}, {place(row)}, {reason}.{_advice(kind, time_zone)}")
             reasons.setdefault(row, reason)
     return reasons
 
 
-def _expected(kind: ColumnType, time_zone: str) -> str:
+def expected(kind: ColumnType, time_zone: str) -> str:
+    """What a value of a declared type is, in words."""
     return _WORDS[kind] + (" with its zone" if kind is ColumnType.timestamp and not time_zone else "")
 
 
