@@ -242,7 +242,6 @@ class SqlReader:
         query = self._select(table, self._present[table])
         query += f" WHERE {self._above(table, after)}" if after else ""
         query += f" ORDER BY {', '.join(self._sorted_by(table))}"
-        kinds = [spec.columns[column] for column in self._present[table]]
         key = () if spec.sort_on_ingest else spec.order_by
         kinds_of_key = {column: spec.columns[column] for column in key}
         keys = TableSpec(columns=kinds_of_key, sensitive=spec.sensitive) if key else None
@@ -254,7 +253,7 @@ class SqlReader:
             seen = 0
             place = partial(_place, self._order(table), spec.sensitive)
             with self._explained(table):
-                for rows in self._database().tables(query, table, kinds, spec.sensitive):
+                for rows in self._database().tables(query):
                     if not rows.num_rows:
                         continue
                     if keys:
