@@ -13,7 +13,7 @@ from gatehouse.components.features.stage import compute_features as compute_feat
 from gatehouse.components.features.stage import retrieve_training_set as retrieve_stage
 from gatehouse.components.snapshot.component import snapshot
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
-from gatehouse.components.snapshot.stage import ingest as ingest_stage
+from gatehouse.components.snapshot.stage import snapshot as snapshot_stage
 from gatehouse.components.validation.component import alert, validate
 from gatehouse.components.validation.contract import parse_contract
 from gatehouse.components.validation.stage import validate as validate_stage
@@ -59,7 +59,7 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
             location=source,
             window=window,
             backfill=backfill,
-            **run.memoised(ingest_stage, "snapshot"),
+            **run.memoised(snapshot_stage, "snapshot"),
         ),
         "snapshot",
         "Snapshot the source",

@@ -1,23 +1,25 @@
 """What is remembered of each snapshot of a source: an append-only record beside the artifacts, outside their identity.
 
-`sources/<name>/<n>.json` names the snapshot, its tables and the parts of each with their fingerprints, so that the next
-snapshot reads only what is new, and is held against the earlier one. Losing a record loses no data: the next snapshot
-reads everything again, and has nothing to be held against.
+`sources/<name>/<window>/<n>.json` names the snapshot, its tables and the parts of each with their fingerprints, so that
+the next snapshot reads only what is new, and is held against the earlier one. A record is written before its snapshot
+is published and counts from then on, so no snapshot is ever without one. Where one was lost all the same, the next
+snapshot reads everything again and says that it has nothing to be held against; of a source that forgets it is refused.
 """
 
 import logging
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.records import author, read_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.parts import Stored
 
 logger = logging.getLogger(__name__)
 
-_LOOKED_AT = 50
-"""Records that are looked at for one of the same window: other windows may have been taken between."""
+_READERS = 16
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,14 @@ class Table:
         rows: Number of rows.
         reading: Digest of all that decides how a part becomes a blob: code, declaration and window.
         parts: Its parts, in order.
+        event_time: The column that its parts' first and last event time are of.
     """
 
     dataset: str
     rows: int
     reading: str
     parts: tuple[Stored, ...]
+    event_time: str = ""
 
     @property
     def last(self) -> str:
@@ -44,13 +48,14 @@ class Table:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
         parts = [part.to_json() for part in self.parts]
-        return {"dataset": self.dataset, "rows": self.rows, "reading": self.reading, "parts": parts}
+        told = {"dataset": self.dataset, "rows": self.rows, "reading": self.reading, "event_time": self.event_time}
+        return told | {"parts": parts}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Table":
         """The table that `to_json` wrote."""
         parts = tuple(map(Stored.from_json, body["parts"]))
-        return cls(body["dataset"], body["rows"], body["reading"], parts)
+        return cls(body["dataset"], body["rows"], body["reading"], parts, body.get("event_time", ""))
 
 
 @dataclass(frozen=True)
@@ -59,14 +64,12 @@ class Delivery:
 
     Attributes:
         snapshot: Its reference.
-        window: The window that it was taken of.
         tables: By name.
         warnings: What guards said.
         backfill: The reason for which rows of the earlier snapshot may change; empty for none.
     """
 
     snapshot: str
-    window: str
     tables: Mapping[str, Table]
     warnings: tuple[str, ...] = ()
     backfill: str = ""
@@ -74,48 +77,65 @@ class Delivery:
 
 @dataclass
 class Deliveries:
-    """The records of one source."""
+    """The records of one window of one source."""
 
     store: ArtifactStore
     source: str
-    _read: dict[str, Delivery | None] = field(default_factory=dict)
+    window: str
+    _read: list[Delivery | None] = field(default_factory=list)
 
-    def newest(self, window: str) -> Delivery | None:
-        """The newest snapshot of the same window that is still in the store; None for the first."""
-        if window not in self._read:
-            self._read[window] = self._find(window)
-        return self._read[window]
+    @property
+    def _folder(self) -> str:
+        return f"sources/{self.source}/{digest_of(self.window)[:16] if self.window else 'whole'}"
+
+    def newest(self) -> Delivery | None:
+        """The newest snapshot that is still in the store; None for the first."""
+        if not self._read:
+            self._read.append(next(self._newest_first(), None))
+        return self._read[0]
+
+    def of(self, snapshot: str) -> Delivery | None:
+        """The newest record of one snapshot."""
+        newest = self.newest()
+        if newest is not None and newest.snapshot == snapshot:
+            return newest
+        return next((found for found in self._newest_first() if found.snapshot == snapshot), None)
+
+    def unrecorded(self) -> str:
+        """A snapshot of this source and window that the store holds though no record of any is left; empty for none."""
+        if self.newest() is not None:
+            return ""
+        references = list(self.store.references("snapshots", self.source))
+        with ThreadPoolExecutor(_READERS) as readers:
+            manifests = readers.map(self.store.manifest, references)
+            found = [str(each.reference) for each in manifests if each.details.get("window") == self.window]
+        if found:
+            # Another run may have recorded and published it since the first look.
+            self._read.clear()
+        return found[0] if found and self.newest() is None else ""
 
     def add(self, delivery: Delivery) -> None:
         """Record a snapshot, unless the newest record says the same."""
-        earlier = self.newest(delivery.window)
+        earlier = self.newest()
         if earlier is not None and earlier.snapshot == delivery.snapshot and earlier.tables == delivery.tables:
             return
         body: dict[str, Any] = {
             "snapshot": delivery.snapshot,
-            "window": delivery.window,
+            "window": self.window,
             "tables": {name: table.to_json() for name, table in delivery.tables.items()},
             "warnings": list(delivery.warnings),
         }
         if delivery.backfill:
             body["backfill"] = {"reason": delivery.backfill, **author()}
-        self.store.append(f"sources/{self.source}", body)
-
-    def of(self, snapshot: str) -> Delivery | None:
-        """The newest record of one snapshot."""
-        return next((found for found in self._newest_first() if found.snapshot == snapshot), None)
-
-    def _find(self, window: str) -> Delivery | None:
-        return next((found for found in self._newest_first() if found.window == window), None)
+        self.store.append(self._folder, body)
 
     def _newest_first(self) -> Iterator[Delivery]:
-        keys = sorted(self.store.objects.list(f"sources/{self.source}"), reverse=True)
-        for key in keys[:_LOOKED_AT]:
+        for key in sorted(self.store.objects.list(self._folder), reverse=True):
             body = read_record(self.store.objects, key)
             if body is None or not self.store.exists(body["snapshot"]):
                 continue
             try:
                 tables = {name: Table.from_json(table) for name, table in body["tables"].items()}
-                yield Delivery(body["snapshot"], body["window"], tables, tuple(body["warnings"]))
+                yield Delivery(body["snapshot"], tables, tuple(body["warnings"]))
             except (KeyError, TypeError) as error:
                 logger.warning("%s is passed over: another version wrote it (%s)", key, error)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.deliveries import Table
 from gatehouse.components.snapshot.parts import Stored, iso
+from gatehouse.components.snapshot.sources.declared import schema_of
 from gatehouse.components.snapshot.spec import Policy, TableSpec
 from gatehouse.errors import DeliveryError, MissingArtifactError
 
@@ -148,20 +149,25 @@ def _row_count(case: Case, earlier: Table) -> Iterator[Finding]:
 def _history(case: Case, earlier: Table) -> Iterator[Finding]:
     """Late, repeated and rewritten rows, told by the parts that are new or gone."""
     guards = case.spec.guards
-    kept = {part.digest for part in case.parts} & {part.digest for part in earlier.parts}
-    new = [part for part in case.parts if part.blob and part.digest not in kept]
-    gone = [part for part in earlier.parts if part.blob and part.digest not in kept]
+    now, before = (Counter(part.digest for part in parts) for parts in (case.parts, earlier.parts))
+    same, new = _split(case.parts, now & before)
+    _, gone = _split(earlier.parts, now & before)
     if not (new or gone) or not case.spec.event_time or not earlier.last:
         return
     newest = datetime.fromisoformat(earlier.last)
     allowance = case.spec.availability_lag if guards.rewrite_allowance is None else guards.rewrite_allowance
     settled, on_time = newest - allowance, newest - guards.late_allowance
-    same = [part for part in earlier.parts if part.blob and part.digest in kept]
     try:
-        counts = _compare(case, new, gone, same, settled, on_time)
+        columns, retyped = _common_columns(case, gone)
+        if case.spec.event_time not in columns or (earlier.event_time or case.spec.event_time) != case.spec.event_time:
+            yield _not_judged(f"the earlier snapshot has another event time than {case.spec.event_time}.")
+            return
+        counts = _compare(case, columns, new, gone, same, settled, on_time)
     except MissingArtifactError as error:
-        yield Finding("rewrite", "warn", f"rewrite, late, duplicate_rows: could not be judged: {error}")
+        yield _not_judged(str(error))
         return
+    if retyped:
+        yield _not_judged(f"by {', '.join(retyped)}: declared as another type than before. The other columns were.")
     if counts["gone"]:
         yield Finding(
             "rewrite",
@@ -185,8 +191,29 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
         )
 
 
+def _not_judged(why: str) -> Finding:
+    return Finding("rewrite", "warn", f"rewrite, late, duplicate_rows: could not be judged: {why}")
+
+
+def _split(parts: tuple[Stored, ...], kept: Counter[str]) -> tuple[list[Stored], list[Stored]]:
+    """The parts with rows that are among those kept, each of which counts once, and the others."""
+    left = Counter(kept)
+    same: list[Stored] = []
+    other: list[Stored] = []
+    for part in parts:
+        (same if left[part.digest] > 0 else other).append(part)
+        left[part.digest] -= 1
+    return [part for part in same if part.blob], [part for part in other if part.blob]
+
+
 def _compare(
-    case: Case, new: list[Stored], gone: list[Stored], same: list[Stored], settled: datetime, on_time: datetime
+    case: Case,
+    columns: list[str],
+    new: list[Stored],
+    gone: list[Stored],
+    same: list[Stored],
+    settled: datetime,
+    on_time: datetime,
 ) -> dict[str, int]:
     """How many settled rows are gone, and how many of the rows that were added are late, and are there already."""
     oldest = _appended(case, new, gone)
@@ -201,7 +228,6 @@ def _compare(
     with duckdb.connect() as database:
         database.sql(f"SET memory_limit='{_MEMORY}'; SET threads=2; SET temp_directory='{case.workspace / 'guards'}'")
         database.sql("SET TimeZone='UTC'")
-        columns = _common_columns(case, [*new, *gone, *overlapping])
         for name, parts in (("new", new), ("gone", gone), ("overlapping", overlapping)):
             _view(database, name, columns, parts, [*new, *gone], case)
         database.sql("CREATE TEMP TABLE added AS SELECT * FROM new_rows EXCEPT ALL SELECT * FROM gone_rows")
@@ -216,12 +242,17 @@ def _compare(
         return {name: int(database.sql(query).fetchall()[0][0]) for name, query in counts.items()}
 
 
-def _common_columns(case: Case, parts: list[Stored]) -> list[str]:
-    """The declared columns that all parts have: the declaration may have changed since."""
+def _common_columns(case: Case, gone: list[Stored]) -> tuple[list[str], list[str]]:
+    """The declared columns that the parts that are gone have too, and those among them that had another type.
+
+    All parts that are there now have the declared columns; earlier ones may be of another declaration.
+    """
     import pyarrow.parquet as pq
 
-    held = [set(pq.read_schema(case.path(part)).names) for part in parts]
-    return [column for column in case.spec.columns if all(column in names for names in held)]
+    earlier = [pq.read_schema(case.path(part)) for part in gone]
+    shared = [field for field in schema_of(case.spec.columns) if all(field.name in schema.names for schema in earlier)]
+    retyped = [field.name for field in shared if any(schema.field(field.name).type != field.type for schema in earlier)]
+    return [field.name for field in shared if field.name not in retyped], retyped
 
 
 def _view(

@@ -3,15 +3,15 @@
 import itertools
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
-from gatehouse.components.artifacts.manifest import Column, Shard
+from gatehouse.components.artifacts.manifest import Column, Manifest, Shard
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
 from gatehouse.components.snapshot.deliveries import Deliveries, Delivery, Table
 from gatehouse.components.snapshot.guards import Case, judge, local_path
 from gatehouse.components.snapshot.parts import Stored, store_parts
@@ -29,72 +29,110 @@ _FEWEST_ROWS_PER_SHARD = 20
 """With fewer rows a shard, one row more or less would be more than 5 % of it."""
 
 
-@dataclass
-class AtHand:
+@dataclass(frozen=True)
+class Opened:
     """What a delivery is taken with: the opened source, and what is remembered of it.
 
     Attributes:
-        source: The source.
+        spec: The source.
+        source: The source, opened.
         state: What it told of itself.
         deliveries: The earlier snapshots.
+        window: The window that is wanted.
         code: Digest of the code that reads it.
         backfill: The reason for which rows of the earlier snapshot may change; empty for none.
-        tables: What was taken, by table; empty where the result was known.
-        warnings: What the guards said.
     """
 
+    spec: SourceSpec
     source: Source
     state: Mapping[str, Any]
     deliveries: Deliveries
+    window: str
     code: str
     backfill: str = ""
-    tables: dict[str, Table] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The references that a delivery was published under: see `SnapshotResult`."""
+    """The references that a delivery was published under, and what the guards said: see `SnapshotResult`."""
 
     snapshot: str
     as_of: str
     rows: dict[str, int]
     rejected: dict[str, str]
+    warnings: tuple[str, ...]
 
 
-def take(spec: SourceSpec, window: str, fingerprint: str, at_hand: AtHand, store: ArtifactStore) -> Taken:
+def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Taken:
     """Read, judge and publish every table; nothing is published before everything is read and judged.
+
+    Args:
+        opened: The source.
+        store: Where it is published.
+        anew: Read everything again that the source still has, and verify the blobs of what it has not.
 
     Raises:
         SourceError: if the source cannot be read as declared, a table has no rows, or too many were set aside.
         DeliveryError: if a guard refuses what was delivered.
     """
-    parts = {name: _stored(name, table, spec, window, at_hand, store) for name, table in spec.tables.items()}
+    spec, window = opened.spec, opened.window
+    warnings = _lost(opened)
+    parts = {name: _stored(name, table, opened, store, anew) for name, table in spec.tables.items()}
     for name, table in spec.tables.items():
         _require_rows(name, table, parts[name], window)
     if not any(table.event_time for table in spec.tables.values()):
         raise SourceError(f"Source {spec.name}: no table states its event_time, so the snapshot has no watermark.")
-    at_hand.warnings += _judged(spec, window, parts, at_hand, store)
-    datasets: dict[str, Reference] = {}
+    warnings += _judged(opened, parts, store)
+    tables: dict[str, Table] = {}
     rejected: dict[str, str] = {}
     for name, table in spec.tables.items():
         if aside := _publish_rejected(name, parts[name], store):
             rejected[name] = str(aside)
-        datasets[name] = _publish_table(name, table, parts[name], rejected.get(name, ""), store)
-        rows = sum(part.rows for part in parts[name])
-        reading = reading_of(spec, name, window, at_hand.code)
-        at_hand.tables[name] = Table(str(datasets[name]), rows, reading, parts[name])
+        dataset = _publish_table(name, table, parts[name], rejected.get(name, ""), store)
+        rows, reading = sum(part.rows for part in parts[name]), reading_of(spec, name, window, opened.code)
+        tables[name] = Table(str(dataset), rows, reading, parts[name], table.event_time)
     as_of = max(watermark(table, parts[name]) for name, table in spec.tables.items())
-    described = {"fingerprint": fingerprint, "window": window, "state": dict(at_hand.state)}
-    counts = {name: table.rows for name, table in at_hand.tables.items()}
-    reference = store.publish(
-        "snapshots",
-        spec.name,
-        {"source.json": canonical_json(described | {"rows": counts})},
-        derived_from=datasets,
-        details={"as_of": as_of, "window": window, "state": fingerprint},
+    manifest, content = _snapshot(opened, as_of, tables)
+    snapshot = str(manifest.reference)
+    # The record comes first, so that a run that is killed here leaves no snapshot without one.
+    opened.deliveries.add(Delivery(snapshot, tables, tuple(warnings), opened.backfill))
+    store.adopt(manifest, content)
+    counts = {name: table.rows for name, table in tables.items()}
+    return Taken(snapshot, as_of, counts, rejected, tuple(warnings))
+
+
+def _snapshot(opened: Opened, as_of: str, tables: Mapping[str, Table]) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest of a snapshot and its files."""
+    fingerprint = digest_of(dict(opened.state))
+    described = {"fingerprint": fingerprint, "window": opened.window, "state": dict(opened.state)}
+    counts = {name: table.rows for name, table in tables.items()}
+    content = {"source.json": canonical_json(described | {"rows": counts}).encode()}
+    manifest = replace(
+        manifest_of("snapshots", opened.spec.name, content),
+        derived_from={name: table.dataset for name, table in tables.items()},
+        details={"as_of": as_of, "window": opened.window, "state": fingerprint},
     )
-    return Taken(str(reference), as_of, counts, rejected)
+    return manifest, content
+
+
+def _lost(opened: Opened) -> list[str]:
+    """A warning where earlier snapshots are not on record; of a source that forgets, what they hold would be lost.
+
+    Raises:
+        SourceError: if what was read of a source that forgets is not known, and no reason for going on is given.
+    """
+    snapshot = opened.deliveries.unrecorded()
+    if not snapshot:
+        return []
+    if opened.spec.forgets and not opened.backfill:
+        raise SourceError(
+            f"Source {opened.spec.name}: the store holds {snapshot}, but no record of what it was read from, so what "
+            f"the source dropped since would be missing from now on. Restore sources/{opened.spec.name} in the store "
+            'from a copy, or run again with --backfill "reason" to begin with what the source still has.'
+        )
+    warning = f"The parts of {snapshot} are not on record, so no guard could hold this delivery against it."
+    logger.warning("%s", warning)
+    return [warning]
 
 
 def reading_of(spec: SourceSpec, table: str, window: str, code: str) -> str:
@@ -112,18 +150,19 @@ def watermark(spec: TableSpec, parts: tuple[Stored, ...]) -> str:
     return (datetime.fromisoformat(newest) + spec.availability_lag).isoformat()
 
 
-def _stored(
-    name: str, table: TableSpec, spec: SourceSpec, window: str, at_hand: AtHand, store: ArtifactStore
-) -> tuple[Stored, ...]:
-    earlier = at_hand.deliveries.newest(window)
+def _stored(name: str, table: TableSpec, opened: Opened, store: ArtifactStore, anew: bool) -> tuple[Stored, ...]:
+    spec = opened.spec
+    earlier = opened.deliveries.newest()
     held = earlier.tables.get(name) if earlier else None
     # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
-    if held is not None and not spec.forgets and held.reading != reading_of(spec, name, window, at_hand.code):
+    same = held is not None and held.reading == reading_of(spec, name, opened.window, opened.code)
+    if not spec.forgets and (anew or not same):
         held = None
     before = held.parts if held else ()
     known = {part.fingerprint: part for part in before if part.fingerprint}
     told = tuple(part.known() for part in before)
-    return tuple(store_parts(at_hand.source.parts(name, told), table, window_of(window), known, store))
+    parts = opened.source.parts(name, told)
+    return tuple(store_parts(parts, table, window_of(opened.window), known, store, verify=anew))
 
 
 def _require_rows(name: str, spec: TableSpec, parts: tuple[Stored, ...], window: str) -> None:
@@ -142,16 +181,14 @@ def _require_rows(name: str, spec: TableSpec, parts: tuple[Stored, ...], window:
         raise SourceError(f"Table {name}: column {spec.event_time} is null in every row, so it states no event time.")
 
 
-def _judged(
-    spec: SourceSpec, window: str, parts: Mapping[str, tuple[Stored, ...]], at_hand: AtHand, store: ArtifactStore
-) -> list[str]:
-    earlier = at_hand.deliveries.newest(window)
+def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: ArtifactStore) -> list[str]:
+    earlier = opened.deliveries.newest()
     warnings = []
     with store.workspace() as workspace:
-        for name, table in spec.tables.items():
+        for name, table in opened.spec.tables.items():
             held = earlier.tables.get(name) if earlier else None
             path = partial(local_path, store)
-            warnings += judge(Case(name, table, parts[name], held, path, workspace), at_hand.backfill)
+            warnings += judge(Case(name, table, parts[name], held, path, workspace), opened.backfill)
     for warning in warnings:
         logger.warning("%s", warning)
     return warnings
@@ -210,25 +247,23 @@ def shards(rows: int, count: int = 0) -> list[Shard]:
     return [Shard("", start, stop - start) for start, stop in itertools.pairwise(bounds)]
 
 
-def delivered(snapshot: str, window: str, at_hand: AtHand) -> Delivery:
-    """What is to be remembered of a delivery that was taken now."""
-    return Delivery(snapshot, window, at_hand.tables, tuple(at_hand.warnings), at_hand.backfill)
+def whole(known: Delivery | None, store: ArtifactStore) -> bool:
+    """Whether the parts of a snapshot are on record, and its tables in the store."""
+    return known is not None and all(store.exists(table.dataset) for table in known.tables.values())
 
 
-def judge_again(snapshot: str, spec: SourceSpec, window: str, at_hand: AtHand, store: ArtifactStore) -> None:
-    """Hold content that was ingested before, and is delivered again, against the newest delivery.
+def judged_again(snapshot: str, opened: Opened, store: ArtifactStore) -> tuple[str, ...]:
+    """Hold content that was ingested before against the newest delivery, and record it as the newest where it is not.
+
+    Returns:
+        What the guards said.
 
     Raises:
         DeliveryError: if a guard refuses it.
     """
-    newest = at_hand.deliveries.newest(window)
-    if newest is not None and newest.snapshot == snapshot:
-        return
-    known = at_hand.deliveries.of(snapshot)
-    if known is None:
-        at_hand.warnings.append(f"The parts of {snapshot} are not on record, so no guard could judge it.")
-        return
-    at_hand.warnings += _judged(
-        spec, window, {name: table.parts for name, table in known.tables.items()}, at_hand, store
-    )
-    at_hand.tables = dict(known.tables)
+    newest, known = opened.deliveries.newest(), opened.deliveries.of(snapshot)
+    if known is None or (newest is not None and newest.snapshot == snapshot):
+        return ()
+    warnings = tuple(_judged(opened, {name: table.parts for name, table in known.tables.items()}, store))
+    opened.deliveries.add(replace(known, warnings=warnings, backfill=opened.backfill))
+    return warnings

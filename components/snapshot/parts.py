@@ -1,5 +1,6 @@
 """Turns the parts of a table into blobs: read, typed, digested, written and hashed side by side, a few at a time."""
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -15,14 +16,17 @@ import pyarrow.parquet as pq
 from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.logical_digest import logical_digest
-from gatehouse.components.snapshot.rejected import redacted
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
 from gatehouse.components.snapshot.spec import TableSpec
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, SourceError
 
 THREADS = "GATEHOUSE_INGEST_THREADS"
 ROWS_PER_GROUP = 131_072
 _MOST_THREADS = 4
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = (
+    (end.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Stored:
         last: Newest event time.
         read: Number of rows that fit their declaration, in the window or not.
         rejected: Rows that were set aside; None where there are none.
-        reason: Why the first of them was.
+        reason: Why the first of them was, without its value: no erasure reaches a record.
         columns: Name and type of the columns as the source delivered them; empty where it does not tell.
     """
 
@@ -97,6 +101,8 @@ def store_parts(
     window: tuple[datetime, datetime] | None,
     known: Mapping[str, Stored],
     store: ArtifactStore,
+    *,
+    verify: bool = False,
 ) -> list[Stored]:
     """Store every part, in order. A part that is known, and whose blobs are in the store, is not read.
 
@@ -108,9 +114,16 @@ def store_parts(
         window: Only rows whose event time is in it; None for all.
         known: Parts of earlier snapshots of the same source, declaration, window and code, by fingerprint.
         store: Where the blobs go.
+        verify: Read the bytes of known blobs rather than believe their length.
+
+    Raises:
+        CorruptArtifactError: if the bytes of a known blob were altered.
     """
     threads = thread_count()
     there = _those_there(known, store)
+    if verify:
+        for held_part in there.values():
+            _verify(held_part, store)
     waiting: deque[Future[Stored]] = deque()
     done: list[Stored] = []
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
@@ -155,13 +168,29 @@ def _those_there(known: Mapping[str, Stored], store: ArtifactStore) -> dict[str,
     return {name: part for name, part in known.items() if name in whole}
 
 
+def _verify(part: Stored, store: ArtifactStore) -> None:
+    for blob in (part.blob, part.rejected):
+        key = blob.entry("").blob if blob else ""
+        if blob and (found := _sha256(store, key)) != blob.sha256:
+            raise CorruptArtifactError(
+                f"The store {store.address} holds {key} with other bytes: its SHA-256 is {found}. The source may not "
+                "have these rows any more. Restore the blob from a copy."
+            )
+
+
+def _sha256(store: ArtifactStore, key: str) -> str:
+    store.objects.forget(key)
+    with open(store.objects.local_path(key), "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None, store: ArtifactStore) -> Stored:
     raw: Raw = part.read()
     table = raw.table
     if window and spec.event_time:
         table = _within(table, spec.event_time, *window)
-    first, last = _span(table, spec.event_time)
-    aside = redacted(raw.rejected, spec.sensitive) if raw.rejected is not None and raw.rejected.num_rows else None
+    first, last = _span(table, spec)
+    aside = raw.rejected if raw.rejected is not None and raw.rejected.num_rows else None
     return Stored(
         fingerprint=part.fingerprint,
         position=dict(part.position),
@@ -171,7 +200,7 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
         last=last,
         read=raw.table.num_rows,
         rejected=_blob(aside, store) if aside is not None else None,
-        reason=aside["reason"][0].as_py() if aside is not None else "",
+        reason=aside["reason"][0].as_py().partition(", found ")[0] if aside is not None else "",
         columns=dict(raw.columns or {}),
     )
 
@@ -183,16 +212,25 @@ def _within(table: pa.Table, event_time: str, start: datetime, end: datetime) ->
     return table.filter(chosen)
 
 
-def _span(table: pa.Table, event_time: str) -> tuple[str, str]:
-    if not event_time or not table.num_rows:
+def _span(table: pa.Table, spec: TableSpec) -> tuple[str, str]:
+    if not spec.event_time or not table.num_rows:
         return "", ""
-    found = pc.min_max(table[event_time].cast(pa.int64())).as_py()
-    return ("", "") if found["min"] is None else (iso(found["min"]), iso(found["max"]))
+    found = pc.min_max(table[spec.event_time].cast(pa.int64())).as_py()
+    if found["min"] is None:
+        return "", ""
+    lag = spec.availability_lag // timedelta(microseconds=1)
+    for time in (found["min"], found["max"] + lag):
+        if not _FIRST <= time <= _LAST:
+            raise SourceError(
+                f"The event time {spec.event_time} is {time:,} microseconds after 1970 in a row, with the availability "
+                "lag: expected the years 1 to 9999. Correct the row, or leave it out."
+            )
+    return iso(found["min"]), iso(found["max"])
 
 
 def iso(microseconds: int) -> str:
     """A time since 1970 as ISO 8601 in UTC. Arrow's own conversion of a time with a zone loads pandas for it."""
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)).isoformat()
+    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
 
 
 def _blob(table: pa.Table, store: ArtifactStore) -> Blob:

@@ -1,7 +1,5 @@
 """The snapshot stage: raw tables become immutable datasets, and one snapshot that names them all."""
 
-from typing import TYPE_CHECKING, Any
-
 from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import digest_of
@@ -10,8 +8,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.snapshot.window import window_of
 
-if TYPE_CHECKING:
-    from gatehouse.components.snapshot.ingestion import AtHand
+_DISTRIBUTIONS = ("duckdb", "pyarrow")
 
 
 class SnapshotRequest(StageModel):
@@ -30,15 +27,11 @@ class SnapshotRequest(StageModel):
 
 
 class IngestRequest(StageModel):
-    """A source whose content is identified by `fingerprint`, the digest of its state.
-
-    `at_hand` is what the stage works with and what its result does not depend on.
-    """
+    """A source whose content is identified by `fingerprint`, the digest of its state."""
 
     source: SourceSpec
     fingerprint: str
     window: str = ""
-    at_hand: Any = Field(None, exclude=True)
 
 
 class SnapshotResult(StageModel):
@@ -54,7 +47,7 @@ class SnapshotResult(StageModel):
     warnings: tuple[str, ...] = ()
 
 
-@stage("snapshot")
+@stage("snapshot", distributions=_DISTRIBUTIONS)
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     """Look at the source, ingest it where its content is not known yet, and record the delivery.
 
@@ -64,38 +57,26 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         ConfigurationError: if the window is not START/END.
     """
     from gatehouse.components.snapshot.deliveries import Deliveries
-    from gatehouse.components.snapshot.ingestion import AtHand
+    from gatehouse.components.snapshot.ingestion import Opened, Taken, judged_again, take, whole
     from gatehouse.components.snapshot.sources.catalog import open_source
 
     window_of(request.window)
     with open_source(request.source, request.location, store) as source:
-        state = source.state()
-        deliveries = Deliveries(store, request.source.name)
-        at_hand = AtHand(source, state, deliveries, request.code or ingest.code(), request.backfill)
-        wanted = IngestRequest(
-            source=request.source, fingerprint=digest_of(dict(state)), window=request.window, at_hand=at_hand
-        )
+        state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
+        code = request.code or snapshot.code()
+        opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill)
+        taken: list[Taken] = []
+
+        @stage("ingest", distributions=_DISTRIBUTIONS)
+        def ingest(wanted: IngestRequest, store: ArtifactStore) -> SnapshotResult:
+            """Read every table and publish it; the same content gives the same references on any machine."""
+            taken.append(take(opened, store, anew=bool(request.force)))
+            told = taken[-1]
+            return SnapshotResult(snapshot=told.snapshot, as_of=told.as_of, rows=told.rows, rejected=told.rejected)
+
+        wanted = IngestRequest(source=request.source, fingerprint=digest_of(dict(state)), window=request.window)
         result = ingest(wanted, store, code=request.code, force=request.force)
-        return _recorded(result, request, at_hand, store)
-
-
-@stage("ingest", distributions=("duckdb", "pyarrow"))
-def ingest(request: IngestRequest, store: ArtifactStore) -> SnapshotResult:
-    """Read every table and publish it; the same content gives the same references on any machine."""
-    from gatehouse.components.snapshot.ingestion import take
-
-    taken = take(request.source, request.window, request.fingerprint, request.at_hand, store)
-    return SnapshotResult(snapshot=taken.snapshot, as_of=taken.as_of, rows=taken.rows, rejected=taken.rejected)
-
-
-def _recorded(
-    result: SnapshotResult, request: SnapshotRequest, at_hand: "AtHand", store: ArtifactStore
-) -> SnapshotResult:
-    """Remember the delivery; one whose content was known is held against the newest one first."""
-    from gatehouse.components.snapshot.ingestion import delivered, judge_again
-
-    if not at_hand.tables:
-        judge_again(result.snapshot, request.source, request.window, at_hand, store)
-    if at_hand.tables:
-        at_hand.deliveries.add(delivered(result.snapshot, request.window, at_hand))
-    return result.model_copy(update={"warnings": tuple(at_hand.warnings)})
+        if not taken and not whole(deliveries.of(result.snapshot), store):
+            result = ingest(wanted, store, code=request.code, force="a part of it is gone")
+        warnings = taken[-1].warnings if taken else judged_again(result.snapshot, opened, store)
+        return result.model_copy(update={"warnings": warnings})

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.base import Source
@@ -28,7 +28,8 @@ _READERS: dict[type, Callable[[Any], AbstractContextManager[Source]]] = {
     RedisStreamSource: RedisStreamReader,
     KafkaSource: KafkaReader,
 }
-_ADAPTER: TypeAdapter[SourceSpec] = TypeAdapter(SourceSpec)
+# A refused URL may hold a password.
+_ADAPTER: TypeAdapter[SourceSpec] = TypeAdapter(SourceSpec, config=ConfigDict(hide_input_in_errors=True))
 
 
 def parse_source(body: Any) -> SourceSpec:

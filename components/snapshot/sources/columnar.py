@@ -19,7 +19,7 @@ def row_runs(name: str, file: RawFile) -> Iterator[pa.Table]:
     """A file's rows in runs of `ROWS_PER_PART`; the last one is shorter. One batch and one run are in memory.
 
     Raises:
-        SourceError: if the file is not intact.
+        SourceError: if the file is gone or not intact.
     """
     kind = "Parquet" if file.suffix == ".parquet" else "an Arrow file"
     try:
@@ -30,6 +30,10 @@ def row_runs(name: str, file: RawFile) -> Iterator[pa.Table]:
                 yield run
             if none:
                 yield schema.empty_table()
+    except (FileNotFoundError, PermissionError) as error:
+        raise SourceError(
+            f"Table {name}: {file.name} cannot be read: {error.strerror}. Run again when it is."
+        ) from error
     except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(f"Table {name}: {file.name} is not intact {kind}: {error}. Fetch it again.") from error
 

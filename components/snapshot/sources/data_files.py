@@ -4,15 +4,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import Part, Raw
-from gatehouse.components.snapshot.sources.declared import declare, schema_of
+from gatehouse.components.snapshot.sources.declared import declare
 from gatehouse.components.snapshot.spec import TableSpec
 
 _ROWS_SKIPPED = 65_536
@@ -50,7 +48,13 @@ def parts_of(files: Iterable[DataFile], table: str, spec: TableSpec, rows: int, 
         time_zone: Zone of times that state none; empty refuses them.
     """
     parts = (part for file in files for part in _parts_of(file, table, spec, rows, time_zone))
-    yield from _sorted(parts, spec, rows) if spec.sort_on_ingest else parts
+    if not spec.sort_on_ingest:
+        yield from parts
+        return
+    from gatehouse.components.snapshot.sources.sorted_rows import sorted_parts
+
+    with tempfile.TemporaryDirectory(prefix="gatehouse-sort-") as directory:
+        yield from sorted_parts(parts, spec, Path(directory), rows)
 
 
 def _parts_of(file: DataFile, table: str, spec: TableSpec, rows: int, time_zone: str) -> Iterator[Part]:
@@ -67,34 +71,6 @@ def _parts_of(file: DataFile, table: str, spec: TableSpec, rows: int, time_zone:
             return replace(raw, columns=file.columns)
 
         yield Part(digest_of([file.identity, start, stop]), read)
-
-
-def _sorted(parts: Iterable[Part], spec: TableSpec, rows: int) -> Iterator[Part]:
-    """All rows sorted, in runs, and then the rejected ones, which are numbered over all parts."""
-    from gatehouse.components.snapshot.sources.sorted_rows import sorted_rows
-
-    rejected: list[pa.Table] = []
-    columns: Mapping[str, str] | None = None
-
-    def tables() -> Iterator[pa.Table]:
-        nonlocal columns
-        before = 0
-        for part in parts:
-            raw = part.read()
-            columns = raw.columns
-            before += raw.table.num_rows
-            if raw.rejected is not None:
-                moved = pc.add(raw.rejected["row"], before - raw.table.num_rows)
-                rejected.append(raw.rejected.set_column(0, "row", moved))
-                before += raw.rejected.num_rows
-            yield raw.table
-
-    with tempfile.TemporaryDirectory(prefix="gatehouse-sort-") as directory:
-        for run in sorted_rows(tables(), spec, Path(directory), rows):
-            yield Part("", partial(Raw, run, None, columns))
-    if rejected:
-        nothing = schema_of(spec.columns).empty_table()
-        yield Part("", partial(Raw, nothing, pa.concat_tables(rejected), columns))
 
 
 class _Rows:

@@ -1,33 +1,20 @@
 """Read-only connections to databases: each shows one consistent snapshot and streams a query as Arrow tables."""
 
-import datetime as dt
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
-from uuid import UUID
 
 import pyarrow as pa
 
-from gatehouse.components.snapshot.sources.declared import shown
-from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 ROWS_PER_FETCH = 20_000
-_PYTHON_TYPES: dict[ColumnType, tuple[type, ...]] = {
-    ColumnType.int64: (int, float, Decimal),
-    ColumnType.double: (int, float, Decimal),
-    ColumnType.string: (str, UUID),
-    ColumnType.bool: (bool, int),
-    ColumnType.timestamp: (dt.datetime, dt.date, str),
-}
 
 
 class Database(Protocol):
@@ -48,19 +35,10 @@ class Database(Protocol):
     def columns(self, query: str) -> Mapping[str, str]:
         """Names of the columns of a query, with their types; types are empty where the driver does not tell them."""
 
-    def tables(
-        self, query: str, name: str, kinds: Sequence[ColumnType], sensitive: Collection[str]
-    ) -> Iterator[pa.Table]:
+    def tables(self, query: str) -> Iterator[pa.Table]:
         """The rows of a query in order, in pieces whose size does not grow with the result.
 
-        Args:
-            query: A SELECT statement.
-            name: The table's name, for messages.
-            kinds: What its columns are declared as.
-            sensitive: Columns whose values are not shown in messages.
-
-        Raises:
-            SourceError: if a value has no place in a column of the declared type.
+        A column may have another type in each piece, where the database does not hold it to one.
         """
 
     def first(self, query: str) -> tuple[Any, ...] | None:
@@ -117,15 +95,13 @@ class _PostgreSQL:
         with self._reader(query) as reader:
             return {field.name: str(field.type) for field in reader.schema}
 
-    def tables(
-        self, query: str, name: str, kinds: Sequence[ColumnType], sensitive: Collection[str]
-    ) -> Iterator[pa.Table]:
+    def tables(self, query: str) -> Iterator[pa.Table]:
         with self._reader(query) as reader:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
 
     def first(self, query: str) -> tuple[Any, ...] | None:
-        return _first(self.tables(query, "", (), ()))
+        return _first(self.tables(query))
 
     @contextmanager
     def _reader(self, query: str) -> Iterator[Any]:
@@ -167,16 +143,14 @@ class _DuckDB:
         relation = self._connection.cursor().sql(query)
         return {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
 
-    def tables(
-        self, query: str, name: str, kinds: Sequence[ColumnType], sensitive: Collection[str]
-    ) -> Iterator[pa.Table]:
+    def tables(self, query: str) -> Iterator[pa.Table]:
         cursor = self._connection.cursor()
         cursor.execute("SET TimeZone = 'UTC'")
         for batch in cursor.sql(query).to_arrow_reader(ROWS_PER_FETCH):
             yield pa.Table.from_batches([batch])
 
     def first(self, query: str) -> tuple[Any, ...] | None:
-        return _first(self.tables(query, "", (), ()))
+        return _first(self.tables(query))
 
     def close(self) -> None:
         self._connection.close()
@@ -230,17 +204,11 @@ class _AnyDatabase:
         with self._result(query) as result:
             return dict.fromkeys(result.keys(), "")
 
-    def tables(
-        self, query: str, name: str, kinds: Sequence[ColumnType], sensitive: Collection[str]
-    ) -> Iterator[pa.Table]:
+    def tables(self, query: str) -> Iterator[pa.Table]:
         with self._result(query) as result:
             names = list(result.keys())
             for rows in result.partitions(ROWS_PER_FETCH):
-                arrays = [
-                    _array(values, kind, partial(_misfit, name, names, sensitive, rows, column))
-                    for column, (values, kind) in enumerate(zip(zip(*rows, strict=True), kinds, strict=True))
-                ]
-                yield pa.Table.from_arrays(arrays, names=names)
+                yield from _pieces(rows, names)
 
     def first(self, query: str) -> tuple[Any, ...] | None:
         with self._result(query) as result:
@@ -263,39 +231,36 @@ def _leave_transactions_to_us(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
 
 
-def _array(values: tuple[Any, ...], kind: ColumnType, misfit: Callable[[int, ColumnType], SourceError]) -> pa.Array:
-    """Values of a driver as an Arrow array.
+def _pieces(rows: Sequence[Sequence[Any]], names: list[str]) -> Iterator[pa.Table]:
+    """Rows of a driver as Arrow tables, by halving until the values of each column have one type, none of them rounded.
 
-    Raises:
-        SourceError: if one is of a type, or beyond 64 bits, that the declared type never comes from.
+    A value that Arrow has no type for stands alone in its piece, as bytes, which no declared type comes from.
     """
     try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
-        if kind is ColumnType.bool and not any(isinstance(value, str | bytes) for value in values):
-            return pa.array([None if value is None else int(value) for value in values], pa.int64())
-        for index, value in enumerate(values):
-            fits = value is None or isinstance(value, _PYTHON_TYPES[kind])
-            if not fits or (isinstance(value, int) and not -(2**63) <= value < 2**63):
-                raise misfit(index, kind) from None
-        raise
+        arrays = [_of_one_type(values) for values in zip(*rows, strict=True)]
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        if len(rows) > 1:
+            half = len(rows) // 2
+            yield from _pieces(rows[:half], names)
+            yield from _pieces(rows[half:], names)
+            return
+        arrays = [_alone(value) for value in rows[0]]
+    yield pa.Table.from_arrays(arrays, names=names)
 
 
-def _misfit(
-    name: str,
-    columns: list[str],
-    sensitive: Collection[str],
-    rows: Sequence[Sequence[Any]],
-    column: int,
-    row: int,
-    kind: ColumnType,
-) -> SourceError:
-    texts = [shown(key, value, sensitive) for key, value in zip(columns, rows[row], strict=True)]
-    place = ", ".join(f"{key}={text}" for key, text in list(zip(columns, texts, strict=True))[:4])
-    return SourceError(
-        f"Table {name}, the row with {place}, column {columns[column]}: expected {kind} or a null, "
-        f"found {texts[column]}. Correct the row, or convert the column in the query."
-    )
+def _of_one_type(values: Sequence[Any]) -> pa.Array:
+    """Values as an Arrow array; ArrowInvalid where Arrow would make another one of some: a date of a time, say."""
+    types = {(type(value), getattr(value, "tzinfo", None) is None) for value in values if value is not None}
+    if len(types) > 1 and not {kind for kind, _ in types} <= {int, float, Decimal}:
+        raise pa.ArrowInvalid("values of several types")
+    return pa.array(values)
+
+
+def _alone(value: Any) -> pa.Array:
+    try:
+        return pa.array([value])
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return pa.array([str(value).encode("utf-8", "backslashreplace")], pa.binary())
 
 
 def _first(tables: Iterator[pa.Table]) -> tuple[Any, ...] | None:
@@ -312,13 +277,3 @@ def _literal(value: int | str) -> str:
         return str(value)
     escaped = value.replace("'", "''")
     return f"'{escaped}'"
-
-
-def redacted(message: str, url: str) -> str:
-    """A driver's message without the URL or the password in it, on one line."""
-    password = urlsplit(url).password
-    hidden = {url, password or "", unquote(password or "")}
-    hidden |= set(re.findall(r"(?i)(?:password|passwd|token|secret)=([^&\s]+)", url))
-    for secret in sorted(hidden - {""}, key=len, reverse=True):
-        message = message.replace(secret, "***")
-    return " ".join(message.split())

@@ -82,7 +82,7 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
             for row, reason in sorted(reasons.items())
         ]
         kept = piece.filter(_mask(piece.num_rows, reasons)) if reasons else piece
-        tables.append(_converted(kept, spec, name, time_zone))
+        tables.append(_converted(kept, spec, time_zone))
         before += piece.num_rows
     return Raw(pa.concat_tables(tables).combine_chunks(), rejected_table(rejected))
 
@@ -123,19 +123,20 @@ def _reasons(
     """
     reasons: dict[int, str] = {}
     for column, kind in spec.columns.items():
-        array, convert = _prepared(piece, column, kind, name, time_zone)
-        if convert is None:
-            continue
-        for row in _failures(array, convert):
+        array, convert = _prepared(piece, column, kind, time_zone)
+        if convert is None and spec.on_invalid == "fail":
+            _require_null(array, column, kind, name, place)
+        for row in _filled(array) if convert is None else _failures(array, convert):
             found = shown(column, array[row].as_py(), spec.sensitive)
-            reason = f"column {column}: expected {_expected(kind, time_zone)} or a null, found {found}"
+            reason = f"column {column}: expected {expected(kind, time_zone)} or a null, found {found}"
             if spec.on_invalid == "fail":
                 raise SourceError(f"Table {name}, {place(row)}, {reason}.{_advice(kind, time_zone)}")
             reasons.setdefault(row, reason)
     return reasons
 
 
-def _expected(kind: ColumnType, time_zone: str) -> str:
+def expected(kind: ColumnType, time_zone: str) -> str:
+    """What a value of a declared type is, in words."""
     return _WORDS[kind] + (" with its zone" if kind is ColumnType.timestamp and not time_zone else "")
 
 
@@ -149,36 +150,37 @@ def _mask(rows: int, reasons: Mapping[int, str]) -> pa.Array:
     return pa.array([row not in reasons for row in range(rows)], pa.bool_())
 
 
-def _converted(piece: pa.Table, spec: TableSpec, name: str, time_zone: str) -> pa.Table:
+def _converted(piece: pa.Table, spec: TableSpec, time_zone: str) -> pa.Table:
     arrays = []
     for column, kind in spec.columns.items():
-        array, convert = _prepared(piece, column, kind, name, time_zone)
+        array, convert = _prepared(piece, column, kind, time_zone)
         arrays.append(pa.nulls(len(array), TYPES[kind]) if convert is None else convert(array))
     return pa.Table.from_arrays(arrays, schema=schema_of(spec.columns))
 
 
-def _prepared(
-    piece: pa.Table, column: str, kind: ColumnType, name: str, time_zone: str
-) -> tuple[pa.Array, Convert | None]:
-    """A column's values, and how they become the declared type; None where all are null.
-
-    Raises:
-        SourceError: if the column's type never becomes the declared one.
-    """
+def _prepared(piece: pa.Table, column: str, kind: ColumnType, time_zone: str) -> tuple[pa.Array, Convert | None]:
+    """A column's values, and how they become the declared type; None where all are null, or their type never does."""
     if column not in piece.column_names:
         return pa.nulls(piece.num_rows), None
     chunks = piece[column].chunks
     array, decimal = _plain(pa.concat_arrays(chunks) if chunks else pa.array([], piece[column].type))
+    return array, None if pa.types.is_null(array.type) else _converter(array.type, decimal, kind, time_zone)
+
+
+def _require_null(array: pa.Array, column: str, kind: ColumnType, name: str, place: Callable[[int], str]) -> None:
+    """Raise SourceError for a type that never becomes the declared one."""
     if pa.types.is_null(array.type):
-        return array, None
-    convert = _converter(array.type, decimal, kind, time_zone)
-    if convert is None:
-        found = "a decimal" if decimal else str(array.type)
-        raise SourceError(
-            f"Table {name}, column {column}: expected {_WORDS[kind]} (declared as {kind}), found the type {found}. "
-            "Declare the column's own type, or convert it in the query."
-        )
-    return array, convert
+        return
+    where = next((f", {place(row)}" for row in _filled(array)), "")
+    raise SourceError(
+        f"Table {name}{where}, column {column}: expected {_WORDS[kind]} (declared as {kind}), found the type "
+        f"{array.type}. Declare the column's own type, or convert it in the query."
+    )
+
+
+def _filled(array: pa.Array) -> list[int]:
+    rows: list[int] = pc.indices_nonzero(array.is_valid()).to_pylist()
+    return rows
 
 
 def _failures(array: pa.Array, convert: Convert, start: int = 0) -> list[int]:

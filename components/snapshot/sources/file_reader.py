@@ -71,7 +71,12 @@ class FileReader:
         """
         spec = self._spec.tables[table]
         each = (part for file in self._files(table) for part in self._file_parts(table, spec, file, known))
-        yield from self._sorted(spec, each) if spec.sort_on_ingest else each
+        if not spec.sort_on_ingest:
+            yield from each
+            return
+        from gatehouse.components.snapshot.sources.sorted_rows import sorted_parts
+
+        yield from sorted_parts(each, spec, self._workspace, ROWS_PER_PART)
 
     def _folder(self) -> str:
         if isinstance(self._spec, FolderSource):
@@ -86,12 +91,8 @@ class FileReader:
                 self._found[table] = [RawFile(name, str(path)) for name, path in members]
             else:
                 self._found[table] = find_files(self._folder(), member)
-            other = next((file.name for file in self._found[table] if file.suffix not in _KINDS), None)
-            if other:
-                raise SourceError(
-                    f"Table {table}: {other} is of no kind that is read: expected one of {', '.join(_KINDS)}. "
-                    "Rename it, or correct the table's member."
-                )
+            for file in self._found[table]:
+                _require_kind(table, file)
         return self._found[table]
 
     def _told(self, table: str, file: RawFile) -> dict[str, Any]:
@@ -138,10 +139,7 @@ class FileReader:
     def _read_again(self, table: str, file: RawFile, rows: CsvRows | JsonRows, cut: Cut) -> Raw:
         data = file.read(cut.start, cut.stop)
         if xxhash.xxh3_128_hexdigest(data) != cut.fingerprint:
-            raise SourceError(
-                f"Table {table}: {file.name} changed while it was read. Nothing was published; run again when whoever "
-                "writes it is done."
-            )
+            raise _changed(table, file)
         return _read_block(rows, data, cut.start == 0, lambda: lines_in(_pieces(file, cut.start)))
 
     def _rows(self, table: str, spec: FileTable, file: RawFile, beginning: bytes) -> CsvRows | JsonRows:
@@ -165,14 +163,21 @@ class FileReader:
                 yield ahead
             position = {"file": file.name, "identity": identity, "part": number, "last": False}
             ahead = Part(f"{identity}#{number}", read, position)
+        self._require_unchanged(table, file)
         if ahead is not None:
             yield Part(ahead.fingerprint, ahead.read, {**ahead.position, "last": True})
 
     def _reread(self, table: str, spec: FileTable, file: RawFile, number: int) -> Raw:
         for index, read in enumerate(self._reads(table, spec, file)):
             if index == number:
+                self._require_unchanged(table, file)
                 return read()
-        raise SourceError(f"Table {table}: {file.name} changed while it was read. Run again.")
+        raise _changed(table, file)
+
+    def _require_unchanged(self, table: str, file: RawFile) -> None:
+        """Hold a file, after it was read, against what it was identified by before."""
+        if file.identity(anew=True) != self._identity(file):
+            raise _changed(table, file)
 
     def _reads(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
         if file.suffix in _TYPED:
@@ -189,29 +194,25 @@ class FileReader:
         if rows is None:
             self._rows(table, spec, file, b"")
 
-    def _sorted(self, spec: FileTable, parts: Iterator[Part]) -> Iterator[Part]:
-        from gatehouse.components.snapshot.sources.sorted_rows import sorted_rows
 
-        raws: list[Raw] = []
+def _require_kind(table: str, file: RawFile) -> None:
+    if file.suffix not in _KINDS:
+        raise SourceError(
+            f"Table {table}: {file.name} is of no kind that is read: expected one of {', '.join(_KINDS)}. "
+            "Rename it, or correct the table's member."
+        )
+    if file.packed and file.suffix in _TYPED:
+        raise SourceError(
+            f"Table {table}: {file.name} is a packed {file.suffix} file, expected one as it was written: only CSV and "
+            "JSON lines are unpacked. Unpack it at the source."
+        )
 
-        def tables() -> Iterator[pa.Table]:
-            before = 0
-            for part in parts:
-                raw = part.read()
-                if raw.rejected is not None:
-                    moved = [row + before for row in raw.rejected["row"].to_pylist()]
-                    raws.append(
-                        Raw(raw.table.slice(0, 0), raw.rejected.set_column(0, "row", pa.array(moved, pa.int64())))
-                    )
-                elif not raws:
-                    raws.append(Raw(raw.table.slice(0, 0), None, raw.columns))
-                before += raw.table.num_rows + (raw.rejected.num_rows if raw.rejected is not None else 0)
-                yield raw.table
 
-        for run in sorted_rows(tables(), spec, self._workspace, ROWS_PER_PART):
-            yield Part("", partial(Raw, run))
-        for raw in raws:
-            yield Part("", partial(Raw, raw.table, raw.rejected, raw.columns))
+def _changed(table: str, file: RawFile) -> SourceError:
+    return SourceError(
+        f"Table {table}: {file.name} changed while it was read. Nothing was published; run again when whoever writes "
+        "it is done."
+    )
 
 
 def _ahead(file: RawFile, size: int, pool: ThreadPoolExecutor) -> Iterator[bytes]:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import KnownPart, Part
+from gatehouse.components.snapshot.sources.credentials import holds_credentials
 from gatehouse.components.snapshot.sources.lakehouse import LakehouseTable
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
@@ -58,7 +58,7 @@ class IcebergSource(SourceBase):
     @field_validator("catalog_url")
     @classmethod
     def _holds_no_password(cls, url: str) -> str:
-        if urlsplit(url).password:
+        if holds_credentials(url):
             # Not the value: it would reach the log.
             raise ValueError("holds a password: configure a catalog through pyiceberg's environment and name it")
         return url

@@ -1,22 +1,41 @@
 """Types the rows of one block of JSON lines."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 from gatehouse.components.snapshot.sources.base import Raw
-from gatehouse.components.snapshot.sources.declared import check_columns, declare
+from gatehouse.components.snapshot.sources.declared import (
+    TYPES,
+    as_text,
+    check_columns,
+    declare,
+    expected,
+    rejected_table,
+    shown,
+)
 from gatehouse.components.snapshot.sources.files import FileTable
+from gatehouse.components.snapshot.sources.messages import MisfitError, parse_json
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
+
+_TEXTS = (ColumnType.string, ColumnType.timestamp)
+_EXACT = 2**53
+"""Below it every whole number is a double of its own."""
 
 
 @dataclass(frozen=True)
 class JsonRows:
-    """Reads blocks of one file. A key that a row lacks is null there; a column that a block lacks is null in it."""
+    """Reads blocks of one file. A key that a row lacks is null there; a column that a block lacks is null in it.
+
+    Arrow reads a block whose values are of one type in each column. Any other block is read row by row.
+    """
 
     name: str
     file: str
@@ -26,53 +45,152 @@ class JsonRows:
         """The rows of a block.
 
         Raises:
-            SourceError: naming the line that is no JSON object, or the line, column and value that do not fit.
+            SourceError: naming the line that is no JSON object, or the line, column and value that do not fit, unless
+                it may be rejected.
         """
         block = block.removeprefix(b"\xef\xbb\xbf")
         if not block.strip():
             return declare((), self.spec, name=self.name, place=lambda *_: "", time_zone="")
-        table = self._parsed(block, lines_before)
-        delivered = {field.name: str(field.type) for field in table.schema}
-        check_columns(self.name, {**self.spec.columns, **delivered}, self.spec)
-        for column in self.spec.columns:
-            if column not in table.column_names:
-                table = table.append_column(column, pa.nulls(table.num_rows))
+        table = self._parsed(block)
+        if table is None:
+            return self._sifted(block, lines_before)
+        delivered = {
+            field.name: _kind(field.type)
+            for field in table.schema
+            if table[field.name].null_count < table.num_rows or _has_key(block, field.name)
+        }
+        self._check(delivered)
 
         def place(_piece: pa.Table, _row: int, index: int) -> str:
-            return f"{self.file}, line {lines_before() + self._line(block, index)}"
+            return f"{self.file}, line {lines_before() + _lines(block)[index][0]}"
 
         raw = declare((table,), self.spec, name=self.name, place=place, time_zone="")
         return Raw(raw.table, raw.rejected, delivered)
 
-    def _parsed(self, block: bytes, lines_before: Callable[[], int]) -> pa.Table:
-        # Texts stay texts: Arrow would guess times, and read 1 as one in a column of texts otherwise.
-        text = [column for column, kind in self.spec.columns.items() if kind in _TEXTS]
+    def _check(self, delivered: dict[str, str]) -> None:
+        """Hold what is there against the declaration; what is missing shows over all blocks only."""
+        check_columns(self.name, {**self.spec.columns, **delivered}, self.spec)
+
+    def _parsed(self, block: bytes) -> pa.Table | None:
+        """The block as Arrow reads it; None where it cannot, or would round what it reads."""
+        # Texts stay texts: Arrow would guess times, and read 1 as one in a column of texts otherwise. A whole number
+        # beside one with a fraction would become a double.
+        given = {name: TYPES[kind] for name, kind in self.spec.columns.items() if kind is ColumnType.int64}
+        given |= {name: pa.string() for name, kind in self.spec.columns.items() if kind in _TEXTS}
         try:
-            return pa.json.read_json(
+            table = pa.json.read_json(
                 pa.BufferReader(block),
                 read_options=pa.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-                parse_options=pa.json.ParseOptions(explicit_schema=pa.schema([(name, pa.string()) for name in text])),
+                parse_options=pa.json.ParseOptions(explicit_schema=pa.schema(list(given.items()))),
             )
-        except pa.ArrowInvalid as error:
-            raise SourceError(
-                f"Table {self.name}: {self.file}{self._broken(block, lines_before)} cannot be read: {error}. "
-                "Expected one JSON object a line, with values of one type in each column."
-            ) from error
+        except pa.ArrowInvalid:
+            return None
+        doubles = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+        declared = [name for name in doubles if name in self.spec.columns]
+        rounded = any((pc.max(pc.abs(table[name])).as_py() or 0) >= _EXACT for name in declared)
+        return None if rounded else table
 
-    def _broken(self, block: bytes, lines_before: Callable[[], int]) -> str:
-        for number, line in enumerate(block.split(b"\n"), 1):
+    def _sifted(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
+        """The rows of a block one by one: those that fit, exactly as they are, and those that do not."""
+        fit: list[dict[str, Any]] = []
+        at: list[int] = []
+        rejected: list[dict[str, Any]] = []
+        delivered: dict[str, str] = {}
+        lines = _lines(block)
+        for index, (number, line) in enumerate(lines):
+            row: dict[str, Any] = {}
             try:
-                fits = not line.strip() or isinstance(json.loads(line), dict)
-            except ValueError:
-                fits = False
-            if not fits:
-                return f", line {lines_before() + number},"
-        return ""
+                row = parse_json(line)
+                fit.append(self._exact(row))
+                at.append(index)
+                delivered |= {key: _kind_of(value) for key, value in row.items() if value is not None}
+            except MisfitError as misfit:
+                if self.spec.on_invalid == "fail":
+                    raise SourceError(
+                        f"Table {self.name}: {self.file}, line {lines_before() + number}, {misfit}. Correct the row, "
+                        "or declare on_invalid: reject to set such rows aside."
+                    ) from None
+                rejected.append({"row": index, "reason": str(misfit), "raw": self._raw(line, row)})
+            delivered = dict.fromkeys(row, "null") | delivered
+        self._check(delivered)
 
-    @staticmethod
-    def _line(block: bytes, index: int) -> int:
-        filled = [number for number, line in enumerate(block.split(b"\n"), 1) if line.strip()]
-        return filled[index]
+        def place(_piece: pa.Table, _row: int, index: int) -> str:
+            return f"{self.file}, line {lines_before() + lines[at[index]][0]}"
+
+        types = {name: pa.string() if kind in _TEXTS else TYPES[kind] for name, kind in self.spec.columns.items()}
+        table = pa.Table.from_pylist(fit, pa.schema(list(types.items())))
+        raw = declare((table,), self.spec, name=self.name, place=place, time_zone="")
+        more = raw.rejected.to_pylist() if raw.rejected is not None else []
+        rejected += [{**row, "row": at[row["row"]]} for row in more]
+        return Raw(raw.table, rejected_table(sorted(rejected, key=lambda row: int(row["row"]))), delivered)
+
+    def _exact(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The declared columns of a row; MisfitError names the first value that is not of the declared type."""
+        found = {}
+        for column, kind in self.spec.columns.items():
+            value = row.get(column)
+            try:
+                found[column] = None if value is None else _converted(value, kind)
+            except (ValueError, OverflowError):
+                told = shown(column, value, self.spec.sensitive)
+                raise MisfitError(f"column {column}: expected {expected(kind, '')} or a null, found {told}") from None
+        return found
+
+    def _raw(self, line: bytes, row: dict[str, Any]) -> str:
+        """A row for people. Of a line that is no JSON, nothing tells what is sensitive in it."""
+        if row:
+            return as_text(row, self.spec.sensitive)
+        return "***" if self.spec.sensitive else line.decode("utf-8", "backslashreplace")
 
 
-_TEXTS = (ColumnType.string, ColumnType.timestamp)
+def _converted(value: Any, kind: ColumnType) -> Any:
+    """A value of JSON as the declared type; ValueError or OverflowError where it is not one exactly."""
+    if kind in _TEXTS and isinstance(value, str):
+        value.encode()
+        return value
+    if kind is ColumnType.bool and (isinstance(value, bool) or (isinstance(value, int) and value in (0, 1))):
+        return bool(value)
+    if kind in (ColumnType.int64, ColumnType.double) and isinstance(value, int | float) and not isinstance(value, bool):
+        return _whole(value) if kind is ColumnType.int64 else _double(value)
+    raise ValueError(kind)
+
+
+def _whole(value: float) -> int:
+    exact = isinstance(value, int) or (value.is_integer() and abs(value) < _EXACT)
+    if not exact or not -(2**63) <= value < 2**63:
+        raise ValueError("no whole number of 64 bits")
+    return int(value)
+
+
+def _double(value: float) -> float:
+    found = float(value)
+    if not math.isfinite(found) or (isinstance(value, int) and int(found) != value):
+        raise ValueError("no number that a double holds")
+    return found
+
+
+def _lines(block: bytes) -> list[tuple[int, bytes]]:
+    """The lines that hold a row, each with its number in the block."""
+    return [(number, line) for number, line in enumerate(block.split(b"\n"), 1) if line.strip()]
+
+
+def _has_key(block: bytes, column: str) -> bool:
+    return any(json.dumps(column, ensure_ascii=ascii_only).encode() in block for ascii_only in (True, False))
+
+
+def _kind(kind: pa.DataType) -> str:
+    """The kind that JSON has; which numbers are whole, and which texts times, differs from block to block."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return "number"
+    named = {
+        pa.types.is_null: "null",
+        pa.types.is_boolean: "bool",
+        pa.types.is_list: "list",
+        pa.types.is_struct: "object",
+    }
+    return next((name for fits, name in named.items() if fits(kind)), "text")
+
+
+def _kind_of(value: Any) -> str:
+    named = {bool: "bool", int: "number", float: "number", list: "list", dict: "object"}
+    return named.get(type(value), "text")

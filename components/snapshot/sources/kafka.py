@@ -25,7 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaTable(StreamTable):
-    """One topic whose values are JSON objects. Its envelope gives `partition`, `offset`, `key` and `time`."""
+    """One topic whose values are JSON objects. Its envelope gives `partition`, `offset`, `key` and `time`.
+
+    `time` is null where a message has none.
+    """
 
     topic: str = Field(min_length=1, description="Name of the topic.")
 
@@ -57,8 +60,8 @@ class KafkaSource(SourceBase):
 class KafkaReader:
     """Topics, each partition up to its high watermark at the first look; of transactions, what was committed.
 
-    What was read is known from the parts of the earlier snapshot alone, which are published together with the rows:
-    a reader that dies leaves nothing behind, and the next one reads the same messages once more.
+    What was read is known from the record of the earlier snapshot alone, which is written before that is published and
+    counts from then on: a reader that dies leaves nothing behind, and the next one reads the same messages once more.
     """
 
     def __init__(self, spec: KafkaSource) -> None:
@@ -252,12 +255,14 @@ def _settings(variable: str) -> dict[str, Any]:
 
 
 def _message(message: "KafkaMessage") -> Message:
-    key, (_, milliseconds) = message.key(), message.timestamp()
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+
+    key, (kind, milliseconds) = message.key(), message.timestamp()
     envelope = {
         "partition": message.partition(),
         "offset": message.offset(),
         "key": key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else key,
-        "time": moment_of(milliseconds),
+        "time": None if kind == TIMESTAMP_NOT_AVAILABLE else moment_of(milliseconds),
     }
     value = message.value()
     payload = value.encode() if isinstance(value, str) else value

@@ -61,7 +61,7 @@ class Message:
     envelope: Mapping[str, Any]
 
 
-class _MisfitError(Exception):
+class MisfitError(Exception):
     """A message does not fit its declaration; the text is the reason."""
 
 
@@ -82,7 +82,7 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
     for number, message in enumerate(messages):
         try:
             row = _row(message, spec, converters, zone)
-        except _MisfitError as misfit:
+        except MisfitError as misfit:
             if spec.on_invalid == "fail":
                 raise SourceError(
                     f"Table {name}, {message.place}: {misfit}. Declare on_invalid: reject to set such messages aside."
@@ -102,7 +102,7 @@ def _row(
 
     payload = message.payload
     if payload is None:
-        raise _MisfitError("the message has no value")
+        raise MisfitError("the message has no value")
     body = parse_json(payload) if isinstance(payload, bytes) else {key: _utf8(value) for key, value in payload.items()}
     row = {}
     for column, convert in converters.items():
@@ -115,20 +115,20 @@ def _row(
         except (ValueError, OverflowError) as error:
             expected = str(error) or str(spec.columns[column])
             found = shown(column, value, spec.sensitive)
-            raise _MisfitError(f"column {column}: expected {expected} or a null, found {found}") from None
+            raise MisfitError(f"column {column}: expected {expected} or a null, found {found}") from None
     return row
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
-    """The JSON object in a payload, which names no key twice."""
+    """The JSON object in a payload, which names no key twice. Raises MisfitError where there is none."""
     try:
         body = json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_object)
     except UnicodeDecodeError:
-        raise _MisfitError("expected JSON in UTF-8") from None
+        raise MisfitError("expected JSON in UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise _MisfitError(f"expected a JSON object: {error}") from None
+        raise MisfitError(f"expected a JSON object: {error}") from None
     if not isinstance(body, dict):
-        raise _MisfitError(f"expected a JSON object, found {type(body).__name__}")
+        raise MisfitError(f"expected a JSON object, found {type(body).__name__}")
     return body
 
 
@@ -147,7 +147,7 @@ def _utf8(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise _MisfitError("expected text in UTF-8") from None
+        raise MisfitError("expected text in UTF-8") from None
 
 
 def _text(payload: bytes | Mapping[str, bytes] | None, sensitive: tuple[str, ...]) -> str:
@@ -159,7 +159,7 @@ def _text(payload: bytes | Mapping[str, bytes] | None, sensitive: tuple[str, ...
     if isinstance(payload, bytes):
         try:
             return as_text(parse_json(payload), sensitive) if sensitive else payload.decode("utf-8", "backslashreplace")
-        except _MisfitError:
+        except MisfitError:
             return "***"
     return as_text({key: value.decode("utf-8", "backslashreplace") for key, value in payload.items()}, sensitive)
 
@@ -226,5 +226,15 @@ _CONVERTERS: dict[ColumnType, Callable[[Any, ZoneInfo | None, bool], Any]] = {
 
 
 def moment_of(milliseconds: int) -> datetime:
-    """The time that many milliseconds after 1970."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    """The time that many milliseconds after 1970.
+
+    Raises:
+        SourceError: if it is beyond the year 9999.
+    """
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        raise SourceError(
+            f"A message says that it was sent {milliseconds:,} milliseconds after 1970, which no calendar has. Correct "
+            "the clock or the ids of the sender."
+        ) from None

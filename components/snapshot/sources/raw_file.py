@@ -52,11 +52,25 @@ class RawFile:
 
     def size(self) -> int:
         """Bytes, packed where it is."""
-        return os.path.getsize(self.path) if self.files is None else int(self.files.size(self.path))
+        with self._reached():
+            return os.path.getsize(self.path) if self.files is None else int(self.files.size(self.path))
 
-    def identity(self) -> str:
-        """What tells its content from another one: what the store elsewhere says of it, else a digest of the bytes."""
+    def identity(self, *, anew: bool = False) -> str:
+        """What tells its content from another one: what the store elsewhere says of it, else a digest of the bytes.
+
+        Args:
+            anew: Ask the store elsewhere, whatever was listed before.
+
+        Raises:
+            SourceError: if it cannot be read, or is gone.
+        """
+        with self._reached():
+            return self._identity(anew)
+
+    def _identity(self, anew: bool) -> str:
         if self.files is not None:
+            if anew:
+                self.files.invalidate_cache()
             told = self.files.info(self.path)
             for key in ("ETag", "etag", "md5Hash", "content_md5", "crc32c"):
                 if told.get(key):
@@ -75,20 +89,39 @@ class RawFile:
         """Its content in windows of `size` bytes, unpacked; `table` stands in messages.
 
         Raises:
-            SourceError: if it cannot be unpacked.
+            SourceError: if it cannot be read or unpacked.
         """
         try:
-            with self.open() as raw, self._unpacked(raw, table) as stream:
+            with self._reached(), self.open() as raw, self._unpacked(raw, table) as stream:
                 while window := _full(stream, size):
                     yield window
         except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
             raise SourceError(f"Table {table}: {self.name} cannot be unpacked: {error}. Fetch it again.") from error
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes of a plain file."""
-        with open(self.path, "rb", buffering=0) as stream:
+        """Bytes of a plain file. Raises SourceError where it is gone."""
+        with self._reached(), open(self.path, "rb", buffering=0) as stream:
             stream.seek(start)
             return _full(stream, stop - start)
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor of a plain file. Raises SourceError where it is gone."""
+        with self._reached(), open(self.path, "rb", buffering=0) as stream:
+            yield stream.fileno()
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Turn a file that went away, or may not be read, into an error that names it."""
+        try:
+            yield
+        except (gzip.BadGzipFile, zipfile.BadZipFile):
+            raise
+        except OSError as error:
+            raise SourceError(
+                f"{self.name} cannot be read: {error.strerror or error}. Nothing was published; see that it is there "
+                "and may be read, and run again."
+            ) from error
 
     @contextmanager
     def _unpacked(self, raw: BinaryIO, table: str) -> Iterator[Any]:

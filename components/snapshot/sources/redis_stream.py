@@ -1,16 +1,15 @@
 """Bounded reads of Redis Streams: from the last message of the earlier snapshot to the newest one at the first look."""
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
+from gatehouse.components.snapshot.sources.credentials import holds_credentials, redacted
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError
@@ -54,7 +53,7 @@ class RedisStreamSource(SourceBase):
     @field_validator("url")
     @classmethod
     def _holds_no_password(cls, url: str) -> str:
-        if urlsplit(url).password or re.search(r"(?i)password=", url):
+        if holds_credentials(url):
             # Not the value: it would reach the log.
             raise ValueError("holds a password: put the URL into an environment variable and name it in url_env")
         return url
@@ -69,8 +68,8 @@ class RedisStreamSource(SourceBase):
 class RedisStreamReader:
     """Redis streams, each up to the newest message at the first look.
 
-    What was read is known from the parts of the earlier snapshot alone, which are published together with the rows:
-    a reader that dies leaves nothing behind, and the next one reads the same messages once more.
+    What was read is known from the record of the earlier snapshot alone, which is written before that is published and
+    counts from then on: a reader that dies leaves nothing behind, and the next one reads the same messages once more.
     """
 
     def __init__(self, spec: RedisStreamSource) -> None:
@@ -221,8 +220,6 @@ class RedisStreamReader:
     def _explained(self, table: str) -> Iterator[None]:
         """Turn the client's error into one that names the table and holds no credentials."""
         from redis.exceptions import RedisError
-
-        from gatehouse.components.snapshot.sources.databases import redacted
 
         try:
             yield

@@ -1,24 +1,70 @@
 """Sorts rows outside memory: for a source whose rows come in no order of their own."""
 
+import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
 
+from gatehouse.components.snapshot.sources.base import Part, Raw
 from gatehouse.components.snapshot.sources.declared import schema_of
 from gatehouse.components.snapshot.sources.runs import runs
-from gatehouse.components.snapshot.spec import TableSpec
+from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 
 _MEMORY = "256MB"
+
+
+def sorted_parts(parts: Iterable[Part], spec: TableSpec, workspace: Path, rows: int) -> Iterator[Part]:
+    """All rows of some parts, sorted, in runs of `rows`; then the rejected ones as they came, numbered over all parts.
+
+    Rejected rows lie on the disk until their turn, so that no number of them fills the memory.
+    """
+    delivered: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="sort-", dir=workspace) as folder:
+        spilled = Path(folder) / "rejected.arrow"
+
+        def tables() -> Iterator[pa.Table]:
+            before, writer = 0, None
+            try:
+                for part in parts:
+                    raw = part.read()
+                    delivered.update({name: kind for name, kind in (raw.columns or {}).items() if kind != "null"})
+                    count = raw.table.num_rows
+                    if raw.rejected is not None:
+                        moved = pc.add(raw.rejected["row"], before)
+                        rejected = raw.rejected.set_column(0, "row", moved).combine_chunks()
+                        writer = writer or pa.ipc.new_file(spilled, rejected.schema)
+                        writer.write_table(rejected)
+                        count += rejected.num_rows
+                    before += count
+                    yield raw.table
+            finally:
+                if writer is not None:
+                    writer.close()
+
+        for run in sorted_rows(tables(), spec, Path(folder), rows):
+            yield Part("", partial(Raw, run, None, delivered))
+        if spilled.exists():
+            nothing = schema_of(spec.columns).empty_table()
+            with pa.OSFile(str(spilled)) as stream:
+                reader = pa.ipc.open_file(stream)
+                for index in range(reader.num_record_batches):
+                    rejected = pa.Table.from_batches([reader.get_batch(index)])
+                    yield Part("", partial(Raw, nothing, rejected, delivered))
 
 
 def sorted_rows(tables: Iterable[pa.Table], spec: TableSpec, workspace: Path, rows: int) -> Iterator[pa.Table]:
     """All rows in the order of `order_by` and then of every other column, nulls last, in runs of `rows`.
 
-    Text is ordered by its UTF-8 bytes. Rows that are equal in every column come side by side.
+    Text is ordered by its UTF-8 bytes. Of rows that are equal, those with -0.0 come after those with 0.0, since their
+    digests differ. Rows that are the same in every column come side by side.
     """
     order = [*spec.order_by, *(column for column in spec.columns if column not in spec.order_by)]
+    signed = [column for column in order if spec.columns[column] is ColumnType.double]
     schema = schema_of(spec.columns)
     with duckdb.connect(str(workspace / "sort.duckdb")) as database:
         database.sql(f"SET memory_limit='{_MEMORY}'; SET threads=2; SET TimeZone='UTC'")
@@ -29,6 +75,12 @@ def sorted_rows(tables: Iterable[pa.Table], spec: TableSpec, workspace: Path, ro
             database.register("piece", table)
             database.sql("INSERT INTO rows SELECT * FROM piece")
         del first
-        keys = ", ".join(f'"{column.replace(chr(34), chr(34) * 2)}" ASC NULLS LAST' for column in order)
-        result = database.sql(f"SELECT * FROM rows ORDER BY {keys}").to_arrow_reader(16_384)
+        keys = [f"{_quoted(column)} ASC NULLS LAST" for column in order]
+        keys += [f"signbit({_quoted(column)})" for column in signed]
+        result = database.sql(f"SELECT * FROM rows ORDER BY {', '.join(keys)}").to_arrow_reader(16_384)
         yield from runs((pa.Table.from_batches([batch]).cast(schema) for batch in result), rows)
+
+
+def _quoted(column: str) -> str:
+    escaped = column.replace('"', '""')
+    return f'"{escaped}"'

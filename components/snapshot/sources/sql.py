@@ -1,18 +1,17 @@
 """Tables of a SQL database: a query in key order, all tables in one consistent snapshot, cut into runs of rows."""
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
+from gatehouse.components.snapshot.sources.credentials import holds_credentials, redacted
 from gatehouse.components.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.errors import SourceError
 
@@ -75,7 +74,7 @@ class SqlSource(SourceBase):
     @field_validator("url")
     @classmethod
     def _holds_no_password(cls, url: str) -> str:
-        if urlsplit(url).password or re.search(r"(?i)(password|passwd|token|secret)=", url):
+        if holds_credentials(url):
             # Not the value: it would reach the log.
             raise ValueError("holds a password: put the URL into an environment variable and name it in url_env")
         return url
@@ -243,7 +242,6 @@ class SqlReader:
         query = self._select(table, self._present[table])
         query += f" WHERE {self._above(table, after)}" if after else ""
         query += f" ORDER BY {', '.join(self._sorted_by(table))}"
-        kinds = [spec.columns[column] for column in self._present[table]]
         key = () if spec.sort_on_ingest else spec.order_by
         kinds_of_key = {column: spec.columns[column] for column in key}
         keys = TableSpec(columns=kinds_of_key, sensitive=spec.sensitive) if key else None
@@ -255,7 +253,7 @@ class SqlReader:
             seen = 0
             place = partial(_place, self._order(table), spec.sensitive)
             with self._explained(table):
-                for rows in self._database().tables(query, table, kinds, spec.sensitive):
+                for rows in self._database().tables(query):
                     if not rows.num_rows:
                         continue
                     if keys:
@@ -323,7 +321,7 @@ class SqlReader:
         return ".".join(self._database().quote(name) for name in spec.table.split("."))
 
     def _database(self) -> "Database":
-        from gatehouse.components.snapshot.sources.databases import connect, redacted
+        from gatehouse.components.snapshot.sources.databases import connect
 
         if self._opened is None:
             try:
@@ -340,8 +338,6 @@ class SqlReader:
     @contextmanager
     def _explained(self, table: str) -> Iterator[None]:
         """Turn a driver's error into one that names the table and holds no credentials."""
-        from gatehouse.components.snapshot.sources.databases import redacted
-
         database = self._database()
         try:
             yield

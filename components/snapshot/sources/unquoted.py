@@ -38,15 +38,12 @@ def unquoted_cuts(file: RawFile, size: int, pool: Executor, *, quotes: bool) -> 
         pool: Threads that look.
         quotes: Whether a quote matters, and a carriage return ends a line, as in CSV.
     """
-    descriptor = os.open(file.path, os.O_RDONLY)
-    try:
+    with file.opened() as descriptor:
         total = os.fstat(descriptor).st_size
         ends = [_line_end(descriptor, at, min(size, _CHUNK), quotes) for at in range(size, total, size)]
         places = [0, *(end for end in ends if end), total]
         spans = [(start, stop) for start, stop in itertools.pairwise(places) if start < stop]
         found = list(pool.map(lambda span: _cut(descriptor, span[0], span[1], quotes), spans))
-    finally:
-        os.close(descriptor)
     cuts = [cut for cut in found if cut]
     return cuts if len(cuts) == len(found) and all(ends) else None
 

@@ -160,3 +160,67 @@ def test_a_guard_that_cannot_judge_says_so(events: Events) -> None:
     events.store.objects.local_path(last.blob).unlink()
     events.write(HEADER + rows(0, 700))
     assert any("could not be judged" in text for text in events.take().warnings)
+
+
+def test_rows_within_the_rewrite_allowance_may_change_and_older_ones_may_not(events: Events) -> None:
+    events.table = {"availability_lag": "PT9H", "guards": {"rewrite_allowance": "PT1H"}}
+    events.take()
+    events.write(HEADER + rows(0, 550) + rows(550, 600, 0.7))
+    assert not any("rewrite" in warning for warning in events.take().warnings)
+    events.write(HEADER + rows(0, 500) + rows(500, 550, 0.7) + rows(550, 600, 0.7))
+    with pytest.raises(DeliveryError, match="rewrite: 40 rows"):
+        events.take()
+
+
+def test_an_append_compares_no_rows(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+    events.take()
+    events.write(HEADER + rows(0, 900))
+    monkeypatch.setattr("duckdb.connect", lambda *_: pytest.fail("compared rows"))
+    assert events.take().warnings == ()
+
+
+def test_one_of_two_equal_parts_that_vanishes_is_a_rewrite(events: Events) -> None:
+    events.block_bytes = 2**20
+    events.table = {"member": "*.csv", "guards": {"duplicate_part": "accept", "row_count": "accept"}}
+    (events.folder / "copy.csv").write_bytes(events.csv.read_bytes())
+    events.take()
+    (events.folder / "copy.csv").unlink()
+    with pytest.raises(DeliveryError, match="rewrite: 600 rows"):
+        events.take()
+
+
+def test_one_more_of_equal_parts_is_told_as_rows_that_are_there_already(events: Events) -> None:
+    events.block_bytes = 2**20
+    events.table = {"member": "*.csv", "guards": {"duplicate_part": "accept", "late": "accept"}}
+    events.take()
+    (events.folder / "copy.csv").write_bytes(events.csv.read_bytes())
+    assert any("duplicate_rows: 600 new rows" in text for text in events.take().warnings)
+
+
+COLUMNS = {"id": "int64", "at": "timestamp", "value": "double"}
+
+
+def test_another_event_time_than_before_cannot_be_judged_and_that_is_said(events: Events) -> None:
+    seen = [f"{line},{line.split(',')[1].replace('2024-01-01', '2024-01-02')}\n" for line in rows(0, 600).splitlines()]
+    events.take()
+    events.write("id,at,value,seen\n" + "".join(seen))
+    events.table = {"columns": COLUMNS | {"seen": "timestamp"}, "event_time": "seen"}
+    expected = "could not be judged: the earlier snapshot has another event time than {}"
+    assert any(expected.format("seen") in text for text in events.take().warnings)
+    events.table["event_time"] = "at"
+    events.write("id,at,value,seen\n" + "".join(seen[:500]))
+    assert any(expected.format("at") in text for text in events.take().warnings), "both columns were there before"
+
+
+def test_a_column_of_another_type_is_left_out_of_the_comparison_and_the_others_are_held(events: Events) -> None:
+    times = "".join(f"{number},2024-01-01T00:{number:02d}:00Z,{{}}\n" for number in range(50))
+    events.table = {"columns": COLUMNS | {"value": "int64"}}
+    events.write(HEADER + times.replace("{}", "1"))
+    events.take()
+    events.table = {"columns": COLUMNS | {"value": "timestamp"}}
+    events.write(HEADER + times.replace("{}", "2024-01-01T00:00:00Z"))
+    assert any("could not be judged: by value: declared as another type" in text for text in events.take().warnings)
+    events.table = {"columns": COLUMNS | {"value": "string"}}
+    events.write(HEADER + times.replace("{}", "x").replace("\n7,", "\n70,"))
+    with pytest.raises(DeliveryError, match="rewrite: 1 rows"):
+        events.take()

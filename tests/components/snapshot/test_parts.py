@@ -11,7 +11,7 @@ import pytest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot import parts
 from gatehouse.components.snapshot.ingestion import file_names, shards
-from gatehouse.errors import ConfigurationError, SourceError
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, DeliveryError, SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
 
 Reads = Callable[[], int]
@@ -174,6 +174,75 @@ def test_parts_that_the_source_cannot_tell_are_read_again_and_give_the_same(even
 
 def test_a_record_of_another_version_is_passed_over(events: Events) -> None:
     taken = events.take()
-    events.store.append("sources/small", {"snapshot": taken.snapshot, "window": "", "tables": {"events": {"new": 1}}})
-    events.write(HEADER + rows(0, 700))
-    assert events.take().rows == {"events": 700}
+    other = {"snapshot": taken.snapshot, "window": "", "warnings": [], "tables": {"events": {"new": 1}}}
+    events.store.append("sources/small/whole", other)
+    events.write(HEADER + rows(0, 600).replace(",50.0\n", ",51.0\n"))
+    with pytest.raises(DeliveryError, match="rewrite: 1 rows"):
+        events.take()
+
+
+def _flip(events: Events, key: str) -> None:
+    path = events.store.objects.local_path(key)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+def test_a_known_part_whose_blob_is_cut_short_is_not_taken(events: Events) -> None:
+    entry = events.dataset(events.take()).files[3]
+    path = events.store.objects.local_path(entry.blob)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1])
+    events.write(HEADER + rows(0, 606))
+    with pytest.raises(CorruptArtifactError, match="with other bytes"):
+        events.take()
+
+
+def test_a_table_that_lost_a_blob_is_read_again_though_its_snapshot_is_known(events: Events, reads: Reads) -> None:
+    taken = events.take()
+    dataset = events.dataset(taken)
+    os.unlink(events.store.objects.local_path(dataset.files[3].blob))
+    reads()
+    assert events.take() == taken
+    assert reads() == 1 and events.store.exists(dataset.reference)
+
+
+def test_a_forced_run_reads_every_part_again_and_finds_altered_bytes(events: Events, reads: Reads) -> None:
+    taken = events.take()
+    first = reads()
+    assert events.take(force="a") == taken and reads() == first
+    _flip(events, events.dataset(taken).files[3].blob)
+    with pytest.raises(CorruptArtifactError, match="with other bytes"):
+        events.take(force="b")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_more_parts_are_held_than_threads_read(
+    events: Events, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setenv(parts.THREADS, str(threads))
+    held, most = [0], [0]
+    lock, gate = threading.Lock(), threading.Semaphore(0)
+    read = parts._store
+
+    def slowly(*arguments):  # type: ignore[no-untyped-def]
+        gate.acquire(timeout=0.05)
+        found = read(*arguments)
+        with lock:
+            held[0] -= 1
+        return found
+
+    def counted(source):  # type: ignore[no-untyped-def]
+        for part in source:
+            with lock:
+                held[0] += 1
+                most[0] = max(most[0], held[0])
+            yield part
+
+    stored = parts.store_parts
+    monkeypatch.setattr(parts, "_store", slowly)
+    monkeypatch.setattr(
+        "gatehouse.components.snapshot.ingestion.store_parts",
+        lambda source, *more, **named: stored(counted(source), *more, **named),
+    )
+    events.take()
+    assert most[0] == threads

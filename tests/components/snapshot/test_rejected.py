@@ -1,10 +1,8 @@
 """Rows that do not fit: an error by default, or set aside with line, reason and text, up to a limit, and redacted."""
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.components.snapshot.rejected import redacted
 from gatehouse.components.snapshot.stage import SnapshotResult
 from gatehouse.errors import SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
@@ -98,21 +96,3 @@ def test_sensitive_values_are_in_no_message_and_no_rejected_row(events: Events) 
     assert "secret" not in str(_rejected(events, taken))
     (dataset,) = events.store.manifest(taken.snapshot).derived_from.values()
     assert events.store.manifest(dataset).details["sensitive"] == ["value"], "who shows values must know"
-
-
-def test_rows_told_as_json_are_redacted_by_key() -> None:
-    told = pa.table(
-        {
-            "row": pa.array([0], pa.int64()),
-            "reason": ["column age: expected int64 or a null, found 'seventy'"],
-            "raw": ['{"age": "seventy", "id": 1}'],
-        }
-    )
-    assert redacted(told, ("age",)).to_pylist() == [
-        {
-            "row": 0,
-            "reason": "column age: expected int64 or a null, found a value that is not shown",
-            "raw": '{"age": "***", "id": 1}',
-        }
-    ]
-    assert redacted(told, ("id",))["reason"].to_pylist() == told["reason"].to_pylist()

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ COLUMNS = {"a": "int64", "b": "string"}
 def _rows(folder: Path | str, member: str, **more: Any) -> list[dict[str, Any]]:
     table = {"columns": COLUMNS} | more | {"member": member}
     body = {"name": "s", "kind": "files", "path": str(folder), "block_bytes": 1024, "tables": {"t": table}}
-    store = ArtifactStore.open("/tmp" if "://" in str(folder) else Path(str(folder)) / "store")
-    with open_source(parse_source(body), "", store) as opened:
+    with (
+        tempfile.TemporaryDirectory() as store,
+        open_source(parse_source(body), "", ArtifactStore.open(store)) as opened,
+    ):
         return pa.concat_tables([part.read().table for part in opened.parts("t", ())]).to_pylist()
 
 
@@ -152,3 +155,9 @@ def test_a_kind_of_file_that_is_not_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.xlsx").write_bytes(b"x")
     with pytest.raises(SourceError, match=r"t\.xlsx is of no kind that is read"):
         _rows(tmp_path, "t.xlsx")
+
+
+def test_a_packed_typed_file_is_refused_for_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+    with pytest.raises(SourceError, match=r"t\.parquet\.gz is a packed \.parquet file"):
+        _rows(tmp_path, "t.parquet.gz")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Producer
 from pydantic import ValidationError
 
 from gatehouse.components.snapshot.sources.base import KnownPart, Part
-from gatehouse.components.snapshot.sources.kafka import KafkaReader, KafkaSource
+from gatehouse.components.snapshot.sources.kafka import KafkaReader, KafkaSource, _message
 from gatehouse.errors import SourceError
 
 COLUMNS = {"id": "int64", "item": "string"}
@@ -150,7 +150,7 @@ def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(clus
     cluster.send(topic, 0, orders(15, 32))
     program = (
         "import os, signal, sys\n"
-        "from gatehouse.components.snapshot.sources.kafka import KafkaReader, KafkaSource\n"
+        "from gatehouse.components.snapshot.sources.kafka import KafkaReader, KafkaSource, _message\n"
         "reader = KafkaReader(KafkaSource.model_validate_json(sys.argv[1]))\n"
         "assert sum(part.read().table.num_rows for part in reader.parts('orders')) == 32\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -320,3 +320,17 @@ def test_settings_come_from_the_environment(cluster: Cluster, topic: str, monkey
 def test_an_envelope_of_another_type_is_refused(cluster: Cluster) -> None:
     with pytest.raises(ValidationError, match="offset needs a column declared as int64, found item"):
         source(cluster, "orders", envelope={"item": "offset"})
+
+
+def test_a_message_without_a_time_has_none() -> None:
+    class Silent:
+        """A message of a broker that keeps no times, which the mock brokers always do."""
+
+        key = partition = offset = value = staticmethod(lambda: None)
+        timestamp = staticmethod(lambda: (TIMESTAMP_NOT_AVAILABLE, -1))
+
+    class Early(Silent):
+        timestamp = staticmethod(lambda: (TIMESTAMP_CREATE_TIME, -1))
+
+    assert _message(Silent()).envelope["time"] is None  # type: ignore[arg-type]  # it answers as one does
+    assert _message(Early()).envelope["time"] == datetime(1969, 12, 31, 23, 59, 59, 999000, UTC)  # type: ignore[arg-type]  # as above

@@ -1,5 +1,6 @@
 """Snapshots of databases, lakehouse tables and streams: whole, once, and at the price of what is new."""
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot import parts
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
-from gatehouse.errors import SourceError
+from gatehouse.errors import CorruptArtifactError, SourceError
 
 COLUMNS = {"id": "int64", "at": "timestamp"}
 TABLE: dict[str, Any] = {"columns": COLUMNS, "event_time": "at"}
@@ -161,6 +162,37 @@ def test_what_a_stream_dropped_before_it_was_read_ends_the_run(
     with pytest.raises(SourceError, match="no longer holds the message 1700000000249-0"):
         take(spec, store)
     assert set(store.references()) == before
+
+
+def test_a_stream_whose_record_is_lost_is_not_begun_anew_unless_told_to(
+    server: redis.Redis, redis_socket: Path, store: ArtifactStore
+) -> None:
+    take(events(server, redis_socket, 0, 250), store)
+    server.xtrim("orders", minid="1700000000249-0", approximate=False)
+    shutil.rmtree(Path(store.address) / "sources")
+    spec = events(server, redis_socket, 250, 255)
+    before = set(store.references())
+    with pytest.raises(SourceError, match=r"no record of what it was read from.*--backfill"):
+        take(spec, store)
+    assert set(store.references()) == before
+    begun = snapshot(SnapshotRequest(source=spec, backfill="begun anew"), store)
+    assert ids(begun, store) == list(range(249, 255))
+    assert "are not on record" in begun.warnings[0]
+
+
+def test_a_forced_run_finds_altered_bytes_of_what_a_stream_dropped(
+    server: redis.Redis, redis_socket: Path, store: ArtifactStore
+) -> None:
+    spec = events(server, redis_socket, 0, 250)
+    taken = take(spec, store)
+    server.xtrim("orders", minid="1700000000249-0", approximate=False)
+    assert snapshot(SnapshotRequest(source=spec, force="a"), store) == taken
+    dataset = store.manifest(store.manifest(taken.snapshot).derived_from["orders"])
+    path = store.objects.local_path(dataset.files[0].blob)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptArtifactError, match="with other bytes"):
+        snapshot(SnapshotRequest(source=spec, force="b"), store)
 
 
 def test_only_files_can_be_read_elsewhere(tmp_path: Path, store: ArtifactStore) -> None:
