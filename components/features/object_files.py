@@ -5,6 +5,7 @@ listing, so a file costs its footer and the columns that are read, and no file t
 """
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ class ListedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no ty
         """Make the files readable in `connection`."""
         super().__init__()
         self._files: dict[str, tuple[int, Read]] = {}
-        self.opened: set[str] = set()
         connection.register_filesystem(self)
 
     def add(self, address: str, size: int, read: Read) -> str:
@@ -49,15 +49,12 @@ class ListedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no ty
         path = self._strip_protocol(path)
         return [path] if path in self._files else []
 
-    def modified(self, path: str) -> Any:
+    def modified(self, path: str) -> datetime:
         """Told to be never: nothing is cached by it."""
-        import datetime
-
-        return datetime.datetime.fromtimestamp(0, datetime.UTC)
+        return datetime.fromtimestamp(0, UTC)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         size, read = self._files[self._strip_protocol(path)]
-        self.opened.add(path)
         return _Ranges(self, path, size, read)
 
 
