@@ -207,7 +207,7 @@ class RedisOnline:
             server = options.get("path") or f"{options.get('host')}:{options.get('port')}"
             raise StoreError(
                 f"The online store, Redis at {server}, does not answer as it should: {type(error).__name__}: "
-                f"{str(error).rstrip('.')}. Look whether it runs, and whether online_store in feature_store.yaml names it."
+                f"{str(error).rstrip('.')}. Does it run, and does online_store in feature_store.yaml name it?"
             ) from error
 
 
