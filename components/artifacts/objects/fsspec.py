@@ -161,7 +161,7 @@ class FsspecBucket:
         return True
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys below the folder `prefix`. fsspec's own `find` passes over what cannot be listed as if nothing were there."""
+        """Keys below the folder `prefix`. Not by `find`: it passes over what cannot be listed as if it were empty."""
         pending = [self._path(prefix)]
         while pending:
             folder = pending.pop()
