@@ -6,7 +6,7 @@ import hashlib
 import io
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -161,22 +161,29 @@ class FsspecBucket:
         return True
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys below the folder `prefix`."""
-        with self._explained():
-            try:
-                found = self._files.find(self._path(prefix))
-            except FileNotFoundError:
-                found = []
-        yield from (path.removeprefix(f"{self._root}/") for path in found)
+        """Keys below the folder `prefix`. Not by `find`: it passes over what cannot be listed as if it were empty."""
+        pending = [self._path(prefix)]
+        while pending:
+            folder = pending.pop()
+            for item in self._listed(folder):
+                path = str(item["name"]).rstrip("/")
+                if item["type"] == "directory":
+                    pending.append(path)
+                elif path != folder:
+                    yield path.removeprefix(f"{self._root}/")
 
     def folders(self, prefix: str) -> Iterator[str]:
         """Names of the folders directly below `prefix`."""
+        found = self._listed(self._path(prefix))
+        yield from (item["name"].rstrip("/").rsplit("/", 1)[-1] for item in found if item["type"] == "directory")
+
+    def _listed(self, folder: str) -> Sequence[dict[str, Any]]:
         with self._explained():
             try:
-                found = self._files.ls(self._path(prefix), detail=True)
-            except FileNotFoundError:
-                found = []
-        yield from (item["name"].rstrip("/").rsplit("/", 1)[-1] for item in found if item["type"] == "directory")
+                found = self._files.ls(folder, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return [item for item in found if item["type"] != "directory" or item["name"].rstrip("/") != folder]
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

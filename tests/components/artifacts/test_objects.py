@@ -118,14 +118,16 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(os, "scandir", scandir)
 
 
+@pytest.mark.parametrize("scheme", ["", "local://"])
 @pytest.mark.parametrize("folder", ["", "d", "d/x"])
 def test_a_folder_that_cannot_be_read_is_no_empty_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, scheme: str
 ) -> None:
-    objects = Place(str(tmp_path)).open()
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
+    objects = Place(f"{scheme}{tmp_path}/store").open()
     objects.put_bytes("d/x/y", b"1")
-    _refuse(monkeypatch, tmp_path / folder)
-    with pytest.raises(StoreError, match="cannot be read: Permission denied"):
+    _refuse(monkeypatch, tmp_path / "store" / folder)
+    with pytest.raises(StoreError, match="Permission denied"):
         list(objects.list("d") if folder else objects.folders())
 
 
