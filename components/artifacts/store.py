@@ -44,7 +44,7 @@ NO_KINDS = frozenset(
     ]
 )
 """Folders of a store that hold no manifests; no kind is called so."""
-Content = Path | bytes | FileEntry | Callable[[], Path]
+Content = Path | bytes | FileEntry | Callable[[], Path | bytes]
 T = TypeVar("T")
 
 
@@ -171,7 +171,7 @@ class ArtifactStore:
             self._put_blob(entry, content)
         return entry
 
-    def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path]) -> Reference:
+    def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path | bytes]) -> Reference:
         """Publish an artifact whose manifest is known, as one of another store is; raises as `publish` does.
 
         `fetch` is called for each file that is not here yet, and gives it verified.

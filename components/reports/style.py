@@ -115,7 +115,8 @@ figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inlin
 .tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 16px 0; }
 .tiles div { display: flex; flex-direction: column-reverse; padding: 10px 16px; min-width: 96px; flex: 0 1 auto;
   background: var(--tint); border: 1px solid var(--line); border-radius: 8px; }
-.tiles dd { white-space: nowrap; font-size: 21px; font-weight: 650; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.tiles dd { white-space: nowrap; }
+.tiles dd { font-size: 21px; font-weight: 650; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .tiles dt { font-size: 12.5px; } .tiles .bad dd { color: var(--bad); } .tiles .warn dd { color: var(--warn); }
 .chip { display: inline-flex; align-items: center; gap: 6px; font-weight: 600; font-size: 13px; white-space: nowrap; }
 .chip .sign { width: 17px; height: 17px; font-size: 11px; } .chip.fail, .chip.warn, .chip.pass { background: none; }

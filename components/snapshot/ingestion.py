@@ -96,7 +96,7 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Taken:
     snapshot = str(manifest.reference)
     # The record comes first, so that a run that is killed here leaves no snapshot without one.
     opened.deliveries.add(Delivery(snapshot, tables, tuple(warnings), opened.backfill))
-    store.adopt(manifest, content)
+    store.adopt(manifest, lambda entry: content[entry.path])
     counts = {name: table.rows for name, table in tables.items()}
     return Taken(snapshot, as_of, counts, rejected, tuple(warnings))
 
