@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import Stage
-from gatehouse.components.features.component import compute_features, retrieve_training_set
+from gatehouse.components.features.component import compute_features, previous_features, retrieve_training_set
 from gatehouse.components.features.stage import compute_features as compute_features_stage
 from gatehouse.components.features.stage import retrieve_training_set as retrieve_stage
 from gatehouse.components.snapshot.component import snapshot
@@ -96,10 +96,19 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
         # The webhook is told before the run is ended.
         required.after(tasks.add(told, "alert", "Tell of the verdict"))
     kept = tasks.add(required, "require_contract", "Require the contract")
+    earlier = tasks.add(
+        previous_features(store=run.store, snapshot=raw, definitions=definitions, project=project.name).after(kept),
+        "previous_features",
+        "Find earlier feature tables",
+    )
     computed = tasks.add(
         compute_features(
-            snapshot=raw, definitions=definitions, project=project.name, **run.memoised(compute_features_stage)
-        ).after(kept),
+            snapshot=raw,
+            definitions=definitions,
+            project=project.name,
+            parent=earlier.outputs["feature_tables"],
+            **run.memoised(compute_features_stage),
+        ),
         "compute_features",
         "Compute feature tables",
     )

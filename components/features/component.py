@@ -8,9 +8,29 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def compute_features(store: str, snapshot: str, definitions: str, project: str, code: str, force: str) -> NamedTuple(
+def previous_features(store: str, snapshot: str, definitions: str, project: str) -> NamedTuple(
     "Outputs", [("feature_tables", str)]
 ):
+    """Find the earlier feature tables that those of a snapshot are added to.
+
+    Args:
+        store: Address of the artifact store.
+        snapshot: Reference of the snapshot.
+        definitions: Reference of the feature definitions.
+        project: Name of the project.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.features.stage import PreviousRequest
+    from gatehouse.components.features.stage import previous_features as find
+
+    request = PreviousRequest(snapshot=snapshot, definitions=definitions, project=project)
+    return (find(request, ArtifactStore.open(store)).feature_tables,)
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def compute_features(
+    store: str, snapshot: str, definitions: str, project: str, parent: str, code: str, force: str
+) -> NamedTuple("Outputs", [("feature_tables", str)]):
     """Compute the feature tables of a snapshot.
 
     Args:
@@ -18,6 +38,7 @@ def compute_features(store: str, snapshot: str, definitions: str, project: str, 
         snapshot: Reference of the snapshot.
         definitions: Reference of the feature definitions.
         project: Name of the project.
+        parent: Earlier feature tables that they are added to; empty to compute all of them.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
     """
@@ -25,7 +46,7 @@ def compute_features(store: str, snapshot: str, definitions: str, project: str, 
     from gatehouse.components.features.stage import ComputeRequest
     from gatehouse.components.features.stage import compute_features as compute
 
-    request = ComputeRequest(snapshot=snapshot, definitions=definitions, project=project)
+    request = ComputeRequest(snapshot=snapshot, definitions=definitions, project=project, parent=parent)
     result = compute(request, ArtifactStore.open(store), code=code, force=force)
     return (result.feature_tables,)
 

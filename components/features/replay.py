@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from gatehouse.components.features.asof_join import Joined, asof_join
 from gatehouse.components.features.compute import compute_views, connect, go_back, open_tables, run_macros, set_time
-from gatehouse.components.features.definitions import EVENT_TIMESTAMP
+from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import Repository, View
+from gatehouse.components.features.versions import CORRECTED
 
 CUTS = 6
 WINDOW = timedelta(hours=6)
@@ -100,13 +101,35 @@ def replay(
         for table in tables:
             go_back(connection, repository, table)
         for name, table in compute_views(connection, repository, views).items():
-            connection.register(f"replayed_{name}", table)
+            connection.register(f"computed_{name}", table)
+            _replay_corrections(connection, repository.views[name], feature_tables[name], cut)
             found += _compare_tables(connection, repository.views[name], cut, window)
         joined = [_joined(repository.views[name], features) for name, features in views.items()]
         replayed = asof_join(connection, rows, "decision_time", joined)
     for view, features in views.items():
         found += [one for feature in features if (one := _compare(view, feature, cut, stored, replayed))]
     return stored.num_rows, found
+
+
+def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, path: Path, cut: datetime) -> None:
+    """Make `replayed_<view>`: what was computed, but where a row was corrected later, the versions known at the cut.
+
+    The raw tables hold corrected rows only, so what was known before cannot be computed from them.
+    """
+    corrected = sorted(path.glob(f"{CORRECTED}*")) if path.is_dir() else []
+    if not corrected:
+        connection.execute(f'CREATE VIEW "replayed_{view.name}" AS FROM "computed_{view.name}"')
+        return
+    open_tables(connection, {f"corrected {view.name}": corrected}, "features")
+    keys = (*view.spec.entities, EVENT_TIMESTAMP)
+    match = " AND ".join(f"c.{_q(name)} IS NOT DISTINCT FROM n.{_q(name)}" for name in keys)
+    known = f"EXISTS (FROM features.{_q(f'corrected {view.name}')} AS c WHERE {match})"
+    columns = ", ".join(map(_q, view.columns))
+    connection.execute(
+        f"CREATE TABLE {_q(f'replayed_{view.name}')} AS SELECT {columns} FROM {_q(f'computed_{view.name}')} AS n "
+        f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{_q(view.name)} AS n "
+        f"WHERE {known} AND {_q(KNOWN_FROM)} <= TIMESTAMPTZ '{cut.isoformat()}'"
+    )
 
 
 def _joined(view: View, features: Sequence[str]) -> Joined:

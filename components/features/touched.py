@@ -81,11 +81,10 @@ def touched_spans(
     """
     spans: list[Span] = []
     for table, hours in changed.items():
-        source = sources.get(table)
-        if hours is None or source is None:
+        if hours is None:
             return [ALWAYS]
         for hour in hours:
-            spans.append(Span(hour - source.lead, END if window is None else hour + _HOUR + window))
+            spans.append(Span(hour - sources[table].lead, END if window is None else hour + _HOUR + window))
     return merged(spans)
 
 

