@@ -75,8 +75,8 @@ class JsonRows:
         """The block as Arrow reads it; None where it cannot, or would round what it reads."""
         # Texts stay texts: Arrow would guess times, and read 1 as one in a column of texts otherwise. A whole number
         # beside one with a fraction would become a double.
-        given = {name: TYPES[kind] for name, kind in self.spec.columns.items() if kind is ColumnType.int64}
-        given |= {name: pa.string() for name, kind in self.spec.columns.items() if kind in _TEXTS}
+        given = {name: pa.string() for name, kind in self.spec.columns.items() if kind in _TEXTS}
+        given |= {name: TYPES[kind] for name, kind in self.spec.columns.items() if kind is ColumnType.int64}
         try:
             table = pa.json.read_json(
                 pa.BufferReader(block),
