@@ -31,6 +31,7 @@ class Finding:
     guard: str
     policy: Policy
     message: str
+    advice: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,10 @@ def judge(case: Case, backfill: str) -> list[str]:
     findings = [finding for finding in _findings(case) if finding.policy != "accept"]
     failed = [one for one in findings if one.policy == "fail" and not (one.guard == "rewrite" and backfill)]
     if failed:
-        listed = " ".join(one.message for one in failed)
+        listed = " ".join(f"{one.message}{one.advice}" for one in failed)
         raise DeliveryError(f"Table {case.name}: {listed} Nothing was published.")
-    allowed = [
-        f" Let pass as a backfill: {backfill}." if one.guard == "rewrite" and backfill else "" for one in findings
-    ]
+    passed = f" Let pass as a backfill: {backfill.rstrip('.')}." if backfill else ""
+    allowed = [passed if one.guard == "rewrite" else "" for one in findings]
     return [f"Table {case.name}: {one.message}{more}" for one, more in zip(findings, allowed, strict=True)]
 
 
@@ -173,7 +173,8 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
             "rewrite",
             guards.rewrite,
             f"rewrite: {counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or went, "
-            'expected none. If it is meant, run again with --backfill "reason".',
+            "expected none.",
+            ' If it is meant, run again with --backfill "reason".',
         )
     if counts["late"]:
         yield Finding(

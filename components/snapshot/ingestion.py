@@ -20,7 +20,7 @@ from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.snapshot.sources.declared import schema_of
 from gatehouse.components.snapshot.spec import TableSpec
 from gatehouse.components.snapshot.window import window_of
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeliveryError, SourceError
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +149,30 @@ def watermark(spec: TableSpec, parts: tuple[Stored, ...]) -> str:
         return ""
     newest = max(part.last for part in parts)
     return (datetime.fromisoformat(newest) + spec.availability_lag).isoformat()
+
+
+def stale(opened: Opened, snapshot: str, now: datetime) -> tuple[str, ...]:
+    """What the clock says of the newest rows. It is asked at every look, as an unchanged source grows old as well.
+
+    Raises:
+        DeliveryError: if a table is older than it may be, and that is a `fail`.
+    """
+    delivery = opened.deliveries.of(snapshot)
+    failed: list[str] = []
+    warned: list[str] = []
+    for name, spec in opened.spec.tables.items():
+        limit, policy = spec.guards.stale_after, spec.guards.stale
+        if limit is None or delivery is None or not spec.event_time or policy == "accept":
+            continue
+        newest = max(datetime.fromisoformat(part.last) for part in delivery.tables[name].parts)
+        if now - newest > limit:
+            age, most = (round(span.total_seconds() / 3600, 1) for span in (now - newest, limit))
+            old = f"the newest row, of {newest.isoformat()}, is {age:g} hours old, expected {most:g} at most"
+            text = f"Table {name}: stale: {old}."
+            (failed if policy == "fail" else warned).append(text)
+    if failed:
+        raise DeliveryError(f"{' '.join(failed)} Look why the source stands still.")
+    return tuple(warned)
 
 
 def _stored(name: str, table: TableSpec, opened: Opened, store: ArtifactStore, anew: bool) -> tuple[Stored, ...]:

@@ -37,6 +37,12 @@ class Guards(BaseModel):
     duplicate_rows: Policy = Field("warn", description="New rows are the same as rows of the earlier snapshot.")
     late: Policy = Field("warn", description="New rows are older than the earlier watermark minus `late_allowance`.")
     late_allowance: timedelta = Field(timedelta(0), description="How late a row may come without being called late.")
+    stale_after: timedelta | None = Field(
+        None,
+        ge=timedelta(0),
+        description="Greatest age of the newest row, by the clock of the machine that looks; by default any.",
+    )
+    stale: Policy = Field("fail", description="The newest row is older than `stale_after`.")
     rewrite: Policy = Field(
         "fail", description="Rows of the earlier snapshot changed or vanished; `--backfill` with a reason lets it pass."
     )

@@ -1,5 +1,7 @@
 """The snapshot stage: raw tables become immutable datasets, and one snapshot that names them all."""
 
+from datetime import UTC, datetime
+
 from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import digest_of
@@ -7,6 +9,7 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.snapshot.window import window_of
+from gatehouse.errors import ConfigurationError
 
 _DISTRIBUTIONS = ("duckdb", "pyarrow")
 
@@ -57,10 +60,12 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         ConfigurationError: if the window is not START/END.
     """
     from gatehouse.components.snapshot.deliveries import Deliveries
-    from gatehouse.components.snapshot.ingestion import Opened, Taken, judged_again, take, whole
+    from gatehouse.components.snapshot.ingestion import Opened, Taken, judged_again, stale, take, whole
     from gatehouse.components.snapshot.sources.catalog import open_source
 
     window_of(request.window)
+    if request.backfill and not request.backfill.strip():
+        raise ConfigurationError("--backfill: expected why rows of the earlier snapshot may change, found blanks.")
     with open_source(request.source, request.location, store) as source:
         state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
         code = request.code or snapshot.code()
@@ -79,4 +84,4 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         if not taken and not whole(deliveries.of(result.snapshot), store):
             result = ingest(wanted, store, code=request.code, force="a part of it is gone")
         warnings = taken[-1].warnings if taken else judged_again(result.snapshot, opened, store)
-        return result.model_copy(update={"warnings": warnings})
+        return result.model_copy(update={"warnings": (*warnings, *stale(opened, result.snapshot, datetime.now(UTC)))})

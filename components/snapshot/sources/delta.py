@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, field_validator
@@ -26,7 +26,7 @@ class DeltaTable(LakehouseTable):
     """One Delta table."""
 
     uri: str = Field(min_length=1, description="Its folder: a path, or e.g. s3://bucket/table.")
-    version: int | Literal["latest"] = Field(
+    version: Annotated[int, Field(ge=0)] | Literal["latest"] = Field(
         "latest", description="Version to read; `latest` is noted in the snapshot."
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -164,6 +165,7 @@ class IcebergReader:
         try:
             if spec.metadata:
                 return StaticTable.from_metadata(spec.metadata)
+            _require_catalog(self._spec.catalog_url)
             settings = {"type": "sql", "uri": self._spec.catalog_url, "warehouse": self._spec.warehouse}
             catalog = load_catalog(self._spec.catalog, **(settings if self._spec.catalog_url else {}))
             return catalog.load_table(spec.identifier)
@@ -213,3 +215,10 @@ class IcebergReader:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def _require_catalog(url: str) -> None:
+    """SQLite would write an empty catalog where there is none."""
+    path = Path(url.removeprefix("sqlite:///"))
+    if url.startswith("sqlite:///") and not path.is_file():
+        raise SourceError(f"catalog_url: expected the catalog of Iceberg tables, found no file {path}. Correct it.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import DeliveryError, SourceError
+from gatehouse.errors import ConfigurationError, DeliveryError, SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
 
 
@@ -52,6 +52,24 @@ def test_a_backfill_with_a_reason_passes_and_is_recorded(events: Events) -> None
         "the sensor was calibrated",
     ]
     assert events.take().warnings == (), "the same content again is no backfill"
+
+
+@pytest.mark.parametrize("blank", [" ", "\n"])
+def test_a_backfill_needs_a_reason(events: Events, blank: str) -> None:
+    with pytest.raises(ConfigurationError, match="--backfill: expected why"):
+        events.take(backfill=blank)
+
+
+def test_a_source_that_stands_still_is_told_by_the_clock(events: Events) -> None:
+    events.table = {"guards": {"stale_after": "P36500D"}}
+    assert events.take().warnings == ()
+    events.table = {"guards": {"stale_after": "P2D", "stale": "warn"}}
+    (warning,) = events.take().warnings
+    assert "Table events: stale: the newest row, of 2024-01-01T09:59:00" in warning and "expected 48 at most" in warning
+    assert events.take().warnings == (warning,), "an unchanged source grows old as well"
+    events.table = {"guards": {"stale_after": "P2D"}}
+    with pytest.raises(DeliveryError, match="Look why the source stands still"):
+        events.take()
 
 
 def test_an_older_state_of_the_source_is_a_rewrite_although_its_snapshot_is_known(events: Events) -> None:
