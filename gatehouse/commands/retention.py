@@ -157,6 +157,11 @@ def erase(
         typer.echo(erasure.explain(str(found)) if erasure else f"{found}: nothing is left to erase.")
         return
     _print_plan(plan)
+    if plan.kept and not plan.blobs:
+        raise ConfigurationError(
+            f"Nothing was erased: each of the {len(plan.kept)} files is shared with the artifacts above, which would "
+            "keep the data. Give --shared to erase these, too."
+        )
     if not yes and not sys.stdin.isatty():
         raise ConfigurationError("Nothing was erased: expected --yes, as there is no terminal to ask on.")
     if not yes and not typer.confirm("Erase? This cannot be undone."):

@@ -192,3 +192,12 @@ def test_an_empty_store_says_so(store: ArtifactStore) -> None:
     assert "holds no references" in _run(store, "list").output
     assert _json(store, "list") == []
     assert "0 references verified" in _run(store, "verify").stdout
+
+
+def test_an_erasure_that_would_remove_nothing_is_refused(store: ArtifactStore) -> None:
+    first, second = (store.publish("datasets", name, {"t.json": "the same"}) for name in ("one", "two"))
+    said = _fails(store, "erase", first, "--reason", "request 17", "--yes")
+    assert "Nothing was erased" in said and "--shared" in said
+    assert store.exists(first) and store.exists(second)
+    _run(store, "erase", first, "--reason", "request 17", "--yes", "--shared")
+    assert not store.exists(second)
