@@ -66,7 +66,14 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
     )
     if url_env := getattr(project.file.source, "url_env", ""):
         entrust(taken, "source-url", url_env)
-    raw, definitions = taken.outputs["snapshot"], str(project.definitions.reference)
+    raw, as_of = taken.outputs["snapshot"], taken.outputs["as_of"]
+    kept = _add_contract(tasks, project, run, raw)
+    feature_tables, training_set = _add_features(tasks, project, run, raw, as_of, kept)
+    return Data(raw, as_of, feature_tables, training_set)
+
+
+def _add_contract(tasks: Tasks, project: Project, run: Run, raw: Any) -> PipelineTask:
+    """Add the validation of the snapshot `raw`, whom it is told to, and the task that ends the run on a breach."""
     validated = tasks.add(
         validate(
             snapshot=raw,
@@ -95,7 +102,14 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
         entrust(told, "alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
         # The webhook is told before the run is ended.
         required.after(tasks.add(told, "alert", "Tell of the verdict"))
-    kept = tasks.add(required, "require_contract", "Require the contract")
+    return tasks.add(required, "require_contract", "Require the contract")
+
+
+def _add_features(
+    tasks: Tasks, project: Project, run: Run, raw: Any, as_of: Any, kept: PipelineTask
+) -> tuple[Any, Any]:
+    """Add the feature tables of the snapshot `raw` and the training set, once the contract is `kept`; gives both."""
+    definitions = str(project.definitions.reference)
     earlier = tasks.add(
         previous_features(store=run.store, snapshot=raw, definitions=definitions, project=project.name).after(kept),
         "previous_features",
@@ -112,7 +126,7 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
         "compute_features",
         "Compute feature tables",
     )
-    feature_tables, as_of = computed.outputs["feature_tables"], taken.outputs["as_of"]
+    feature_tables = computed.outputs["feature_tables"]
     retrieved = tasks.add(
         retrieve_training_set(
             snapshot=raw,
@@ -125,7 +139,7 @@ def add_data_tasks(tasks: Tasks, project: Project, run: Run, source: Any, window
         "retrieve_training_set",
         "Join features point-in-time",
     )
-    return Data(raw, as_of, feature_tables, retrieved.outputs["training_set"])
+    return feature_tables, retrieved.outputs["training_set"]
 
 
 def _with_sensitive_columns(project: Project) -> SourceSpec:

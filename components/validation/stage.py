@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -13,6 +13,9 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.measure import MeasureRequest, baseline_of, measure, rows_of, statistics_of
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics.document import STATISTICS_FILE
+
+if TYPE_CHECKING:
+    from gatehouse.components.validation.anomalies import Findings
 
 CONTRACT_FILE = "contract.yaml"
 
@@ -62,17 +65,14 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
     elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in others.items() if references_in(other)}
     sensitive = {name: tuple(sorted(contract.sensitive(name, table.types()))) for name, table in tables.items()}
-    measured = measure(
-        MeasureRequest(
-            name=snapshot.name,
-            datasets=snapshot.derived_from,
-            sensitive=sensitive,
-            baseline=request.baseline,
-            statistics=request.statistics,
-        ),
-        store,
-        force=request.force,
+    wanted = MeasureRequest(
+        name=snapshot.name,
+        datasets=snapshot.derived_from,
+        sensitive=sensitive,
+        baseline=request.baseline,
+        statistics=request.statistics,
     )
+    measured = measure(wanted, store, force=request.force)
     statistics, rebinned = (_in_order(found, tables) for found in statistics_of(store, measured))
     baseline = without_values(_in_order(baseline_of(store, request.baseline), tables), sensitive)
     compared = Baseline(baseline, rebinned, rows_of(store, request.baseline)) if request.baseline else None
@@ -95,19 +95,13 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         baseline_rows=compared.rows if compared else {},
         rebinned=rebinned,
     )
-    verdict = {
-        "verdict": findings.verdict,
-        "reasons": findings.reasons(),
-        "judged": findings.judged,
-        "not_judged": findings.not_judged,
-    }
     inputs = {"snapshot": request.snapshot, "contract": request.contract, "statistics": measured.statistics}
     inputs |= {f"snapshot {name}": other for name, other in others.items() if name in elsewhere}
     reference = store.publish(
         "validations",
         snapshot.name,
         {
-            "verdict.json": canonical_json(verdict),
+            "verdict.json": canonical_json(_verdict(findings)),
             "anomalies.json": canonical_json([one.to_json() for one in findings.sorted()]),
             STATISTICS_FILE: store.read_text(measured.statistics, STATISTICS_FILE),
             "report.html": page,
@@ -116,6 +110,15 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         details={"verdict": findings.verdict},
     )
     return ValidateResult(validation=str(reference), verdict=findings.verdict, reasons=findings.reasons())
+
+
+def _verdict(findings: "Findings") -> dict[str, Any]:
+    return {
+        "verdict": findings.verdict,
+        "reasons": findings.reasons(),
+        "judged": findings.judged,
+        "not_judged": findings.not_judged,
+    }
 
 
 def _in_order(found: Mapping[str, Mapping[str, Any]], tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
