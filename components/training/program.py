@@ -229,7 +229,11 @@ def _train_epoch(
         if metrics:
             rate = optimizer.param_groups[0]["lr"]
             metrics.log(
-                {"step_loss": float(loss.detach()) * world / count, "grad_norm": float(norm.detach()), "learning_rate": rate},
+                {
+                    "step_loss": float(loss.detach()) * world / count,
+                    "grad_norm": float(norm.detach()),
+                    "learning_rate": rate,
+                },
                 step,
             )
         total += torch.stack([loss.detach(), weights.sum()]).double()
