@@ -22,9 +22,15 @@ _TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR", "string": "VARCHAR", "in
 def connect() -> duckdb.DuckDBPyConnection:
     """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "preserve_insertion_order": "true"})
-    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA raw; CREATE SCHEMA source")
-    connection.execute("CREATE SCHEMA staging; CREATE SCHEMA features")
+    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA features")
+    empty_schemas(connection)
     return connection
+
+
+def empty_schemas(connection: duckdb.DuckDBPyConnection) -> None:
+    """Forget the tables from which features are computed, so that others can be opened."""
+    for schema in ("source", "raw", "staging"):
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
 
 
 def open_tables(
@@ -32,13 +38,19 @@ def open_tables(
 ) -> None:
     """Make Parquet files readable as `<schema>.<table>`."""
     for table, paths in tables.items():
-        files = ", ".join(_quoted(path / "*.parquet" if path.is_dir() else path) for path in paths)
-        connection.execute(f'CREATE OR REPLACE VIEW {schema}."{table}" AS SELECT * FROM read_parquet([{files}])')
+        connection.execute(f'CREATE OR REPLACE VIEW {schema}."{table}" AS SELECT * FROM {rows_of(paths)}')
 
 
-def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime) -> None:
-    """Set the variable that the repository's queries read with `getvariable(name)`."""
-    connection.execute(f"SET VARIABLE \"{name}\" = TIMESTAMPTZ '{moment.isoformat()}'")
+def rows_of(paths: Sequence[Path]) -> str:
+    """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
+    files = ", ".join(_quoted(path / "*.parquet" if path.is_dir() else path) for path in paths)
+    return f"read_parquet([{files}])"
+
+
+def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime | None) -> None:
+    """Set the variable that the repository's queries read with `getvariable(name)`; None for null."""
+    value = "NULL" if moment is None else f"'{moment.isoformat()}'"
+    connection.execute(f'SET VARIABLE "{name}" = {value}::TIMESTAMPTZ')
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Column, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
+from gatehouse.components.features.compute import compute_views, connect, empty_schemas, open_tables, set_time
 from gatehouse.components.features.repository import (
     Repository,
     View,
@@ -33,7 +34,7 @@ from gatehouse.components.features.touched import (
     rows_needed,
     touched_spans,
 )
-from gatehouse.components.features.versions import CORRECTED, Earlier, first_table, next_table
+from gatehouse.components.features.versions import CORRECTED, Earlier, first_table, in_reach, next_table
 from gatehouse.errors import ConfigurationError
 
 VIEW = "view:"
@@ -44,6 +45,7 @@ _PARENT = "parent"
 class Sources:
     """The raw tables of a snapshot, by reference; what was found out about them is kept."""
 
+    connection: duckdb.DuckDBPyConnection
     store: ArtifactStore
     repository: Repository
     datasets: Mapping[str, str]
@@ -59,7 +61,7 @@ class Sources:
             same = before == self.datasets[table]
             known: list[datetime] | None = [] if same else None
             if source is not None and before and not same:
-                known = changed_hours(self.store, before, self.datasets[table], source)
+                known = changed_hours(self.connection, self.store, before, self.datasets[table], source)
             self._changed[key] = known
         return self._changed[key]
 
@@ -70,7 +72,7 @@ class Sources:
             source = self.repository.sources.get(table)
             if source is not None:
                 if table not in self._newest:
-                    self._newest[table] = newest_event(self.store, self.datasets[table], source)
+                    self._newest[table] = newest_event(self.connection, self.store, self.datasets[table], source)
                 newest = self._newest[table]
                 found.append(newest - source.lead if newest else BEGINNING)
         return min(found)
@@ -87,14 +89,20 @@ class Plan:
 
 
 def compute_tables(
-    store: ArtifactStore, repository: Repository, sources: Sources, parent: str, workspace: Path
+    store: ArtifactStore,
+    repository: Repository,
+    datasets: Mapping[str, str],
+    as_of: datetime,
+    parent: str,
+    workspace: Path,
 ) -> dict[str, Reference]:
     """Compute and publish the table of every view.
 
     Args:
         store: Where tables are published.
         repository: The definitions.
-        sources: The raw tables.
+        datasets: The raw tables, by reference.
+        as_of: The newest moment that they know.
         parent: Reference of earlier feature tables; empty for none.
         workspace: For new files.
 
@@ -102,23 +110,26 @@ def compute_tables(
         ConfigurationError: naming the file whose SQL does not run.
     """
     earlier = _views_of(store, parent) if parent else {}
-    plans = [_plan(store, repository, view, sources, earlier.get(view.name, "")) for view in repository.views.values()]
-    computed = _compute(store, repository, sources, plans)
-    return {
-        plan.view.name: _publish(store, repository, sources, plan, computed.get(plan.view.name), workspace)
-        for plan in plans
-    }
+    with connect() as connection:
+        sources = Sources(connection, store, repository, datasets, as_of)
+        plans = [_plan(sources, view, earlier.get(view.name, "")) for view in repository.views.values()]
+        computed = _compute(sources, plans)
+        return {plan.view.name: _publish(sources, plan, computed.get(plan.view.name), workspace) for plan in plans}
 
 
-def changed_views(store: ArtifactStore, repository: Repository, parent: str, folder: Path) -> dict[str, list[str]]:
+def changed_views(
+    store: ArtifactStore, repository: Repository, definitions: str, parent: str, folder: Path
+) -> dict[str, list[str]]:
     """What changed since the definitions of earlier feature tables, by view.
 
     Raises:
         ConfigurationError: if the meaning of a view changed, and its version did not.
     """
-    definitions = store.manifest(parent).derived_from["definitions"]
+    earlier = store.manifest(parent).derived_from["definitions"]
+    if earlier == definitions:
+        return {}
     try:
-        before = check_out(store, definitions, folder)
+        before = check_out(store, earlier, folder)
     except ConfigurationError:
         return {}
     read_repository(repository.folder, before)
@@ -130,9 +141,10 @@ def _views_of(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
     return {role.removeprefix(VIEW): reference for role, reference in inputs.items() if role.startswith(VIEW)}
 
 
-def _plan(store: ArtifactStore, repository: Repository, view: View, sources: Sources, parent: str) -> Plan:
+def _plan(sources: Sources, view: View, parent: str) -> Plan:
     if not parent:
         return Plan(view, (ALWAYS,))
+    store, repository = sources.store, sources.repository
     manifest = store.manifest(parent)
     as_of, settled = (datetime.fromisoformat(manifest.details[name]) for name in ("as_of", "settled"))
     same = canonical_json(manifest.configuration) == canonical_json(definition_of(repository, view))
@@ -144,13 +156,13 @@ def _plan(store: ArtifactStore, repository: Repository, view: View, sources: Sou
     if as_of < sources.as_of and not view.spec.static:
         spans = merged([*spans, Span(min(settled, as_of), END)])
     files = {entry.path: entry for entry in manifest.files}
-    paths = dict(zip(files, store.paths(parent), strict=True)) if spans else {}
+    read = in_reach(files, spans[0].start) if spans else []
+    store.require_readable(parent)
+    paths = {entry.path: store.verified_path(manifest.reference, entry) for entry in read}
     return Plan(view, tuple(spans), parent, Earlier(files, paths, settled))
 
 
-def _compute(
-    store: ArtifactStore, repository: Repository, sources: Sources, plans: Sequence[Plan]
-) -> dict[str, pa.Table]:
+def _compute(sources: Sources, plans: Sequence[Plan]) -> dict[str, pa.Table]:
     """The rows of every view in the spans of its plan. Views with a span in common are computed side by side."""
     views: dict[Span, list[View]] = defaultdict(list)
     for plan in plans:
@@ -158,47 +170,38 @@ def _compute(
             views[span].append(plan.view)
     found: dict[str, list[pa.Table]] = defaultdict(list)
     for span, needed in sorted(views.items()):
-        for name, table in _compute_span(store, repository, sources, span, needed).items():
+        for name, table in _compute_span(sources, span, needed).items():
             found[name].append(table)
     return {name: pa.concat_tables(tables) for name, tables in found.items()}
 
 
-def _compute_span(
-    store: ArtifactStore, repository: Repository, sources: Sources, span: Span, views: Sequence[View]
-) -> dict[str, pa.Table]:
+def _compute_span(sources: Sources, span: Span, views: Sequence[View]) -> dict[str, pa.Table]:
     windows = [view.spec.window for view in views if not view.spec.static]
     window = None if None in windows else max((one for one in windows if one is not None), default=None)
+    connection, repository = sources.connection, sources.repository
     tables = tables_of(repository, [view.query for view in views])
-    with connect() as connection:
-        open_tables(connection, {table: store.paths(sources.datasets[table]) for table in tables}, "source")
-        for table in tables:
-            source = repository.sources.get(table)
-            needed = rows_needed(span, source, window) if source else "true"
-            connection.execute(f'CREATE VIEW raw."{table}" AS SELECT * FROM source."{table}" WHERE {needed}')
-        set_time(connection, "as_of", sources.as_of)
-        if span.start > BEGINNING:
-            set_time(connection, "from", span.start)
-        if span.end < END:
-            set_time(connection, "until", span.end)
-        return compute_views(connection, repository, [view.name for view in views])
+    empty_schemas(connection)
+    open_tables(connection, {table: sources.store.paths(sources.datasets[table]) for table in tables}, "source")
+    for table in tables:
+        source = repository.sources.get(table)
+        needed = rows_needed(span, source, window) if source else "true"
+        connection.execute(f'CREATE VIEW raw."{table}" AS SELECT * FROM source."{table}" WHERE {needed}')
+    set_time(connection, "as_of", sources.as_of)
+    set_time(connection, "from", span.start if span.start > BEGINNING else None)
+    set_time(connection, "until", span.end if span.end < END else None)
+    return compute_views(connection, repository, [view.name for view in views])
 
 
-def _publish(
-    store: ArtifactStore,
-    repository: Repository,
-    sources: Sources,
-    plan: Plan,
-    computed: pa.Table | None,
-    workspace: Path,
-) -> Reference:
+def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace: Path) -> Reference:
     view, folder = plan.view, workspace / plan.view.name
+    store, repository, connection = sources.store, sources.repository, sources.connection
     if plan.earlier is None:
         assert computed is not None  # a plan without an earlier table computes all of it
         written = first_table(computed, folder)
     elif computed is None:
-        written = next_table(view, plan.earlier, (), pa.table({}), sources.as_of, folder)
+        written = next_table(connection, view, plan.earlier, (), pa.table({}), sources.as_of, folder)
     else:
-        written = next_table(view, plan.earlier, plan.spans, computed, sources.as_of, folder)
+        written = next_table(connection, view, plan.earlier, plan.spans, computed, sources.as_of, folder)
     tables = tables_of(repository, [view.query])
     derived: dict[str, Reference | str] = {table: sources.datasets[table] for table in tables}
     if any(name.startswith(CORRECTED) for name in written.files):
