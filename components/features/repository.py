@@ -203,7 +203,7 @@ def code_of(repository: Repository, view: View) -> dict[str, str]:
 
 def definition_of(repository: Repository, view: View) -> dict[str, object]:
     """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
-    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "description"}))
+    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "freshness", "description"}))
     tables = tables_of(repository, [view.query])
     read = {
         name: json.loads(repository.sources[name].model_dump_json()) for name in tables if name in repository.sources
@@ -308,7 +308,7 @@ def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
 def _macros(text: str) -> dict[str, str]:
     """Macros by name; what is no macro belongs to the one before it."""
     starts = [*_MACRO.finditer(text)]
-    ends = [*(found.start() for found in starts[1:]), len(text)]
+    ends = [*(found.start() for found in starts[1:]), len(text)][: len(starts)]
     return {found[1]: text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
 
 
