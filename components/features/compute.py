@@ -3,7 +3,7 @@
 Deterministic by construction: measures that are summed are integers, and every table is written in a total order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR", "string": "VARCHAR", "in
 def connect() -> duckdb.DuckDBPyConnection:
     """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "preserve_insertion_order": "true"})
-    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA features")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA features")
     empty_schemas(connection)
     return connection
 
@@ -91,9 +91,17 @@ def compute_views(
     Raises:
         ConfigurationError: naming the view whose query does not run, or lacks a column that its definition promises.
     """
-    views = [repository.views[name] for name in (names or repository.views)]
+    return dict(each_view(connection, repository, names or repository.views))
+
+
+def each_view(
+    connection: duckdb.DuckDBPyConnection, repository: Repository, names: Iterable[str]
+) -> Iterator[tuple[str, pa.Table]]:
+    """As `compute_views`, one after the other."""
+    views = [repository.views[name] for name in names]
     stage_tables(connection, repository, [view.query for view in views])
-    return {view.name: _compute(connection, repository, view) for view in views}
+    for view in views:
+        yield view.name, _compute(connection, repository, view)
 
 
 def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:

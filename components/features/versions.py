@@ -71,6 +71,11 @@ def first_table(table: pa.Table, folder: Path) -> Written:
     return Written({**files}, {name: _rows(path) for name, path in files.items()})
 
 
+def unchanged_table(earlier: Earlier) -> Written:
+    """The files of a table of which nothing is computed again."""
+    return Written({**earlier.files}, {name: entry.rows or 0 for name, entry in earlier.files.items()})
+
+
 def next_table(
     connection: duckdb.DuckDBPyConnection,
     view: View,
@@ -94,8 +99,6 @@ def next_table(
         as_of: The newest moment that the sources know now.
         folder: Where new files are written.
     """
-    if not spans:
-        return Written({**earlier.files}, {name: entry.rows or 0 for name, entry in earlier.files.items()})
     connection.register("computed", computed)
     _compare(connection, view, earlier, spans, as_of)
     # No provisional row of the spans is known from before the first month that follows both.
