@@ -5,7 +5,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -86,7 +86,8 @@ class Stored:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, without what is empty."""
-        return {key: value for key, value in asdict(self).items() if value}
+        # `asdict` copies every value of every part, which is most of what a record of many parts costs.
+        return {key: vars(value) if isinstance(value, Blob) else value for key, value in vars(self).items() if value}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Stored":
