@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.components.training.transformation import MISSING, RARE, UNKNOWN, FeatureError, Transformation
+from gatehouse.components.training.transformation import MISSING, UNKNOWN, FeatureError, Transformation
 from tests.components.training import synthetic
+
+RARE = 20
 
 
 def _fit(rows: pa.Table) -> Transformation:
