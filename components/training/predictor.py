@@ -13,7 +13,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.feature_columns import table_of_rows
 from gatehouse.components.training.models import build_model
-from gatehouse.components.training.row_blocks import fixed_shapes, outputs_by_row
+from gatehouse.components.training.row_blocks import fixed_shapes, score_rows
 from gatehouse.components.training.transformation import Transformation
 
 
@@ -57,8 +57,7 @@ class Predictor:
             FeatureError: if a feature column is missing, is not of the kind it was in training, or holds an infinity.
         """
         numbers, ids = (torch.from_numpy(array) for array in self._transformation.apply(table))
-        logits = outputs_by_row(self._model, numbers, ids)
-        return np.asarray(torch.sigmoid(logits.double()).numpy())
+        return np.asarray(score_rows(self._score, numbers, ids).numpy())
 
     def predict_online(self, rows: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float64]:
         """Probability of the positive label for rows of features by name, as `predict`; None is a missing value.
@@ -69,3 +68,6 @@ class Predictor:
             FeatureError: as `predict`; or if a row lacks a feature.
         """
         return self.predict(table_of_rows(rows, self.features))
+
+    def _score(self, numbers: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self._model(numbers, ids).double())

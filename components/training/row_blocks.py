@@ -1,10 +1,11 @@
 """Runs a model in blocks of one fixed shape, so that what it says of a row depends on that row and nothing else.
 
-The kernels of a matrix product sum in an order that depends on the shape of the matrices: the same row, scored alone
-and among thousands, differs in its last bits. Batch and online scores are equal only if both have the same shape.
+The kernels of a matrix product sum in an order that depends on the shape of the matrices, and those of a sigmoid
+compute the last few values of an array in another way than the rest: the same row, scored alone and among thousands,
+differs in its last bits. Batch and online scores are equal only if both are computed in the same shapes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -15,7 +16,7 @@ _TILE = 16
 
 
 def fixed_shapes(model: nn.Module) -> nn.Module:
-    """The model with the outputs of its linear layers padded to whole tiles, for `outputs_by_row`.
+    """The model with the outputs of its linear layers padded to whole tiles, for `score_rows`.
 
     In a narrower layer the order of sums depends on where in the block a row is.
     """
@@ -28,11 +29,11 @@ def fixed_shapes(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def outputs_by_row(model: nn.Module, numbers: Tensor, ids: Tensor) -> Tensor:
-    """The outputs of `model` for rows of numbers and category ids, one for each row, in order.
+def score_rows(score: Callable[[Tensor, Tensor], Tensor], numbers: Tensor, ids: Tensor) -> Tensor:
+    """What `score` gives for rows of numbers and category ids, one for each row, in order.
 
     Args:
-        model: In evaluation mode, through `fixed_shapes`.
+        score: Everything from these to the scores; what is computed outside of it is not computed in fixed shapes.
         numbers: Of shape (rows, width).
         ids: Of shape (rows, categorical columns).
     """
@@ -40,7 +41,7 @@ def outputs_by_row(model: nn.Module, numbers: Tensor, ids: Tensor) -> Tensor:
     padding = (0, 0, 0, max(-rows % _ROWS, 0 if rows else _ROWS))
     blocks = zip(*(torch.split(nn.functional.pad(each, padding), _ROWS) for each in (numbers, ids)), strict=True)
     with _one_thread():
-        return torch.cat([model(*block) for block in blocks])[:rows]
+        return torch.cat([score(*block) for block in blocks])[:rows]
 
 
 class _WholeTiles(nn.Module):
