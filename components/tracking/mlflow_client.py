@@ -81,7 +81,7 @@ class Tracking:
     def client(self) -> "Iterator[MlflowClient]":
         """An MLflow client, for one process at a time on a local store: MLflow has no create-only writes."""
         with self._alone():
-            yield _quiet_client(self.uri)
+            yield quiet_client(self.uri)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -198,7 +198,8 @@ def short(tags: Mapping[str, str]) -> dict[str, str]:
     return {name: value[:_LONGEST_TAG] for name, value in tags.items()}
 
 
-def _quiet_client(uri: str) -> "MlflowClient":
+def quiet_client(uri: str) -> "MlflowClient":
+    """A client that says nothing but warnings, sends no telemetry, and gives a dead server up within a minute."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
