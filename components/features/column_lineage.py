@@ -174,6 +174,7 @@ class _Query:
         typed: dict[str, object] = {
             schema: {table: dict.fromkeys(names, "unknown") for table, names in tables.items() if names}
             for schema, tables in self.schema.items()
+            if any(tables.values())
         }
         try:
             tree = _expanded(sqlglot.parse_one(self.text, dialect=_DIALECT), self.macros)
