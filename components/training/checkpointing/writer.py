@@ -1,6 +1,6 @@
 """The process that writes one rank's checkpoints while the rank trains on. Imports no torch: it starts in a moment.
 
-It takes processor time that nobody else wants, so that the training loop does not feel it. When its rank is gone (its
+A large one is written in processor time that nobody else wants, so that the training loop does not feel it. When its rank is gone (its
 input ends), it finishes the checkpoint at hand: what was staged before a kill is not lost. A lock tells the next
 attempt to wait for that.
 """
@@ -23,10 +23,11 @@ from gatehouse.errors import GatehouseError
 
 logger = logging.getLogger(__name__)
 
+_SMALL = 16 << 20
+
 
 def main() -> None:
     """Write what the lines of standard input ask for: `<share> <buffer> <values>` are descriptors of shared memory."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # torchrun ends its workers by signals to their group; the writer ends when its input does.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -37,6 +38,8 @@ def main() -> None:
     status = Status(memory)
     lock = os.open(lock_of(share.folder, share.rank), os.O_RDWR | os.O_CREAT, 0o644)
     fcntl.flock(lock, fcntl.LOCK_EX)
+    if share.bytes > _SMALL:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     for line in sys.stdin:
         request = _request(json.loads(line), read_json(values))
         _serve(share, request, memory, status)
