@@ -1,8 +1,8 @@
 """The process that writes one rank's checkpoints while the rank trains on. Imports no torch: it starts in a moment.
 
-A large one is written in processor time that nobody else wants, so that the training loop does not feel it. When its rank is gone (its
-input ends), it finishes the checkpoint at hand: what was staged before a kill is not lost. A lock tells the next
-attempt to wait for that.
+A large one is written in processor time that nobody else wants, so that the training loop does not feel it. When its
+rank is gone (its input ends), the writer finishes the checkpoint at hand: what was staged before a kill is not lost. A
+lock tells the next attempt to wait for that.
 """
 
 import fcntl
