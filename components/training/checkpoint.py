@@ -8,9 +8,9 @@ from typing import Any
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from gatehouse.components.training.parallel import Layout
+from gatehouse.components.training.parallel.spread import local
 from gatehouse.components.training.state import TrainState
 
 _MARK = "checkpoint.json"
@@ -51,13 +51,9 @@ class Checkpointer:
             return
         if dist.get_rank() == 0 or not self._whole:
             held = state.state_dict()
-            tensors = {f"{kind}/{name}": _local(tensor) for kind in _KINDS for name, tensor in held[kind].items()}
+            tensors = {f"{kind}/{name}": local(tensor) for kind in _KINDS for name, tensor in held[kind].items()}
             save(self._directory, epoch_ended, tensors, {"progress": held["progress"]})
         dist.barrier()
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def save(directory: Path, epoch: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:

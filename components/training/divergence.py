@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from gatehouse.components.training.data import Batch
 from gatehouse.components.training.parallel import Execution, Layout
+from gatehouse.components.training.parallel.spread import local
 
 _Finding = tuple[int, int, str]
 
@@ -72,5 +72,4 @@ def _in_gradients(part: nn.Module, layout: Layout) -> _Finding | None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return bool(torch.isfinite(local).all())
+    return bool(torch.isfinite(local(tensor)).all())

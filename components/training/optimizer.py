@@ -4,8 +4,8 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
+from gatehouse.components.training.parallel.spread import mesh_of
 from gatehouse.components.training.spec import TrainSpec
 
 _SLOTS = ("step", "exp_avg", "exp_avg_sq")
@@ -16,8 +16,7 @@ def build_optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.AdamW:
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in model.parameters():
         # One update takes tensors of one kind: plain ones, or those spread over the same mesh.
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        groups.setdefault(mesh, []).append(parameter)
+        groups.setdefault(mesh_of(parameter), []).append(parameter)
     optimizer = torch.optim.AdamW(
         [{"params": parameters} for parameters in groups.values()],
         lr=spec.learning_rate,

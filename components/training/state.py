@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from gatehouse.components.training.optimizer import optimizer_state
+from gatehouse.components.training.parallel.spread import is_spread, local
 from gatehouse.components.training.precision import LossScaler
 from gatehouse.components.training.sampler import Position
 
@@ -102,8 +102,8 @@ class TrainState:
 def _copy(target: Tensor, source: Tensor) -> None:
     if source is target:
         return
-    if isinstance(target, DTensor) and not isinstance(source, DTensor):
-        target.to_local().copy_(source)
+    if is_spread(target) and not is_spread(source):
+        local(target).copy_(source)
     else:
         target.copy_(source)
 

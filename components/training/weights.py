@@ -5,23 +5,19 @@ from pathlib import Path
 import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from gatehouse.components.training.parallel import Layout
+from gatehouse.components.training.parallel.spread import whole
 
 
 def save_weights(weights: dict[str, Tensor], path: Path, layout: Layout) -> None:
     """Gather the weights of all processes, and let rank 0 write them; call it on every process."""
-    whole = {name: _whole(tensor) for name, tensor in weights.items()}
+    gathered = {name: whole(tensor).cpu() for name, tensor in weights.items()}
     if layout.pipeline_size > 1:
-        whole = _of_all_stages(whole, layout)
+        gathered = _of_all_stages(gathered, layout)
     if dist.get_rank() == 0:
-        save_file({name: tensor.contiguous() for name, tensor in whole.items()}, path)
+        save_file({name: tensor.contiguous() for name, tensor in gathered.items()}, path)
     dist.barrier()
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
 
 
 def _of_all_stages(weights: dict[str, Tensor], layout: Layout) -> dict[str, Tensor]:

@@ -7,10 +7,7 @@ from gatehouse.components.training.losses import Loss
 from gatehouse.components.training.parallel.activation import checkpoint_activations, compile_blocks
 from gatehouse.components.training.parallel.ddp import replicate
 from gatehouse.components.training.parallel.execution import Direct, Execution
-from gatehouse.components.training.parallel.fsdp import shard
 from gatehouse.components.training.parallel.mesh import Layout
-from gatehouse.components.training.parallel.pipeline import Pipelined, stage_of
-from gatehouse.components.training.parallel.tensor import divide, plan_of
 from gatehouse.components.training.spec import TrainSpec
 
 __all__ = ["Execution", "Layout", "parallelize"]
@@ -29,18 +26,29 @@ def parallelize(
         device: Of this process.
         rows: Of one process's micro-batch; what a pipeline's buffers are made for.
     """
-    plan = plan_of(model) if layout.tensor_size > 1 else {}
+    # What a layout does not need is not imported: it takes seconds.
+    if layout.mesh is None:
+        part = _prepared(model.to(device), spec)
+        whole = replicate(part, spec) if layout.data_size > 1 else part
+        return Direct(whole, part, spec, layout, loss, device)
+    from gatehouse.components.training.parallel.fsdp import shard
+    from gatehouse.components.training.parallel.pipeline import Pipelined, stage_of
+    from gatehouse.components.training.parallel.tensor import divide, plan_of
+
     part = stage_of(model, layout) if layout.pipeline_size > 1 else model
-    part = part.to(device)
     if layout.tensor_size > 1:
-        divide(part, plan, layout)
+        divide(part.to(device), plan_of(model), layout)
+    _prepared(part.to(device), spec)
+    if layout.data_size > 1:
+        shard(part, layout)
+    if layout.pipeline_size > 1:
+        return Pipelined(part, spec, layout, loss, device, rows)
+    return Direct(part, part, spec, layout, loss, device)
+
+
+def _prepared(part: nn.Module, spec: TrainSpec) -> nn.Module:
     if spec.activation_checkpointing:
         checkpoint_activations(part)
     if spec.compile:
         compile_blocks(part)
-    whole = part
-    if layout.data_size > 1:
-        whole = shard(part, layout) if spec.data_parallel == "fsdp" or layout.partial else replicate(part, spec)
-    if layout.pipeline_size > 1:
-        return Pipelined(whole, part, spec, layout, loss, device, rows)
-    return Direct(whole, part, spec, layout, loss, device)
+    return part

@@ -1,11 +1,11 @@
 """How one process runs forward and backward: at once, or as a stage of a pipeline (`pipeline.py`)."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from gatehouse.components.training.data import Batch
@@ -58,10 +58,12 @@ class Direct:
         return total
 
     def _exchanging(self, wanted: bool) -> AbstractContextManager[Any]:
-        if isinstance(self._model, FSDPModule):
-            self._model.set_requires_gradient_sync(wanted)
-        elif isinstance(self._model, DistributedDataParallel) and not wanted:
-            return self._model.no_sync()
+        if isinstance(self._model, DistributedDataParallel):
+            return nullcontext() if wanted else self._model.no_sync()
+        # FSDP2 adds this to the module's own class.
+        exchange: Callable[[bool], None] | None = getattr(self._model, "set_requires_gradient_sync", None)
+        if exchange:
+            exchange(wanted)
         return nullcontext()
 
     def score(self, numbers: Tensor, ids: Tensor) -> Tensor | None:

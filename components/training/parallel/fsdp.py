@@ -6,7 +6,7 @@ from torch.distributed.fsdp import fully_shard
 from gatehouse.components.training.parallel.mesh import Layout
 
 
-def shard(model: nn.Module, layout: Layout) -> nn.Module:
+def shard(model: nn.Module, layout: Layout) -> None:
     """Shard a model's parameters over the data axis, in place; its gradients become the mean over that axis.
 
     Along `replicate`, where the layout has one, shards are repeated: that is how a part of a model is replicated.
@@ -18,4 +18,3 @@ def shard(model: nn.Module, layout: Layout) -> nn.Module:
     for block in blocks.values() if isinstance(blocks, nn.ModuleDict) else blocks or ():
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return model

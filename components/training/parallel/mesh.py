@@ -1,11 +1,14 @@
 """Where a process stands: its place along the data, tensor and pipeline axes, as one DeviceMesh."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from gatehouse.components.training.spec import TrainSpec
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Layout:
         mesh: None where data is the only axis and every process holds the whole model.
     """
 
-    mesh: DeviceMesh | None
+    mesh: "DeviceMesh | None"
     data_rank: int
     data_size: int
     tensor_rank: int
@@ -62,6 +65,8 @@ def lay_out(spec: TrainSpec) -> Layout:
     sharded = spec.data_parallel == "fsdp"
     mesh = None
     if sharded or tensor * pipeline > 1:
+        from torch.distributed.device_mesh import init_device_mesh
+
         shape = (pipeline, 1, data, tensor) if sharded else (pipeline, data, 1, tensor)
         mesh = init_device_mesh(spec.device, shape, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
     along_data, along_tensor = divmod(rank % (data * tensor), tensor)

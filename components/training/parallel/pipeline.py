@@ -62,7 +62,6 @@ class Pipelined:
 
     def __init__(
         self,
-        model: nn.Module,
         part: nn.Module,
         spec: TrainSpec,
         layout: Layout,
@@ -75,7 +74,7 @@ class Pipelined:
         self._spec, self._layout, self._loss = spec, layout, loss
         self._device, self._rows, self._factor = device, rows, 1.0
         stage = PipelineStage(
-            model, layout.pipeline_rank, layout.pipeline_size, device, group=layout.mesh["pipeline"].get_group()
+            part, layout.pipeline_rank, layout.pipeline_size, device, group=layout.mesh["pipeline"].get_group()
         )
         schedule = _SCHEDULES[spec.pipeline_schedule]
         self._schedule = schedule(stage, spec.accumulation, loss_fn=self._scaled_loss, scale_grads=False)
