@@ -5,11 +5,55 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
+
+from gatehouse.components.training.parallel import Layout
+from gatehouse.components.training.parallel.spread import local
+from gatehouse.components.training.state import TrainState
 
 _MARK = "checkpoint.json"
+_KINDS = ("model", "optimizer", "best")
+
+
+class Checkpointer:
+    """Saves the state at the end of every epoch, where every process can find it.
+
+    Where every process holds all weights, rank 0 writes for all; else each writes its own part.
+    """
+
+    def __init__(self, directory: Path, layout: Layout) -> None:
+        self._whole = layout.mesh is None
+        self._directory = directory if self._whole else directory / f"rank-{dist.get_rank()}"
+        self._directory.mkdir(exist_ok=True)
+
+    def load(self, state: TrainState) -> None:
+        """Put the last complete checkpoint into `state`, if there is one."""
+        found = load(self._directory)
+        if found is None:
+            return
+        tensors: dict[str, dict[str, Tensor]] = {kind: {} for kind in _KINDS}
+        for name, tensor in found[0].items():
+            kind, _, rest = name.partition("/")
+            tensors[kind][rest] = tensor
+        state.load_state_dict({**tensors, "progress": found[1]["progress"]})
+
+    def maybe_save(self, state: TrainState, step: int, *, epoch_ended: int | None) -> None:
+        """Called after every step, when all of `state` belongs together.
+
+        Args:
+            state: What to save.
+            step: Optimizer steps taken.
+            epoch_ended: Number of the epoch that this step ended, if it did.
+        """
+        if epoch_ended is None:
+            return
+        if dist.get_rank() == 0 or not self._whole:
+            held = state.state_dict()
+            tensors = {f"{kind}/{name}": local(tensor) for kind in _KINDS for name, tensor in held[kind].items()}
+            save(self._directory, epoch_ended, tensors, {"progress": held["progress"]})
+        dist.barrier()
 
 
 def save(directory: Path, epoch: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -44,24 +88,3 @@ def write_json(path: Path, body: dict[str, Any], unique: str = "") -> None:
     temporary = path.with_suffix(f".tmp{unique}")
     temporary.write_text(json.dumps(body, sort_keys=True))
     os.replace(temporary, path)
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state as named tensors."""
-    state = optimizer.state_dict()["state"]
-    return {f"optimizer.{index}.{name}": tensor for index, slots in state.items() for name, tensor in slots.items()}
-
-
-def restore(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Put a checkpoint's tensors back into model and optimizer; returns the best weights so far."""
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = tensor
-    model.load_state_dict(parts["model"])
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in parts["optimizer"].items():
-        index, _, slot = name.partition(".")
-        state.setdefault(int(index), {})[slot] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    return parts["best"]
