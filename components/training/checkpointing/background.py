@@ -71,6 +71,12 @@ class BackgroundWriter:
         self._process.kill()
         self._process.wait()
 
+    def let_go(self) -> None:
+        """Ask for nothing any more: the writer finishes what it has, and ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        os.close(self._values)
+
     def close(self, seconds: float) -> bool:
         """Let the writer finish, end it, and give its memory back; returns whether all was written."""
         done = self.wait(seconds)

@@ -6,6 +6,7 @@ writing itself needs no collective.
 
 import fcntl
 import logging
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from gatehouse.components.training.checkpointing.tree import flatten
 
 logger = logging.getLogger(__name__)
 
+FAR, NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
+"""Name in the environment the artifact store that gets a copy of every checkpoint, and what the run is called there."""
 _TIMEOUT = timedelta(seconds=120)
 _ORPHAN_SECONDS = 30.0
 _PEERS_SECONDS = 300.0
@@ -89,6 +92,17 @@ class Checkpointer:
         self._buffer: StagingBuffer | None = None
         self._writer: BackgroundWriter | None = None
 
+    @classmethod
+    def of_environment(cls, directory: Path, policy: CheckpointPolicy) -> "Checkpointer":
+        """The checkpointer of a job: in a folder of its directory, with a copy where the environment asks for one."""
+        far = os.environ.get(FAR, "")
+        return cls(directory / "checkpoints", policy, far=far, name=os.environ.get(NAME, directory.name))
+
+    @property
+    def worlds(self) -> list[list[int]]:
+        """From which step on the run has had how many ranks."""
+        return [list(each) for each in self._worlds]
+
     def load(self, state: TrainingState) -> Restored | None:
         """Bring `state` to the last whole checkpoint; None, and nothing is changed, where there is none.
 
@@ -107,18 +121,22 @@ class Checkpointer:
                 return self._restore(state, sources[place], saved)
         return None
 
-    def maybe_save(self, state: TrainingState, step: int, *, due: bool = False, best: bool = False) -> bool:
+    def maybe_save(
+        self, state: TrainingState, step: int, *, due: bool = False, epoch_ended: bool = False, best: bool = False
+    ) -> bool:
         """Take a checkpoint where one is due after `step` steps; returns whether one was taken.
 
         Args:
             state: To be saved.
             step: Steps that are done.
             due: Whether the ranks agreed that it is time (see `due`).
+            epoch_ended: Whether this step was the last of an epoch.
             best: Whether a validation metric was the best so far.
         """
         every = self._policy.every_steps
         interval = (due or (every is not None and step % every == 0)) and step != self._last_step
-        reasons = tuple(name for name, wanted in (("interval", interval), (BEST, best)) if wanted)
+        ended = epoch_ended and self._policy.every_epoch
+        reasons = tuple(name for name, wanted in (("interval", interval), ("epoch", ended), (BEST, best)) if wanted)
         if not reasons:
             return False
         self.save(state, step, reasons)
@@ -165,6 +183,12 @@ class Checkpointer:
         """Wait for what is being written, and end the writer; returns whether all of it is written."""
         writer, self._writer = self._writer, None
         return self._all(writer is None or writer.close(seconds))
+
+    def let_go(self) -> None:
+        """Let the writer finish by itself, without waiting and without the other ranks, as after an error."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.let_go()
 
     def _stage(self, state: TrainingState, step: int, reasons: tuple[str, ...]) -> tuple[BackgroundWriter, Request]:
         tree = dict(state.state_dict())
@@ -245,10 +269,10 @@ class Checkpointer:
         """Wait for the writers of an attempt that was killed: what they have in their hands is the newest there is."""
         deadline = time.monotonic() + _ORPHAN_SECONDS
         for path in self._folder.glob("writer-*.lock"):
-            with open(path) as lock:
+            with open(path, "r+") as lock:
                 while time.monotonic() < deadline:
                     with suppress(BlockingIOError):
-                        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         break
                     time.sleep(0.02)
 

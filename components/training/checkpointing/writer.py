@@ -37,7 +37,7 @@ def main() -> None:
     memory = mmap.mmap(buffer, HEAD + share.bytes)
     status = Status(memory)
     lock = os.open(lock_of(share.folder, share.rank), os.O_RDWR | os.O_CREAT, 0o644)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    fcntl.flock(lock, fcntl.LOCK_SH)
     if share.bytes > _SMALL:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     for line in sys.stdin:
