@@ -75,7 +75,8 @@ class Answer(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits of shape (rows,) or (rows, outputs)."""
         logits: Tensor = self.linear(self.norm(tokens[:, 0]).relu())
-        return logits.squeeze(1) if logits.shape[1] == 1 else logits
+        # A copy, not a view: FSDP hangs the way back on what it returns.
+        return logits.squeeze(1).clone() if logits.shape[1] == 1 else logits
 
 
 class FtTransformer(nn.Module):

@@ -58,4 +58,5 @@ class Head(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits of shape (rows,) or (rows, outputs) for (rows, width)."""
         logits: Tensor = self.linear(hidden)
-        return logits.squeeze(1) if logits.shape[1] == 1 else logits
+        # A copy, not a view: FSDP hangs the way back on what it returns.
+        return logits.squeeze(1).clone() if logits.shape[1] == 1 else logits
