@@ -87,5 +87,5 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         log = (directory / LOG).read_text(errors="replace").splitlines()
         store.append(f"measurements/{model}", {"stage": "train", "seconds": time.monotonic() - began, "log": log})
     best = result["history"][result["best_epoch"]]
-    metrics = {name: best[name] for name in ("log_loss", "roc_auc")}
+    metrics = {name: value for name, value in best.items() if name != "epoch" and not name.startswith("train_")}
     return TrainResult(model=str(model), best_epoch=result["best_epoch"], metrics=metrics)
