@@ -25,11 +25,12 @@ from gatehouse.components.training.launchers.travel import (
     report_failure,
     report_success,
 )
-from gatehouse.errors import GatehouseError, StaleSpecError
+from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
 
 logger = logging.getLogger(__name__)
 
 _WRAPPER = "gatehouse.components.training.wrapper"
+_TRY_AGAIN = 128  # The least exit code after which the operator starts the pod again.
 _RESULT_SECONDS, _RESULT_POLL = 900.0, 1.0
 
 
@@ -46,6 +47,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="job-") as directory:
         try:
             code = attempt(store, arguments.folder, arguments.record, arguments.processes, Path(directory))
+        except StoreError as error:
+            logger.error("StoreError: %s", error)
+            sys.exit(_TRY_AGAIN)
         except GatehouseError as error:
             report_failure(store, arguments.folder, f"{type(error).__name__}: {error}")
             sys.exit(f"{type(error).__name__}: {error}")

@@ -23,9 +23,7 @@ def launch_of(text: str) -> Launch:
     try:
         launch: Launch = TypeAdapter(Launch).validate_json(text)
     except ValidationError as error:
-        wrong = [
-            f"launch.{'.'.join(map(str, each['loc'][1:] or each['loc']))}: {each['msg']}" for each in error.errors()
-        ]
+        wrong = [f"launch.{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
         raise ConfigurationError(f"{LAUNCH} is not valid: {'; '.join(wrong)}. See docs/launchers.md.") from None
     return launch
 

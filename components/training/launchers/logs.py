@@ -25,7 +25,7 @@ class PodLogs:
         """Begin the file `log`; with `named`, each line opens with the name of its pod."""
         self._api, self._pods = api, f"/api/v1/namespaces/{namespace}/pods"
         self._container, self._named = container, named
-        self._file = open(log, "w")
+        self._file = open(log, "w")  # noqa: SIM115  # `finish` closes it.
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._following: dict[str, str] = {}
@@ -46,8 +46,9 @@ class PodLogs:
         self._ended.set()
         for name, uid in self._following.items():
             with suppress(LauncherError, ApiConflict):
-                for line in self._api.text(f"{self._pods}/{name}/log", self._query(uid)).splitlines():
-                    self._write(name, uid, line)
+                if self._is_there(name, uid):
+                    for line in self._api.text(f"{self._pods}/{name}/log", self._query(uid)).splitlines():
+                        self._write(name, uid, line)
         with self._lock:
             self._file.close()
 
@@ -64,12 +65,19 @@ class PodLogs:
     def _follow(self, name: str, uid: str) -> None:
         while not self._ended.is_set() and self._following[name] == uid:
             with suppress(Exception):  # The API is away, or the container is not there yet: try again.
+                if not self._is_there(name, uid):
+                    return
                 query = self._query(uid) | {"follow": "true"}
                 for line in self._api.lines(f"{self._pods}/{name}/log", query, silence=self._api.pace.patience):
                     if self._ended.is_set():
                         return
                     self._write(name, uid, line.decode(errors="replace"))
             self._ended.wait(self._api.pace.shortest)
+
+    def _is_there(self, name: str, uid: str) -> bool:
+        """Whether this very pod is still there: one that is started again may have the same name."""
+        found: str = self._api.get(f"{self._pods}/{name}")["metadata"]["uid"]
+        return found == uid
 
     def _query(self, uid: str) -> dict[str, str]:
         query = {"container": self._container, "timestamps": "true"}

@@ -38,7 +38,7 @@ def volumes(launch: ClusterLaunch) -> tuple[list[dict[str, Any]], list[dict[str,
         {"name": _SHM, "emptyDir": {"medium": "Memory", "sizeLimit": launch.shared_memory}},
         {"name": _WORK, "emptyDir": {}},
     ]
-    mounts = [{"name": _SHM, "mountPath": "/dev/shm"}, {"name": _WORK, "mountPath": WORK}]
+    mounts: list[dict[str, Any]] = [{"name": _SHM, "mountPath": "/dev/shm"}, {"name": _WORK, "mountPath": WORK}]
     for number, volume in enumerate(launch.volumes):
         name = f"volume-{number}"
         own.append({"name": name, "persistentVolumeClaim": {"claimName": volume.claim, "readOnly": volume.read_only}})

@@ -87,9 +87,7 @@ class ClusterLaunch(_Frozen):
     topology: Topology | None = None
     queue: str = Field("", description="Kueue's local queue; empty for none.")
     queue_priority: str = Field("", description="Kueue's workload priority class.")
-    suspend: bool = Field(
-        False, description="Create the job suspended: somebody else starts it (Kueue does so itself)."
-    )
+    suspend: bool = Field(False, description="Create the job suspended: somebody else starts it.")
     service_account: str = ""
     env: dict[str, str] = {}
     secrets: tuple[FromSecret, ...] = STORE_SECRETS
