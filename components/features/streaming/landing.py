@@ -103,9 +103,16 @@ class Landing:
         """Files with the rows of a table that arrived until a batch, the newest of every key."""
         return sorted((self.folder / str(number) / _LANDED / table).glob("*.parquet"))
 
-    def table(self, number: int, view: str) -> Path:
-        """The folder with a view's table after a batch."""
-        return self.folder / str(number) / _TABLES / view
+    def table(self, number: int, view: str) -> dict[str, Path]:
+        """The files of a view's table after a batch, by name."""
+        return {path.name: path for path in sorted((self.folder / str(number) / _TABLES / view).glob("*.parquet"))}
+
+    def scratch(self, number: int) -> Path:
+        """An empty folder for new files of a batch, on the same disk."""
+        folder = self.folder / f"{number}.scratch"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
 
     def misfits(self, number: int) -> Path:
         """The file with the messages that a batch set aside."""
@@ -152,7 +159,7 @@ class Landing:
         os.replace(link, self.folder / CURRENT)
         _sync(self.folder)
         for old in self.folder.iterdir():
-            if old.name.split(".")[0].isdigit() and int(old.name.split(".")[0]) < number - 1:
+            if old.name.split(".")[0].isdigit() and (int(old.name.split(".")[0]) < number - 1 or old.suffix):
                 shutil.rmtree(old, ignore_errors=True)
 
 

@@ -15,15 +15,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
-from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.features.compute import connect, open_tables
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.online import OnlineStore, online_view
 from gatehouse.components.features.repository import Repository, View
 from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
 from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.pushed_table import first_parts, next_parts, next_rows
 from gatehouse.components.features.streaming.rows import Misfit, read_rows
 from gatehouse.components.features.streaming.start import Start
 from gatehouse.components.features.streaming.stream import EventStream
@@ -36,8 +37,6 @@ from gatehouse.components.features.streaming.views import (
     streamed_views,
 )
 from gatehouse.components.features.streaming.watermark import Watermark
-from gatehouse.components.features.touched import Span
-from gatehouse.components.features.versions import Earlier, next_table
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +78,13 @@ class Pusher:
         if self.landing.landed(0) is None:
             self.landing.land(state, {}, {}, ())
         if not self.landing.has_tables(0):
-            self.landing.keep_tables(0, {view.name: self.start.tables[view.name] for view in self.views})
+            scratch, files = self.landing.scratch(0), self.start.tables
+            with connect() as connection:
+                tables = {
+                    view.name: first_parts(connection, files[view.name], state.as_of, scratch / view.name)
+                    for view in self.views
+                }
+            self.landing.keep_tables(0, tables)
         self._write_online(state, None)
         self.landing.commit(0)
         return state
@@ -147,18 +152,26 @@ class Pusher:
         return state
 
     def _compute(self, before: State, state: State) -> dict[str, dict[str, Path]]:
-        """The files of every view's table after the batch: of what was known before nothing changes."""
-        raw, settled = self._raw(state.number), before.as_of + MICROSECOND
+        """The parts of every view's table after the batch."""
+        raw = self._raw(state.number)
         hours = {table: self._hours(state.number, table) for table in self.tables}
-        plans = {view.name: spans_of(self.repository, view, hours, settled) for view in self.views}
+        plans = {view.name: spans_of(self.repository, view, hours, before.as_of + MICROSECOND) for view in self.views}
         computed = compute_spans(self.repository, raw, plans, state.as_of)
-        scratch = self.landing.folder / f"{state.number}.scratch"
+        scratch = self.landing.scratch(state.number)
         found = {}
-        for view in self.views:
-            files = _files(self.landing.table(before.number, view.name))
-            if plans[view.name]:
-                files = _next_files(view, files, settled, plans[view.name], computed[view.name], state, scratch)
-            found[view.name] = files
+        with connect() as connection:
+            for view in self.views:
+                files = self.landing.table(before.number, view.name)
+                pushed = next_rows(
+                    connection,
+                    view,
+                    files,
+                    plans[view.name],
+                    computed.get(view.name),
+                    before.as_of,
+                    state.as_of,
+                )
+                found[view.name] = next_parts(files, pushed, state.number, scratch / view.name)
         return found
 
     def _hours(self, number: int, table: str) -> list[datetime] | None:
@@ -176,10 +189,12 @@ class Pusher:
 
     def _write_online(self, state: State, since: datetime | None) -> None:
         """Write what became known after `since`: of every key the newest that is not expired."""
-        for view in self.views:
-            rows = _known_between(view, self.landing.table(state.number, view.name), since, state.as_of)
-            if rows.num_rows:
-                self.online.write(online_view(view), rows)
+        with connect() as connection:
+            for view in self.views:
+                files = self.landing.table(state.number, view.name)
+                rows = _known_between(connection, view, files, since, state.as_of)
+                if rows.num_rows:
+                    self.online.write(online_view(view), rows)
 
     def _newest_at_start(self) -> dict[str, str]:
         found = {}
@@ -240,40 +255,25 @@ def _read(state: State, arrival: Arrival) -> tuple[int, ...]:
     return state.positions.get(arrival.table, {}).get(arrival.partition, ())
 
 
-def _next_files(
+def _known_between(
+    connection: duckdb.DuckDBPyConnection,
     view: View,
     files: Mapping[str, Path],
-    settled: datetime,
-    spans: Sequence[Span],
-    computed: pa.Table,
-    state: State,
-    scratch: Path,
-) -> dict[str, Path]:
-    # Nothing reads the digests of these entries: a table that is pushed is no artifact.
-    entries = {name: FileEntry(name, "", path.stat().st_size) for name, path in files.items()}
-    written = next_table(view, Earlier(entries, files, settled), spans, computed, state.as_of, scratch / view.name)
-    return {name: files[name] if isinstance(new, FileEntry) else new for name, new in written.files.items()}
-
-
-def _known_between(view: View, table: Path, since: datetime | None, until: datetime) -> pa.Table:
+    since: datetime | None,
+    until: datetime,
+) -> pa.Table:
     """Of every key the newest row that became known in (since, until] and is not expired then."""
     keys = ", ".join(f'"{key}"' for key in view.spec.entities)
     conditions = [f"\"{KNOWN_FROM}\" <= TIMESTAMPTZ '{until.isoformat()}'"]
     conditions += [f"\"{KNOWN_FROM}\" > TIMESTAMPTZ '{since.isoformat()}'"] if since else []
-    conditions += (
-        [f"\"{EVENT_TIMESTAMP}\" >= TIMESTAMPTZ '{(until - view.spec.ttl).isoformat()}'"] if view.spec.ttl else []
-    )
+    if view.spec.ttl:
+        conditions.append(f"\"{EVENT_TIMESTAMP}\" >= TIMESTAMPTZ '{(until - view.spec.ttl).isoformat()}'")
     conditions += [f'"{key}" IS NOT NULL' for key in view.spec.entities]
-    with connect() as connection:
-        open_tables(connection, {"rows": [table]})
-        return connection.sql(
-            f"SELECT * FROM raw.rows WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
-            f'(PARTITION BY {keys} ORDER BY "{EVENT_TIMESTAMP}" DESC, "{KNOWN_FROM}" DESC) = 1'
-        ).to_arrow_table()
-
-
-def _files(table: Path) -> dict[str, Path]:
-    return {path.name: path for path in sorted(table.glob("*.parquet"))}
+    open_tables(connection, {"rows": [*files.values()]})
+    return connection.sql(
+        f"SELECT * FROM raw.rows WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
+        f'(PARTITION BY {keys} ORDER BY "{EVENT_TIMESTAMP}" DESC, "{KNOWN_FROM}" DESC) = 1'
+    ).to_arrow_table()
 
 
 def _schema(files: Iterable[Path]) -> pa.Schema:
