@@ -146,7 +146,8 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     kept = _table(
         connection,
         f'SELECT {keys}, decided AS decision_time, CAST("{label.label}" AS TINYINT) AS label, '
-        f"greatest(arrived, mature) AS label_time{request} FROM entity_rows WHERE reason IS NULL ORDER BY decided, {order}",
+        f"greatest(arrived, mature) AS label_time{request} FROM entity_rows "
+        f"WHERE reason IS NULL ORDER BY decided, {order}",
         where,
     )
     counts = connection.execute(

@@ -1,5 +1,6 @@
 """Computes on-demand features: the same query for a training set, a batch and one online request."""
 
+import atexit
 from collections.abc import Mapping
 from functools import cache
 
@@ -77,3 +78,7 @@ def _cast(kinds: Mapping[str, str]) -> list[str]:
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
     return connect()
+
+
+# DuckDB complains of connections that outlive the interpreter.
+atexit.register(_database.cache_clear)
