@@ -29,7 +29,7 @@ STATES = ("up", "slow", "down")
 LOGGERS = ("ours", "mlflow async", "mlflow")
 _EXPERIMENT = "benchmark"
 _MOST = 1 << 20
-_WARM = 200  # Calls that are not counted: the first reach MLflow's and torch's lazy parts.
+_WARM = 100  # Calls that are not counted: the first reach MLflow's and torch's lazy parts.
 
 
 def main() -> int:
@@ -41,6 +41,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.fork:
         _fork_loops()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory() as directory, mlflow_server(Path(directory)) as port:
         proxy = Proxy(port)
         os.environ |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -90,6 +91,7 @@ def _fork_loops() -> None:
     import torch  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for line in sys.stdin:
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -103,9 +105,9 @@ def _train(logger: str, folder: str, job: str) -> None:
     from torch import nn
 
     torch.set_num_threads(1)
-    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1))
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1))
     optimizer = torch.optim.AdamW(model.parameters())
-    rows, labels = torch.randn(1024, 64), torch.rand(1024, 1)
+    rows, labels = torch.randn(256, 64), torch.rand(256, 1)
     log = _logger(logger, Path(folder), job)
     np.zeros(_MOST, dtype=np.int64).tofile(f"{folder}/{job}.times")
     record = np.memmap(f"{folder}/{job}.times", dtype=np.int64, mode="r+")
@@ -133,6 +135,9 @@ def _logger(logger: str, folder: Path, job: str) -> Callable[[dict[str, float], 
         store = ArtifactStore.open(folder / "store")
         spool = open_spool(store, job, _EXPERIMENT, folder / f"{job}.spool")
         shipped_live(store, spool).__enter__()
+        # The others' first call has reached the server too.
+        while not (spool / "run.json").exists():
+            time.sleep(0.05)
         return SpoolWriter(spool).log
     import mlflow
 
