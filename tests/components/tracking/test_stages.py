@@ -39,7 +39,7 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
     _happened(store, "train:inner", "finished", result={})
     track_training(store, model)
     for _ in range(2):
-        track_run(store, "run-1", "unused")
+        track_run(store, "run-1")
     runs = _runs(store, "delays")
     assert set(runs) == {"run-1", "split", "train"}
     above, split = runs["run-1"], runs["split"]
@@ -51,7 +51,8 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
 
     monkeypatch.setenv(RUN_ID, "run-2")
     _happened(store, "validate", "failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
-    track_run(store, "run-2", "flights")
+    store.record("runs/run-2/plan.json", {"project": "flights"})
+    track_run(store, "run-2")
     runs = _runs(store, "flights")
     assert runs["validate"].data.tags["gatehouse.error"] == "ContractBreachError: dest: 3 nulls"
     assert {run.info.status for run in runs.values()} == {"FAILED"}
@@ -60,6 +61,7 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
 def test_a_run_that_took_all_from_the_memo_is_not_told(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUN_ID, "run-3")
     _happened(store, "split", "hit", result={})
-    track_run(store, "run-3", "flights")
+    _happened(store, "register", "finished", result={})
+    track_run(store, "run-3")
     tracking = tracking_of(store)
     assert tracking is not None and tracking.embedded is not None and not tracking.embedded.exists()
