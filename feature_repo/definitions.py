@@ -12,6 +12,7 @@ from gatehouse.components.features.definitions import (
     FeatureView,
     LabelView,
     Source,
+    Stream,
 )
 
 DAY = timedelta(days=1)
@@ -20,6 +21,10 @@ HOUR = timedelta(hours=1)
 # Schedules are public a day ahead, so a row of the flights table may tell something a day before its hour.
 flights = Source(table="flights", event_time="time_hour", lead=DAY)
 weather = Source(table="weather", event_time="time_hour")
+
+# A flight is told three times: when its schedule is public, when it leaves, and when it lands, up to two days later.
+flight_messages = Stream(table="flights", key=("carrier", "flight", "origin", "time_hour", "minute"), lateness=3 * DAY)
+weather_messages = Stream(table="weather", key=("origin", "time_hour"), lateness=2 * HOUR)
 
 flight_id = Entity(name="flight_id")
 carrier = Entity(name="carrier")

@@ -68,6 +68,18 @@ class Source(_Definition):
     )
 
 
+class Stream(_Definition):
+    """A source whose rows also arrive one by one, as messages; every message is a whole row, or a row anew."""
+
+    table: str = Field(description="The table; a `Source` has to name its event time.")
+    key: tuple[str, ...] = Field(
+        min_length=1, description="Columns that tell rows apart: a later message with the same key replaces the row."
+    )
+    lateness: timedelta = Field(
+        timedelta(0), ge=timedelta(0), description="How much older than the newest a row may be and not count as late."
+    )
+
+
 class Entity(_Definition):
     """Whom features are about; its join key has the same name."""
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from feast import Entity, FeatureService, FeatureView, Field, FileSource, ValueType
+from feast import Entity, FeatureService, FeatureView, Field, FileSource, PushSource, ValueType
 from feast.types import FeastType, Float32, Int64, String
 
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP
-from gatehouse.components.features.repository import Repository, View, read_repository
+from gatehouse.components.features.repository import Repository, View, read_repository, tables_of
 
 _VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
 _KEY_TYPES: dict[str, FeastType] = {"string": String, "int64": Int64}
@@ -26,7 +26,8 @@ def feast_objects_in(folder: Path) -> dict[str, FeastObject]:
 def feast_objects(repository: Repository) -> dict[str, FeastObject]:
     """Entities, feature views and feature services as Feast has them, by name.
 
-    A view reads `data/<name>.parquet` beside the definitions: a file, or a folder of files.
+    A view reads `data/<name>.parquet` beside the definitions: a file, or a folder of files. A view that reads a stream
+    has a push source, `<name>_push`, on top of it.
     """
     entities = {
         name: Entity(name=name, join_keys=[name], value_type=_VALUE_TYPES[kind])
@@ -45,6 +46,13 @@ def feast_objects(repository: Repository) -> dict[str, FeastObject]:
 
 def _feature_view(repository: Repository, view: View, entities: dict[str, Entity]) -> FeatureView:
     spec = view.spec
+    table = FileSource(
+        name=f"{view.name}_table",
+        path=str(repository.folder / "data" / f"{view.name}.parquet"),
+        timestamp_field=EVENT_TIMESTAMP,
+        created_timestamp_column=spec.created_timestamp,
+    )
+    pushed = any(name in repository.streams for name in tables_of(repository, [view.query]))
     return FeatureView(
         name=view.name,
         entities=[entities[key] for key in spec.entities],
@@ -53,12 +61,7 @@ def _feature_view(repository: Repository, view: View, entities: dict[str, Entity
             *(Field(name=key, dtype=_KEY_TYPES[repository.entities[key]]) for key in spec.entities),
             *(Field(name=feature, dtype=_FEATURE_TYPES[kind]) for feature, kind in spec.features.items()),
         ],
-        source=FileSource(
-            name=f"{view.name}_table",
-            path=str(repository.folder / "data" / f"{view.name}.parquet"),
-            timestamp_field=EVENT_TIMESTAMP,
-            created_timestamp_column=spec.created_timestamp,
-        ),
+        source=PushSource(name=f"{view.name}_push", batch_source=table) if pushed else table,
         tags={"version": str(spec.version)},
         description=spec.description,
     )

@@ -24,6 +24,7 @@ from gatehouse.components.features.definitions import (
     FeatureView,
     LabelView,
     Source,
+    Stream,
     changed_definition,
     definition_problems,
     needs_version,
@@ -65,6 +66,7 @@ class Repository:
         folder: Where its files are.
         entities: Type of the join key by entity.
         sources: Raw tables that grow in time, by name.
+        streams: Those whose rows arrive as messages as well, by name.
         macros: SQL run before everything else.
         staging: Query by name, each after those that it reads.
         views: View by name.
@@ -77,6 +79,7 @@ class Repository:
     folder: Path
     entities: dict[str, str]
     sources: dict[str, Source]
+    streams: dict[str, Stream]
     macros: str
     staging: dict[str, str]
     views: dict[str, View]
@@ -139,6 +142,9 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
         problems.append(f"{FILE}: expected one LabelView, found {len(labels)}")
     views = {name: View(name, spec, _query(folder, "views", name, problems)) for name, spec in features.items()}
     rows = {label.name: _query(folder, "labels", label.name, problems) for label in labels}
+    sources = {one.table: one for one in _of(Source, defined)}
+    streams = {one.table: one for one in _of(Stream, defined)}
+    problems += [f"{FILE}: Stream {name}: table: no Source {name!r}" for name in streams if name not in sources]
     problems += _clashes(entities, features, services, labels, views if not problems else {})
     staging = _in_order(_queries(folder / "staging"), problems)
     known = _queries(folder / "known")
@@ -157,7 +163,8 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     return Repository(
         folder=folder,
         entities={name: str(kind) for name, kind in entities.items()},
-        sources={one.table: one for one in _of(Source, defined)},
+        sources=sources,
+        streams=streams,
         macros=texts.get("macros.sql", ""),
         staging=staging,
         views=views,
@@ -308,7 +315,7 @@ def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
 def _macros(text: str) -> dict[str, str]:
     """Macros by name; what is no macro belongs to the one before it."""
     starts = [*_MACRO.finditer(text)]
-    ends = [*(found.start() for found in starts[1:]), len(text)]
+    ends = [*(found.start() for found in starts), len(text)][1:]
     return {found[1]: text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.boundary import FAULT
 from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launcher import LOG, TrainingFailedError, TrainingJob, TrainingTimeoutError
 from gatehouse.components.training.launchers import local
-from gatehouse.components.training.program import FAULT
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.process import descendants, start_time
 from tests.components.training.synthetic import lay_out
