@@ -25,6 +25,7 @@ from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, Train
 from gatehouse.components.training.launchers.travel import (
     Inputs,
     fetch_outputs,
+    job_digest,
     kept_inputs,
     outcome,
     program_code,
@@ -90,7 +91,7 @@ class ClusterLauncher:
             named=self._launch.nodes > 1,
         )
         with kept_inputs(self._store, job.directory) as inputs:
-            digest = digest_of([inputs.digest, program_code()])
+            digest = job_digest(inputs, program_code())
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
             claim = Claim(self._api, self._path, name, digest)
             try:
@@ -129,7 +130,7 @@ class ClusterLauncher:
             launch=identity,
             digest=claim.digest,
             image=launch.image or image("gatehouse"),
-            command=(self._python, "-m", _POD, address, folder, record, str(processes)),
+            command=(self._python, "-m", _POD, address, folder, record, str(processes), f"{launch.grace_seconds}"),
             processes=processes,
             deadline_seconds=round((launch.scheduling_minutes + job.timeout_minutes) * 60) + _MARGIN_SECONDS,
         )

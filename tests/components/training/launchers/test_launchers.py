@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.boundary import FAULT
 from gatehouse.components.training.launcher import LOG, TrainingFailedError, TrainingJob, TrainingTimeoutError
 from gatehouse.components.training.launchers.choose import LAUNCH, launcher
-from gatehouse.components.training.program import FAULT
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
 from gatehouse.process import descendants
