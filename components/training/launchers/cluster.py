@@ -21,7 +21,7 @@ from gatehouse.components.training.launchers.claim import Claim
 from gatehouse.components.training.launchers.deadlines import Deadlines
 from gatehouse.components.training.launchers.logs import PodLogs
 from gatehouse.components.training.launchers.operator import LAUNCH, Operator, Order
-from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
+from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, uneven
 from gatehouse.components.training.launchers.travel import (
     Inputs,
     fetch_outputs,
@@ -76,11 +76,8 @@ class ClusterLauncher:
         Raises:
             ConfigurationError: if the processes cannot be divided among the nodes.
         """
-        if job.processes % self._launch.nodes:
-            raise ConfigurationError(
-                f"launch.nodes={self._launch.nodes}: expected a divisor of training.processes={job.processes}, because "
-                "every node runs as many. Change one of them."
-            )
+        if wrong := uneven(self._launch, job.processes, "training.processes"):
+            raise ConfigurationError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE):
             (job.directory / name).unlink(missing_ok=True)
         logs = PodLogs(

@@ -20,7 +20,7 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.boundary import FAULT
-from gatehouse.components.training.launcher import LOG, TrainingFailedError, TrainingJob, TrainingTimeoutError
+from gatehouse.components.training.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
 from gatehouse.components.training.launchers.choose import LAUNCH, launcher
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
@@ -70,10 +70,9 @@ class Place:
             return [*self.cluster.jobs, *map(str, alive)]
         return [] if REAL and self.kind != "local" else list(map(str, descendants(os.getpid())))
 
-    def runs(self) -> bool:
-        """Whether an epoch of the job has ended."""
-        logs = Path(self.store.local_folder).glob(f"scratch/*/{LOG}")
-        return any("epoch 1/2" in log.read_text() for log in logs)
+    def runs(self, owner: int) -> bool:
+        """Whether the job that the process `owner` launched has begun."""
+        return len(descendants(owner)) > 1 if self.cluster is None else bool(self.cluster.processes)
 
 
 @pytest.fixture(params=["local", "pytorchjob", "trainjob"])
@@ -91,20 +90,39 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, TrainResult]:
     """What the local launcher makes of the request."""
     with pytest.MonkeyPatch.context() as patch:
         here = Place("local", ArtifactStore.open(tmp_path_factory.mktemp("local") / "store"), patch)
-        return train(here.request(), here.store)
+        return here.store, train(here.request(), here.store)
 
 
-def test_the_model_is_the_same_wherever_it_was_trained(place: Place, trained: TrainResult) -> None:
-    place.launch()
-    result = train(place.request(), place.store)
-    assert result == trained
-    (key,) = place.store.objects.list(f"measurements/{result.model}")
-    log = json.loads(place.store.objects.get_bytes(key))["log"]
+def _log(store: ArtifactStore, model: str) -> list[str]:
+    (key,) = store.objects.list(f"measurements/{model}")
+    log: list[str] = json.loads(store.objects.get_bytes(key))["log"]
+    return log
+
+
+def test_the_model_is_the_same_wherever_it_was_trained(
+    place: Place, trained: tuple[ArtifactStore, TrainResult]
+) -> None:
+    store, result = trained
+    if place.kind != "local":
+        place.launch()
+        store, result = place.store, train(place.request(), place.store)
+    assert result == trained[1]
+    log = _log(store, result.model)
     assert [sum(f"epoch {epoch}/2" in line for line in log) for epoch in (1, 2)] == [1, 1]
+    assert place.left() == []
+
+
+@pytest.mark.parametrize("place", ["pytorchjob"], indirect=True)
+def test_two_nodes_train_one_model(place: Place) -> None:
+    place.launch(nodes=2)
+    result = train(place.request(processes=2), place.store)
+    log = _log(place.store, result.model)
+    assert sum("epoch 2/2" in line for line in log) == 1
+    assert len({line.partition("]")[0] for line in log}) == 2, "lines of both nodes, each with its name"
     assert place.left() == []
 
 
@@ -129,10 +147,10 @@ def test_a_job_that_takes_too_long_is_stopped(place: Place, tmp_path: Path) -> N
 
 
 def test_a_launcher_that_is_told_to_end_leaves_nothing_behind(place: Place) -> None:
-    place.launch("hang:0")
+    place.launch()
     arguments = [place.store.address, place.request().model_dump_json()]
     owner = subprocess.Popen([sys.executable, "-c", OWNER, *arguments])
-    _wait_until(place.runs)
+    _wait_until(lambda: place.runs(owner.pid))
     owner.send_signal(signal.SIGTERM)
     assert owner.wait(timeout=30) == 128 + signal.SIGTERM
     _wait_until(lambda: place.left() == [])
