@@ -16,6 +16,7 @@ from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation_spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.spec import StatisticsSpec
@@ -58,6 +59,9 @@ class ProjectFile(BaseModel):
     features: FeaturesSpec
     split: SplitSpec
     model: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name under which models are registered.")
+    transformation: TransformationSpec = Field(
+        TransformationSpec(), description="How features are transformed, fitted on the train part."
+    )
     training: TrainSpec
     tuning: SearchSpace
     evaluation: EvaluationSpec

@@ -80,6 +80,7 @@ WORLD: dict[str, Door] = {
         "", "", False, True, "Ends the run where the verdict says no; costs nothing to repeat.", "500m", "512M", 5
     ),
     "split": Door("", "", True, True, _PURE),
+    "fit_transformation": Door("", "", True, True, _PURE, "2", "4G"),
     "tune": Door(
         "", "", True, True, "Trials are memoised one by one, so a retry goes on where it stopped.", "2", "8G", 240
     ),

@@ -315,7 +315,7 @@ def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
 def _macros(text: str) -> dict[str, str]:
     """Macros by name; what is no macro belongs to the one before it."""
     starts = [*_MACRO.finditer(text)]
-    ends = [*(found.start() for found in starts[1:]), len(text)]
+    ends = [*(found.start() for found in starts), len(text)][1:]
     return {found[1]: text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
 
 

@@ -185,7 +185,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             rows, set_aside = entity_rows(connection, repository)
         with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
             found = retrieve(feast, repository, request.service, rows, workspace)
-        path = workspace / _PART
+        path, tables = workspace / _PART, view_tables(store, request.feature_tables)
         write_parquet(found.table, path)
         reference = store.publish(
             "training-sets",
@@ -203,6 +203,10 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             details={
                 "entity_keys": list(repository.entity_keys),
                 "views": found.views,
+                "versions": {
+                    name: {"version": repository.views[name].spec.version, "table": tables[name]}
+                    for name in found.views
+                },
                 "numeric": found.numeric,
                 "categorical": found.categorical,
                 "label": "label",
@@ -294,7 +298,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         tables = {name: [files[name]] for name in served}
         written = materialize_views(online, whole, tables, as_of, rewrite=request.rewrite)
         read = [online_view(repository.views[name], features) for name, features in served.items()]
-        recent = _decided_last(store, request.snapshot, repository, as_of)
+        recent = decided_last(store, request.snapshot, repository, as_of)
         skew = measure_skew(online, read, tables, recent, as_of, {one.view: one.since for one in written})
     reasons = _skew_reasons(skew, request.max_skew)
     page = skew_page(request.service, request.as_of, request.max_skew, skew, written, reasons)
@@ -333,7 +337,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     )
 
 
-def _decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: datetime) -> "pa.Table":
+def decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: datetime) -> "pa.Table":
     """The entity keys of the rows decided last before `as_of`."""
     from gatehouse.components.features.compute import connect, entity_rows, open_tables, set_time
     from gatehouse.components.features.online_skew import SAMPLE
@@ -364,9 +368,14 @@ def raw_tables(store: ArtifactStore, snapshot: str) -> dict[str, list[Path]]:
 
 def feature_files(store: ArtifactStore, feature_tables: str) -> dict[str, Path]:
     """The verified Parquet file of every view of the feature tables; a folder of them where there are several."""
-    inputs = store.manifest(feature_tables).derived_from
-    views = {role.removeprefix(_VIEW): reference for role, reference in inputs.items() if role.startswith(_VIEW)}
+    views = view_tables(store, feature_tables)
     return {name: _file_or_folder(store, Reference.parse(reference)) for name, reference in views.items()}
+
+
+def view_tables(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
+    """Reference of the table of every view of the feature tables."""
+    inputs = store.manifest(feature_tables).derived_from
+    return {role.removeprefix(_VIEW): reference for role, reference in inputs.items() if role.startswith(_VIEW)}
 
 
 def _file_or_folder(store: ArtifactStore, reference: Reference) -> Path:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training import local
+from gatehouse.components.training.boundary import FAULT
 from gatehouse.components.training.job import prepare_job
-from gatehouse.components.training.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
-from gatehouse.components.training.program import FAULT
+from gatehouse.components.training.launcher import LOG, TrainingFailedError, TrainingJob, TrainingTimeoutError
+from gatehouse.components.training.launchers import local
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.process import descendants, start_time
 from tests.components.training.synthetic import lay_out
@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from gatehouse.components.artifacts.stage import _end_on_sigterm
 from gatehouse.components.training.launcher import TrainingJob
-from gatehouse.components.training.local import LocalLauncher
+from gatehouse.components.training.launchers.local import LocalLauncher
 _end_on_sigterm()
 LocalLauncher().run(TrainingJob(Path(sys.argv[1]), 2, 5))
 """
@@ -40,7 +40,7 @@ def job(store: ArtifactStore, tmp_path: Path) -> TrainingJob:
 
 
 def _log(job: TrainingJob) -> str:
-    path = job.directory / local.LOG
+    path = job.directory / LOG
     return path.read_text() if path.exists() else ""
 
 
@@ -82,7 +82,7 @@ def test_no_process_outlives_the_owner_of_the_job(job: TrainingJob, number: sign
 def test_exit_code_0_without_weights_is_no_success(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_WRAPPER", "this")
     (job.directory / "result.json").write_text(json.dumps({"weights_sha256": "of an attempt before"}))
-    with pytest.raises(TrainingFailedError, match="exit code 0, but there is no result"):
+    with pytest.raises(TrainingFailedError, match="reports success, but there is no result"):
         local.LocalLauncher().run(job)
 
 
