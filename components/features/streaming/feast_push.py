@@ -54,7 +54,7 @@ def add_rows(
         _check_versions(connection, source, keys, scan)
         if new.num_rows:
             _write(connection, source, path, scan)
-    return new.num_rows
+    return int(new.num_rows)
 
 
 def _writable(repo_path: Path | None, source: FileSource) -> Path:
