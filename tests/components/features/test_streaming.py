@@ -256,6 +256,19 @@ def test_messages_trimmed_before_they_were_read_are_a_clear_error(
         push.run(50)
 
 
+def test_a_pusher_that_lost_its_folder_reads_again_what_it_had_acknowledged(
+    push: Push, redis: Redis, january: list[Sent]
+) -> None:
+    push.names = ("origin_weather",)
+    send(redis, january[:60])
+    before = push.run(25)
+    assert push.run(25) == before
+    rows = push.rows("origin_weather")
+    push.folder = push.folder / "another"
+    again = push.run(25)
+    assert again == before and push.rows("origin_weather") == rows
+
+
 def test_one_pusher_at_a_time(push: Push, redis: Redis) -> None:
     push.names = ("origin_weather",)
 
