@@ -269,6 +269,14 @@ def test_a_pusher_that_lost_its_folder_reads_again_what_it_had_acknowledged(
     assert again == before and push.rows("origin_weather") == rows
 
 
+def test_other_views_in_the_same_folder_are_refused(push: Push) -> None:
+    push.names = ("origin_weather",)
+    push.run(1)
+    push.names = ("flight_schedule",)
+    with pytest.raises(ConfigurationError, match="holds the pushed views origin_weather, found flight_schedule"):
+        push.run(1)
+
+
 def test_one_pusher_at_a_time(push: Push, redis: Redis) -> None:
     push.names = ("origin_weather",)
 
