@@ -108,9 +108,9 @@ def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_
     twice = [one for place, one in enumerate(january) for _ in range(1 + (place % 17 == 0))]
     morning = [one for one in twice if one.time <= START + timedelta(hours=5)]
     send(redis, morning)
-    push.run(277, killed_at(*STEPS))
+    push.run(453, killed_at(*STEPS))
     send(redis, twice[len(morning) :], number=len(twice))
-    state = push.run(977, killed_at("online", "acknowledged"))
+    state = push.run(1477, killed_at("online", "acknowledged"))
     assert state.counts["flights"]["late"] == state.counts["weather"]["late"] == 0
     assert state.counts["flights"]["rows"] + state.counts["weather"]["rows"] == len(twice)
     assert state.as_of == END
