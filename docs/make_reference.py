@@ -6,7 +6,7 @@ from _pages import main, table
 from pydantic import BaseModel
 
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.features.definitions import Entity, FeatureService, FeatureView, LabelView, Source
+from gatehouse.components.features.definitions import Entity, FeatureService, FeatureView, LabelView, Source, Stream
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
@@ -276,7 +276,7 @@ def page() -> dict[str, str]:
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
     parts.append(_REPOSITORY)
-    parts += [section(f"`{model.__name__}`", model, 3) for model in (Source, Entity, FeatureView, LabelView)]
+    parts += [section(f"`{model.__name__}`", model, 3) for model in (Source, Stream, Entity, FeatureView, LabelView)]
     parts.append(section("`FeatureService`", FeatureService, 3))
     return {"docs/project.md": "\n".join(parts)}
 
