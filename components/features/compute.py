@@ -134,6 +134,8 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
     """The entity rows that have a mature label, in the order of decisions, and how many were set aside by reason.
 
+    Beside keys, times and label they have the values that on-demand views take from a request.
+
     A label counts from its arrival on, and not before its horizon is over: the later of both is its `label_time`.
 
     Raises:
@@ -150,6 +152,8 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
         f"({_known(label.arrives)})::TIMESTAMPTZ AS arrived, "
         f"decided + {_interval(label.horizon)} AS mature FROM (\n{repository.entity_rows}\n)"
     )
+    values = repository.request_values()
+    request = "".join(f', CAST("{name}" AS {_TYPES[kind]}) AS "{name}"' for name, kind in values.items())
     _run(
         connection,
         f"CREATE OR REPLACE TEMP TABLE entity_rows AS SELECT *, CASE {own} "
@@ -162,7 +166,8 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     kept = _table(
         connection,
         f'SELECT {keys}, decided AS decision_time, CAST("{label.label}" AS TINYINT) AS label, '
-        f"greatest(arrived, mature) AS label_time FROM entity_rows WHERE reason IS NULL ORDER BY decided, {order}",
+        f"greatest(arrived, mature) AS label_time{request} FROM entity_rows "
+        f"WHERE reason IS NULL ORDER BY decided, {order}",
         where,
     )
     counts = connection.execute(

@@ -204,6 +204,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             details={
                 "entity_keys": list(repository.entity_keys),
                 "views": found.views,
+                **({"on_demand": found.on_demand} if found.on_demand else {}),
                 "versions": {
                     name: {"version": repository.views[name].spec.version, "table": tables[name]}
                     for name in found.views
@@ -294,7 +295,11 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         with applied(repository, files, workspace) as feast:
             projections = feast.get_feature_service(request.service).feature_view_projections
-            served = {one.name: [field.name for field in one.features] for one in projections}
+            served = {
+                one.name: [field.name for field in one.features]
+                for one in projections
+                if one.name in repository.views  # on-demand features are not stored
+            }
         online = open_online(repository.folder, online_store(store, request.project))
         whole = [online_view(repository.views[name]) for name in served]
         tables = {name: [files[name]] for name in served}
