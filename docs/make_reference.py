@@ -6,12 +6,20 @@ from _pages import main, table
 from pydantic import BaseModel
 
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.features.definitions import Entity, FeatureService, FeatureView, LabelView, Source
+from gatehouse.components.features.definitions import (
+    Entity,
+    FeatureService,
+    FeatureView,
+    LabelView,
+    OnDemandView,
+    Source,
+)
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import STRATEGIES
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation_spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.graded import Rule
@@ -51,6 +59,7 @@ query makes the feature stages and what follows run again.
 | --- | --- |
 | `definitions.py` | sources, entities, feature views, the label view and feature services, below |
 | `views/NAME.sql` | the query that computes the feature view NAME |
+| `on_demand/NAME.sql` | the query that computes the on-demand view NAME from the table `rows` |
 | `labels/NAME.sql` | the query of the label view: one row for each decision |
 | `staging/NAME.sql` | a table that views read as `staging.NAME`; staging queries may read each other |
 | `known/TABLE.sql` | a raw table as it stood at a moment; without one, the table counts as always known |
@@ -249,6 +258,7 @@ def page() -> dict[str, str]:
         "source": (SOURCES, "kind", "Where the raw tables come from. `kind` says what it is."),
         "features": FeaturesSpec,
         "split": (STRATEGIES, "strategy", strategies),
+        "transformation": TransformationSpec,
         "training": TrainSpec,
         "tuning": SearchSpace,
         "evaluation": EvaluationSpec,
@@ -262,11 +272,14 @@ def page() -> dict[str, str]:
         if isinstance(model, tuple):
             parts.append(_alternatives(name, *model))
         else:
-            parts.append(section(f"`{name}`", model, 3, f"{name}."))
+            told = ("columns",) if model is TransformationSpec else ()  # its columns have the models of its other keys
+            parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=told))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
     parts.append(_REPOSITORY)
-    parts += [section(f"`{model.__name__}`", model, 3) for model in (Source, Entity, FeatureView, LabelView)]
+    parts += [
+        section(f"`{model.__name__}`", model, 3) for model in (Source, Entity, FeatureView, OnDemandView, LabelView)
+    ]
     parts.append(section("`FeatureService`", FeatureService, 3))
     return {"docs/project.md": "\n".join(parts)}
 
