@@ -89,6 +89,7 @@ _WORDS = {
     ("ProjectFile", "description"): "What the model predicts; at most 400 characters.",
     ("ProjectFile", "features"): "Where features are defined.",
     ("ProjectFile", "split"): "How rows are divided into train, validation and test.",
+    ("ProjectFile", "transformation"): "How feature columns become what a model reads; fitted on the train part.",
     ("ProjectFile", "training"): "The model and its full budget; tuning overwrites what it searches.",
     ("ProjectFile", "tuning"): "What is searched, and with which budget.",
     ("ProjectFile", "evaluation"): "What is measured.",

@@ -4,6 +4,7 @@ from typing import Any
 
 from kfp import dsl
 
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.evaluation.component import evaluate
 from gatehouse.components.evaluation.stage import evaluate as evaluate_stage
 from gatehouse.components.features.component import check_leakage
@@ -13,6 +14,8 @@ from gatehouse.components.splitting.component import split
 from gatehouse.components.splitting.stage import split as split_stage
 from gatehouse.components.training.component import fit_transformation, train
 from gatehouse.components.training.fitting import fit_transformation as fit_stage
+from gatehouse.components.training.launchers.choose import LAUNCH
+from gatehouse.components.training.launchers.spec import LocalLaunch
 from gatehouse.components.training.stage import train as train_stage
 from gatehouse.components.tuning.component import tune
 from gatehouse.components.tuning.stage import tune as tune_stage
@@ -120,6 +123,10 @@ def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, p
         "train",
         "Train the candidate",
     )
+    if file.launch != LocalLaunch():
+        # Not a parameter: where training runs is no part of a cache key.
+        for task in (tuned, trained):
+            task.set_env_variable(LAUNCH, canonical_json(file.launch.model_dump(mode="json", exclude_defaults=True)))
     return trained.outputs["model"]
 
 

@@ -206,7 +206,7 @@ def run_pods(cluster: Cluster, job: Object) -> None:
             environment |= {"PET_NNODES": str(nodes), "PET_NODE_RANK": str(rank)}
             environment |= {"PET_MASTER_ADDR": "localhost", "PET_MASTER_PORT": port}
         process = subprocess.Popen(
-            container["command"],
+            [sys.executable, *container["command"][1:]],
             env=os.environ | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -101,6 +101,11 @@ class FeatureView(_Definition):
         description="Longest look-back: a row reads sources whose event time is at most this much older. "
         "Without it the whole past may count, and is read again whenever something changes.",
     )
+    freshness: timedelta | None = Field(
+        None,
+        gt=timedelta(0),
+        description="How old its newest event may be when features are computed, before somebody is told.",
+    )
     version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
     description: str = ""
 
@@ -155,6 +160,8 @@ def definition_problems(view: FeatureView) -> list[str]:
     """What is wrong with a view taken alone, with what to write instead."""
     if view.static and view.available:
         return [f"{view.name}: is static and names an availability: expected one of them"]
+    if view.static and view.freshness:
+        return [f"{view.name}: is static and states a freshness: its rows have no age, expected one of them"]
     if not view.static and view.available is None:
         return [
             f'{view.name}: states no availability: expected available=Available("<column>", lag=timedelta(...)) with '

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.checkpointing.policy import FAR, NAME
 from gatehouse.components.training.launcher import FAILURE, RESULT
 from gatehouse.components.training.launchers.travel import (
     fetch_inputs,
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 _WRAPPER = "gatehouse.components.training.wrapper"
 _TRY_AGAIN = 128  # The least exit code after which the operator starts the pod again.
+_LAST_SECONDS = 20.0
+"""Of the grace period are left for bringing the last checkpoint to the store."""
 _RESULT_SECONDS, _RESULT_POLL = 900.0, 1.0
 
 
@@ -41,12 +44,18 @@ def main() -> None:
     parser.add_argument("folder", help="The job's folder in the store.")
     parser.add_argument("record", help="SHA-256 of the job's record.")
     parser.add_argument("processes", type=int, help="Workers of this pod.")
+    parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     store = ArtifactStore.open(arguments.store)
     with tempfile.TemporaryDirectory(prefix="job-") as directory:
         try:
-            code = attempt(store, arguments.folder, arguments.record, arguments.processes, Path(directory))
+            expected = fetch_inputs(store, arguments.folder, arguments.record, Path(directory))
+            _require_program(expected.code)
+            os.environ |= {FAR: arguments.store, NAME: expected.digest}
+            launch = arguments.folder.rpartition("/")[2]
+            code = _train(arguments.processes, arguments.grace, launch, Path(directory))
+            _report(store, arguments.folder, Path(directory), code)
         except StoreError as error:
             logger.error("StoreError: %s", error)
             sys.exit(_TRY_AGAIN)
@@ -56,33 +65,18 @@ def main() -> None:
     sys.exit(code)
 
 
-def attempt(store: ArtifactStore, folder: str, record: str, processes: int, directory: Path) -> int:
-    """Fetch, train and send; returns the exit code.
-
-    Raises:
-        MissingArtifactError, CorruptArtifactError: if the files are not what the launcher wrote.
-        StaleSpecError: if this image holds another program than the launcher's.
-    """
-    expected = fetch_inputs(store, folder, record, directory)
-    if expected != program_code():
+def _require_program(expected: str) -> None:
+    if expected != (found := program_code()):
         raise StaleSpecError(
             f"The image of the pod holds another training program than the launcher: expected {expected[:12]}, found "
-            f"{program_code()[:12]}. Give launch.image the image of the train task."
+            f"{found[:12]}. Give launch.image the image of the train task."
         )
-    code = _train(processes, directory)
-    if (directory / FAILURE).exists():
-        report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"])
-    elif code == 0 and (directory / RESULT).exists():
-        report_success(store, folder, directory)
-    elif code == 0 and _nodes() > 1:
-        _wait_for_result(store, folder)
-    return code
 
 
-def _train(processes: int, directory: Path) -> int:
+def _train(processes: int, grace: float, launch: str, directory: Path) -> int:
     """Run the wrapper, hand it the pod's SIGTERM, and return its exit code."""
-    os.environ |= _rendezvous()
-    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, str(processes), str(directory)])
+    given = [f"--grace-seconds={max(grace - _LAST_SECONDS, grace / 2)}", *_rendezvous(launch)]
+    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, str(processes), str(directory), *given])
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         wrapper.send_signal(number)
@@ -92,24 +86,30 @@ def _train(processes: int, directory: Path) -> int:
     return 128 - code if code < 0 else code
 
 
-def _nodes() -> int:
-    return int(os.environ.get("PET_NNODES", "1").rpartition(":")[2])
+def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> None:
+    """Send what came of it; another attempt is for the operator to begin, and nothing is said about this one."""
+    if (directory / FAILURE).exists():
+        report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"])
+    elif code == 0 and (directory / RESULT).exists():
+        report_success(store, folder, directory)
+    elif code == 0 and _nodes() != "1":
+        _wait_for_result(store, folder)
 
 
-def _rendezvous() -> dict[str, str]:
-    """Torchrun's settings for several nodes, from what the operator says.
+def _nodes() -> str:
+    return os.environ.get("PET_NNODES", "1")
+
+
+def _rendezvous(launch: str) -> list[str]:
+    """Where the nodes meet, as the operator says; empty for one node, and where it says all itself (elastic jobs).
 
     Operators give a static rendezvous, with which a node that starts again is lost; over a store on the first node it
     is found again.
     """
-    if _nodes() == 1 or "PET_RDZV_ENDPOINT" in os.environ:
-        return {}
-    first, port = os.environ["PET_MASTER_ADDR"], os.environ["PET_MASTER_PORT"]
-    return {
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": f"{first}:{port}",
-        "PET_RDZV_CONF": f"is_host={int(os.environ.get('PET_NODE_RANK', '0') == '0')}",
-    }
+    if _nodes() == "1" or "PET_RDZV_ENDPOINT" in os.environ:
+        return []
+    nodes, endpoint = _nodes(), f"{os.environ['PET_MASTER_ADDR']}:{os.environ['PET_MASTER_PORT']}"
+    return [f"--nodes={nodes}:{nodes}", f"--rendezvous={endpoint}", f"--run-id={launch}"]
 
 
 def _wait_for_result(store: ArtifactStore, folder: str) -> None:

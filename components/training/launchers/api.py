@@ -77,8 +77,10 @@ class KubernetesApi:
                 config.load_incluster_config(configuration)
                 self.namespace = _NAMESPACE_FILE.read_text().strip()
             else:
-                config.load_kube_config(self._kubeconfig or None, client_configuration=configuration)
-                _, context = config.list_kube_config_contexts(self._kubeconfig or None)
+                # Named here: the client looks at KUBECONFIG only once, when it is imported.
+                file = self._kubeconfig or os.environ.get("KUBECONFIG") or None
+                config.load_kube_config(file, client_configuration=configuration)
+                _, context = config.list_kube_config_contexts(file)
                 self.namespace = context["context"].get("namespace", "default")
         except (config.ConfigException, OSError) as error:
             raise ClusterError(

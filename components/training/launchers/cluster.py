@@ -21,10 +21,11 @@ from gatehouse.components.training.launchers.claim import Claim
 from gatehouse.components.training.launchers.deadlines import Deadlines
 from gatehouse.components.training.launchers.logs import PodLogs
 from gatehouse.components.training.launchers.operator import LAUNCH, Operator, Order
-from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
+from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, uneven
 from gatehouse.components.training.launchers.travel import (
     Inputs,
     fetch_outputs,
+    job_digest,
     kept_inputs,
     outcome,
     program_code,
@@ -75,11 +76,8 @@ class ClusterLauncher:
         Raises:
             ConfigurationError: if the processes cannot be divided among the nodes.
         """
-        if job.processes % self._launch.nodes:
-            raise ConfigurationError(
-                f"launch.nodes={self._launch.nodes}: expected a divisor of training.processes={job.processes}, because "
-                "every node runs as many. Change one of them."
-            )
+        if wrong := uneven(self._launch, job.processes, "training.processes"):
+            raise ConfigurationError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE):
             (job.directory / name).unlink(missing_ok=True)
         logs = PodLogs(
@@ -90,7 +88,7 @@ class ClusterLauncher:
             named=self._launch.nodes > 1,
         )
         with kept_inputs(self._store, job.directory) as inputs:
-            digest = digest_of([inputs.digest, program_code()])
+            digest = job_digest(inputs, program_code())
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
             claim = Claim(self._api, self._path, name, digest)
             try:
@@ -129,7 +127,7 @@ class ClusterLauncher:
             launch=identity,
             digest=claim.digest,
             image=launch.image or image("gatehouse"),
-            command=(self._python, "-m", _POD, address, folder, record, str(processes)),
+            command=(self._python, "-m", _POD, address, folder, record, str(processes), f"{launch.grace_seconds}"),
             processes=processes,
             deadline_seconds=round((launch.scheduling_minutes + job.timeout_minutes) * 60) + _MARGIN_SECONDS,
         )

@@ -178,3 +178,13 @@ class TrainJobLaunch(ClusterLaunch):
 
 
 Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
+
+
+def uneven(launch: Launch, processes: int, name: str) -> str:
+    """What is wrong with a number of processes that its nodes cannot share; empty where they can."""
+    if isinstance(launch, LocalLaunch) or processes % launch.nodes == 0:
+        return ""
+    return (
+        f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
+        "Change one of them."
+    )

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
+from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.components.artifacts.code import code_digest
 from gatehouse.components.artifacts.leases import Lease
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
@@ -61,7 +61,20 @@ def kept_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
 
 def _made(path: Path, directory: Path) -> bool:
     first = path.relative_to(directory).parts[0]
-    return first in _OUTPUTS or first.startswith(("checkpoint", "epoch-", "heartbeat")) or first.endswith(".tmp")
+    return first in _OUTPUTS or first.startswith(("checkpoint", "preempted", "stacks-")) or first.endswith(".tmp")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a job is to be: the digest of the program, and that of program and files together."""
+
+    code: str
+    digest: str
+
+
+def job_digest(inputs: Inputs, code: str) -> str:
+    """Names what is trained: equal for two launches of the same job, which share their checkpoints."""
+    return digest_of([inputs.digest, code])
 
 
 def program_code() -> str:
@@ -84,11 +97,11 @@ def write_identity(store: ArtifactStore, folder: str, inputs: Inputs, **about: A
     return sha256_bytes(data)
 
 
-def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> str:
+def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> "Expected":
     """Lay the files of a job into `directory`, each verified.
 
     Returns:
-        Digest of the program that is to train.
+        What the job is to be.
 
     Raises:
         MissingArtifactError, CorruptArtifactError: if record or files are not what the launcher wrote.
@@ -101,7 +114,7 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
     body = json.loads(data)
     entries = [FileEntry(**entry) for entry in body["inputs"]]
     _fetch(store, folder, entries, directory)
-    return str(body["code"])
+    return Expected(str(body["code"]), job_digest(Inputs(tuple(entries)), str(body["code"])))
 
 
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:

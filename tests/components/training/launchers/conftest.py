@@ -27,7 +27,7 @@ def job(tmp_path: Path) -> TrainingJob:
 def train(job: Object, folder: Path, weights: bytes = b"weights", named: bytes = b"weights") -> None:
     """Do what a pod does that trains: fetch, and send a result that names the weights `named`."""
     _, container = container_of(job)
-    address, at, record, _ = container["command"][3:]
+    address, at, record = container["command"][3:6]
     store = ArtifactStore.open(address)
     fetch_inputs(store, at, record, folder)
     assert (folder / "train" / "labels.npy").read_bytes() == b"labels"
