@@ -270,7 +270,11 @@ def page() -> dict[str, str]:
         "evaluation": EvaluationSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,
-        "launch": (LAUNCHES, "kind", "Where training runs; it changes no bit of a model. See [launchers](launchers.md)."),
+        "launch": (
+            LAUNCHES,
+            "kind",
+            "Where training runs; it changes no bit of a model. See [launchers](launchers.md).",
+        ),
         "prices": Prices,
         "schedules": Schedules,
     }
