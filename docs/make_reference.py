@@ -6,7 +6,15 @@ from _pages import main, table
 from pydantic import BaseModel
 
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.features.definitions import Entity, FeatureService, FeatureView, LabelView, Source, Stream
+from gatehouse.components.features.definitions import (
+    Entity,
+    FeatureService,
+    FeatureView,
+    LabelView,
+    OnDemandView,
+    Source,
+    Stream,
+)
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
@@ -54,6 +62,7 @@ query makes the feature stages and what follows run again.
 | --- | --- |
 | `definitions.py` | sources, entities, feature views, the label view and feature services, below |
 | `views/NAME.sql` | the query that computes the feature view NAME |
+| `on_demand/NAME.sql` | the query that computes the on-demand view NAME from the table `rows` |
 | `labels/NAME.sql` | the query of the label view: one row for each decision |
 | `staging/NAME.sql` | a table that views read as `staging.NAME`; staging queries may read each other |
 | `known/TABLE.sql` | a raw table as it stood at a moment; without one, the table counts as always known |
@@ -262,7 +271,11 @@ def page() -> dict[str, str]:
         "evaluation": EvaluationSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,
-        "launch": (LAUNCHES, "kind", "Where training runs; it changes no bit of a model. See [launchers](launchers.md)."),
+        "launch": (
+            LAUNCHES,
+            "kind",
+            "Where training runs; it changes no bit of a model. See [launchers](launchers.md).",
+        ),
         "prices": Prices,
         "schedules": Schedules,
     }
@@ -272,11 +285,13 @@ def page() -> dict[str, str]:
         if isinstance(model, tuple):
             parts.append(_alternatives(name, *model))
         else:
-            parts.append(section(f"`{name}`", model, 3, f"{name}."))
+            told = ("columns",) if model is TransformationSpec else ()  # its columns have the models of its other keys
+            parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=told))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
     parts.append(_REPOSITORY)
-    parts += [section(f"`{model.__name__}`", model, 3) for model in (Source, Stream, Entity, FeatureView, LabelView)]
+    defined = (Source, Stream, Entity, FeatureView, OnDemandView, LabelView)
+    parts += [section(f"`{model.__name__}`", model, 3) for model in defined]
     parts.append(section("`FeatureService`", FeatureService, 3))
     return {"docs/project.md": "\n".join(parts)}
 
