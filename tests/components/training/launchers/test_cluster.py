@@ -381,7 +381,7 @@ def _killed_launcher(store: ArtifactStore, job: TrainingJob, cluster: Cluster) -
     """A launcher that is killed as soon as it watches its job: nothing is cleaned up."""
     launcher = _launcher(cluster, store, "pytorchjob")
     launcher._api.wait_for_change = _die  # type: ignore[method-assign]
-    launcher._api.hurry = _die  # type: ignore[method-assign]
+    launcher._api.hurried = _die  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         launcher.run(job)
 
