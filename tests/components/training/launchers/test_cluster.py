@@ -248,7 +248,7 @@ def _evict(cluster: Cluster, job: Object) -> Object:
     pod = cluster.add_pod(job)
     cluster.start(job, pod)
     cluster.say(pod, "epoch 1/2")
-    time.sleep(0.1)
+    cluster.await_reader(pod)
     cluster.end(job, pod, 137)
     pod["status"] |= {"reason": "Evicted", "message": "The node was low on memory."}
     cluster.touch(job)
