@@ -7,6 +7,7 @@ take turns, so that a busy moment meets everyone. Ends with 1 where a limit is m
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import statistics
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from gatehouse.process import start_time
 from tests.components.tracking.servers import Proxy, mlflow_server
 
 P99_US, OF_ASYNC = 50.0, 0.1
@@ -27,7 +29,7 @@ STATES = ("up", "slow", "down")
 LOGGERS = ("ours", "mlflow async", "mlflow")
 _EXPERIMENT = "benchmark"
 _MOST = 1 << 20
-_WARM = 200  # Calls that are not counted: the first reach MLflow's and torch's lazy parts.
+_WARM = 100  # Calls that are not counted: the first reach MLflow's and torch's lazy parts.
 
 
 def main() -> int:
@@ -35,10 +37,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=6.0, help="Of each loop.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--loop", nargs=3, metavar=("LOGGER", "FOLDER", "JOB"), help=argparse.SUPPRESS)
+    parser.add_argument("--fork", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.loop:
-        _train(*options.loop)
+    if options.fork:
+        _fork_loops()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory() as directory, mlflow_server(Path(directory)) as port:
         proxy = Proxy(port)
         os.environ |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -50,31 +53,50 @@ def main() -> int:
 def _measure(folder: Path, proxy: Proxy, seconds: float, rounds: int) -> dict[tuple[str, str], list[Any]]:
     """For each state and logger: one row a round of calls, p50 and p99 in microseconds, and points lost."""
     rows: dict[tuple[str, str], list[Any]] = {(state, logger): [] for state in STATES for logger in LOGGERS}
-    for number in range(rounds):
-        for state in STATES:
-            for logger in LOGGERS:
+    command = [sys.executable, __file__, "--fork"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forker:
+        for number in range(rounds):
+            for state, logger in rows:
                 job = f"{logger}-{state}-{number}".replace(" ", "-")
-                proxy.delay, proxy.down = 0.0, False
-                times = _killed(folder, proxy, state, logger, job, seconds)
-                proxy.delay, proxy.down = 0.0, False
+                times = _killed(forker, folder, proxy, state, logger, job, seconds)
                 lost = len(times) - _arrived(folder, logger, job)
-                micros = times[_WARM:] / 1000 if len(times) > 2 * _WARM else times / 1000
+                micros = times[min(_WARM, len(times) // 2) :] / 1000
                 rows[state, logger].append((len(times), *np.percentile(micros, [50, 99]), lost))
+                print(job, *(f"{each:.1f}" for each in rows[state, logger][-1]), file=sys.stderr)
+        forker.kill()
     return rows
 
 
-def _killed(folder: Path, proxy: Proxy, state: str, logger: str, job: str, seconds: float) -> np.ndarray:
+def _killed(
+    forker: "subprocess.Popen[str]", folder: Path, proxy: Proxy, state: str, logger: str, job: str, seconds: float
+) -> np.ndarray:
     """Nanoseconds of each call of a loop that was killed while the server was in this state."""
-    loop = [sys.executable, __file__, "--loop", logger, str(folder), job]
-    process = subprocess.Popen(loop, stdout=subprocess.PIPE)
-    assert process.stdout is not None and process.stdout.readline() == b"ready\n", f"{job} did not start"
+    assert forker.stdin is not None and forker.stdout is not None
+    print(f"{logger}\t{folder}\t{job}", file=forker.stdin, flush=True)
+    pid = int(forker.stdout.readline())
     proxy.delay, proxy.down = {"up": (0.0, False), "slow": (0.5, False), "down": (0.0, True)}[state]
     (folder / f"{job}.go").touch()
     time.sleep(seconds)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    os.kill(pid, signal.SIGKILL)
+    while start_time(pid):
+        time.sleep(0.01)
+    proxy.delay, proxy.down = 0.0, False
     record = np.fromfile(folder / f"{job}.times", dtype=np.int64)
     return record[1 : record[0] + 1]
+
+
+def _fork_loops() -> None:
+    """Fork a loop for each line of standard input: imports are paid for once."""
+    import mlflow  # noqa: F401
+    import torch  # noqa: F401
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for line in sys.stdin:
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _train(*line.rstrip("\n").split("\t"))
+    sys.exit()
 
 
 def _train(logger: str, folder: str, job: str) -> None:
@@ -83,13 +105,13 @@ def _train(logger: str, folder: str, job: str) -> None:
     from torch import nn
 
     torch.set_num_threads(1)
-    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1))
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1))
     optimizer = torch.optim.AdamW(model.parameters())
-    rows, labels = torch.randn(1024, 64), torch.rand(1024, 1)
+    rows, labels = torch.randn(256, 64), torch.rand(256, 1)
     log = _logger(logger, Path(folder), job)
     np.zeros(_MOST, dtype=np.int64).tofile(f"{folder}/{job}.times")
     record = np.memmap(f"{folder}/{job}.times", dtype=np.int64, mode="r+")
-    print("ready", flush=True)
+    print(os.getpid(), flush=True)
     while not os.path.exists(f"{folder}/{job}.go"):
         time.sleep(0.01)
     for step in range(_MOST - 1):
@@ -97,7 +119,7 @@ def _train(logger: str, folder: str, job: str) -> None:
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        metrics = {"loss": float(loss), "grad_norm": 1.0, "learning_rate": 1e-3}
+        metrics = {"loss": float(loss.detach()), "grad_norm": 1.0, "learning_rate": 1e-3}
         began = time.perf_counter_ns()
         log(metrics, step)
         record[step + 1] = time.perf_counter_ns() - began
@@ -113,6 +135,9 @@ def _logger(logger: str, folder: Path, job: str) -> Callable[[dict[str, float], 
         store = ArtifactStore.open(folder / "store")
         spool = open_spool(store, job, _EXPERIMENT, folder / f"{job}.spool")
         shipped_live(store, spool).__enter__()
+        # The others' first call has reached the server too.
+        while not (spool / "run.json").exists():
+            time.sleep(0.05)
         return SpoolWriter(spool).log
     import mlflow
 
@@ -121,10 +146,9 @@ def _logger(logger: str, folder: Path, job: str) -> Callable[[dict[str, float], 
     synchronous = logger == "mlflow"
 
     def log(metrics: dict[str, float], step: int) -> None:
-        try:
+        # A training loop that is to survive a server that is down would have to write it so.
+        with contextlib.suppress(mlflow.MlflowException):
             mlflow.log_metrics(metrics, step, synchronous=synchronous)
-        except mlflow.MlflowException:
-            pass  # As a training loop that is to survive a server that is down would have to write it.
 
     log({"warm": 0.0}, 0)
     return log
@@ -150,7 +174,7 @@ def _judge(measured: dict[tuple[str, str], list[Any]]) -> int:
     p99: dict[tuple[str, str], float] = {}
     missed = []
     for (state, logger), rounds in measured.items():
-        calls, p50, worst, lost = (statistics.median(column) for column in zip(*rounds, strict=True))
+        calls, p50, worst, _ = (statistics.median(column) for column in zip(*rounds, strict=True))
         p99[state, logger] = worst
         most = max(row[3] for row in rounds)
         print(f"{state:<8}{logger:<14}{calls:>8.0f}{p50:>11.1f}{worst:>12.1f}{most:>8}")

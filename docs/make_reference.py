@@ -12,6 +12,7 @@ from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import STRATEGIES
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation_spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.graded import Rule
@@ -80,6 +81,7 @@ _WORDS = {
     ("ProjectFile", "description"): "What the model predicts; at most 400 characters.",
     ("ProjectFile", "features"): "Where features are defined.",
     ("ProjectFile", "split"): "How rows are divided into train, validation and test.",
+    ("ProjectFile", "transformation"): "How feature columns become what a model reads; fitted on the train part.",
     ("ProjectFile", "training"): "The model and its full budget; tuning overwrites what it searches.",
     ("ProjectFile", "tuning"): "What is searched, and with which budget.",
     ("ProjectFile", "evaluation"): "What is measured.",
@@ -249,6 +251,7 @@ def page() -> dict[str, str]:
         "source": (SOURCES, "kind", "Where the raw tables come from. `kind` says what it is."),
         "features": FeaturesSpec,
         "split": (STRATEGIES, "strategy", strategies),
+        "transformation": TransformationSpec,
         "training": TrainSpec,
         "tuning": SearchSpace,
         "evaluation": EvaluationSpec,

@@ -17,6 +17,8 @@ from gatehouse.components.features.definitions import (
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
+# Flights are delivered daily, complete a day after their hour; a view older than that has missed a delivery.
+DELIVERED = 3 * DAY
 
 # Schedules are public a day ahead, so a row of the flights table may tell something a day before its hour.
 flights = Source(table="flights", event_time="time_hour", lead=DAY)
@@ -38,6 +40,7 @@ flight_schedule = FeatureView(
     description="The schedule of a flight, public a day ahead.",
     entities=("flight_id",),
     available=Available("event_timestamp"),
+    freshness=DELIVERED,
     ttl=2 * DAY,
     window=timedelta(0),
     features={
@@ -59,6 +62,7 @@ flight_record = FeatureView(
     description="How the same flight number did over the last four weeks.",
     entities=("carrier", "flight", "origin"),
     available=Available("event_timestamp"),
+    freshness=DELIVERED,
     ttl=14 * DAY,
     window=30 * DAY,
     features={"flight_late_rate_28d": "numeric", "flight_mean_delay_28d": "numeric"},
@@ -83,6 +87,7 @@ aircraft_last_leg = FeatureView(
     description="The last completed leg of the aircraft.",
     entities=("tailnum",),
     available=Available("event_timestamp"),
+    freshness=DELIVERED,
     ttl=12 * HOUR,
     window=2 * DAY,
     features={"last_leg_delay": "numeric", "last_leg_distance": "numeric"},
@@ -93,6 +98,7 @@ origin_weather = FeatureView(
     description="The weather of the last completed hour at the origin.",
     entities=("origin",),
     available=Available("event_timestamp"),
+    freshness=DELIVERED,
     ttl=3 * HOUR,
     window=6 * HOUR,
     features={

@@ -15,6 +15,7 @@ from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
+from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.launchers.spec import Launch, LocalLaunch, uneven
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation_spec import TransformationSpec
@@ -74,6 +75,7 @@ class ProjectFile(BaseModel):
         "never", description="Which verdicts on the data are told to the webhook GATEHOUSE_ALERT_WEBHOOK."
     )
     schedules: Schedules = Schedules()
+    prices: Prices = Field(Prices(), description="What an hour of each type of machine costs; tracked with every run.")
 
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":

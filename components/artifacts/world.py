@@ -74,6 +74,16 @@ WORLD: dict[str, Door] = {
         5,
     ),
     "compute_features": Door("", "", True, True, _PURE, "2", "4G"),
+    "freshness": Door(
+        "the clock, where the project asks for it",
+        "a measurement",
+        False,
+        True,
+        "Feature tables age without any parameter changing; a repeat measures again.",
+        "500m",
+        "1G",
+        10,
+    ),
     "retrieve_training_set": Door("", "", True, True, _PURE, "2", "8G"),
     "check_leakage": Door("", "", True, True, _PURE, "2", "8G"),
     "require_no_leakage": Door(

@@ -2,16 +2,29 @@
 
 from pathlib import Path
 
-from feast import Entity, FeatureService, FeatureView, Field, FileSource, PushSource, ValueType
+import pandas as pd
+import pyarrow as pa
+from feast import (
+    Entity,
+    FeatureService,
+    FeatureView,
+    Field,
+    FileSource,
+    OnDemandFeatureView,
+    PushSource,
+    RequestSource,
+    ValueType,
+)
 from feast.types import FeastType, Float32, Int64, String
 
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP
-from gatehouse.components.features.repository import Repository, View, read_repository, tables_of
+from gatehouse.components.features.on_demand import on_demand_features
+from gatehouse.components.features.repository import OnDemand, Repository, View, read_repository, tables_of
 
 _VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
 _KEY_TYPES: dict[str, FeastType] = {"string": String, "int64": Int64}
 _FEATURE_TYPES: dict[str, FeastType] = {"numeric": Float32, "categorical": String}
-FeastObject = Entity | FeatureView | FeatureService
+FeastObject = Entity | FeatureView | OnDemandFeatureView | FeatureService
 
 
 def feast_objects_in(folder: Path) -> dict[str, FeastObject]:
@@ -34,14 +47,38 @@ def feast_objects(repository: Repository) -> dict[str, FeastObject]:
         for name, kind in repository.entities.items()
     }
     views = {name: _feature_view(repository, view, entities) for name, view in repository.views.items()}
+    on_demand = {name: _on_demand_view(view, views) for name, view in repository.on_demand.items()}
     services = {
         name: FeatureService(
-            name=name, features=[views[view] for view in service.views], description=service.description
+            name=name,
+            features=[*(views[view] for view in service.views), *(on_demand[view] for view in service.on_demand)],
+            description=service.description,
         )
         for name, service in repository.services.items()
     }
-    kinds: list[dict[str, FeastObject]] = [{**entities}, {**views}, {**services}]
+    kinds: list[dict[str, FeastObject]] = [{**entities}, {**views}, {**on_demand}, {**services}]
     return {f"{type(one).__name__}_{name}": one for kind in kinds for name, one in kind.items()}
+
+
+def _on_demand_view(view: OnDemand, views: dict[str, FeatureView]) -> OnDemandFeatureView:
+    """Feast calls the same function that training sets and online requests are computed with."""
+    spec = view.spec
+
+    def computed(rows: pd.DataFrame) -> pd.DataFrame:
+        found: pd.DataFrame = on_demand_features(view, pa.Table.from_pandas(rows, preserve_index=False)).to_pandas()
+        return found
+
+    asked = [Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.request.items()]
+    request = [RequestSource(name=f"{view.name}_request", schema=asked)] if asked else []
+    return OnDemandFeatureView(
+        name=view.name,
+        sources=[*(views[name] for name in spec.views), *request],
+        schema=[Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.features.items()],
+        udf=computed,  # type: ignore[arg-type]  # Feast names the class of functions
+        udf_string=view.query,
+        mode="pandas",
+        description=spec.description,
+    )
 
 
 def _feature_view(repository: Repository, view: View, entities: dict[str, Entity]) -> FeatureView:

@@ -1,5 +1,6 @@
 """Shows a pipeline run in MLflow: one run for it, and below it one for each stage that ran."""
 
+import json
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.world import WORLD
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tracking.mlflow_client import (
     REFERENCE,
@@ -28,26 +30,31 @@ STAGE = "gatehouse.stage"
 _SHOWN_BY_THEIR_RESULT = {"train": "model", "tune": "experiment"}
 
 
-def track_run(store: ArtifactStore, run: str, experiment: str) -> None:
+def track_run(store: ArtifactStore, run: str) -> None:
     """Show the stages of a pipeline run: durations, cost, results and errors; what came from the memo is only named.
 
-    A stage is shown once, and training and tuning by the runs that they have anyway. A run in which nothing ran costs
-    one look at its record and does not import MLflow. What goes wrong is a warning in the run record, never an error.
+    A stage is shown once, and training and tuning by the runs that they have anyway. The experiment is that of the
+    model, or has the project's name where the run has none. A run that had all its work in the memo costs one look at
+    its record and does not import MLflow. What goes wrong is a warning in the run record, never an error.
 
     Args:
         store: The store that holds the run's record.
         run: The pipeline run.
-        experiment: MLflow's experiment where the run made no model; else it is that of the model.
     """
     tracking = tracking_of(store)
     ended = _ended(store, run)
-    ran = [event for event in ended if event.event != "hit"]
-    if tracking is None or not ran or tracking.told(f"runs/{run}/{len(ended)}"):
+    worked = any(event.event == "failed" or _works(event) for event in ended)
+    if tracking is None or not worked or tracking.told(f"runs/{run}/{len(ended)}"):
         return
     with degrading(store, "run:tracking"):
         with tracking.client() as client:
-            _show(tracking, client, run, _experiment(ended, experiment), ended)
+            _show(tracking, client, run, _experiment(store, run, ended), ended)
         tracking.mark(f"runs/{run}/{len(ended)}")
+
+
+def _works(event: Event) -> bool:
+    """Whether a stage did work that the memo could have spared; what looks at the world runs every time."""
+    return event.event == "finished" and event.stage in WORLD and WORLD[event.stage].memo
 
 
 def _ended(store: ArtifactStore, run: str) -> list[Event]:
@@ -61,14 +68,17 @@ def _ended(store: ArtifactStore, run: str) -> list[Event]:
     return sorted(latest.values(), key=lambda event: float(event.body["at"]))
 
 
-def _experiment(ended: Iterable[Event], default: str) -> str:
+def _experiment(store: ArtifactStore, run: str, ended: Iterable[Event]) -> str:
     """The experiment of the model that the run is about, so that all of it stands in one place."""
     for event in ended:
         result = event.body.get("result", {})
         made = result.get(_SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
         if made:
             return Reference.parse(made).name
-    return default
+    plan = f"runs/{run}/plan.json"
+    if store.objects.stat(plan) is None:
+        return "pipelines"
+    return str(json.loads(store.objects.get_bytes(plan))["project"])
 
 
 def _show(tracking: Tracking, client: "MlflowClient", run: str, name: str, ended: list[Event]) -> None:

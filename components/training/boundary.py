@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.preemption import FLAG, OUTCOME, Flag, Preempted
+from gatehouse.process import OWNER
 
 FAULT = "GATEHOUSE_TRAINING_FAULT"
 _TIMEOUT = timedelta(seconds=120)
@@ -88,16 +89,19 @@ class Boundary:
 
 
 def _inject_fault(step: int, epoch: int | None) -> None:
-    """For tests: let the last rank die or hang, as `GATEHOUSE_TRAINING_FAULT=<action>:<epoch>` or `:@<step>` says.
+    """For tests: do to the last rank what `GATEHOUSE_TRAINING_FAULT=<action>:<epoch>`, or `<action>:@<step>`, says.
 
-    An action that ends with ! is taken in the first attempt only.
+    The actions are kill, hang, raise and preempt; one that ends with ! is taken in the first attempt only.
     """
     action, _, wanted = os.environ.get(FAULT, "").partition(":")
     if wanted not in (f"@{step}", str(epoch)) or dist.get_rank() != dist.get_world_size() - 1:
         return
     if action.endswith("!") and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         return
-    if action.startswith("kill"):
+    if action == "preempt":
+        os.kill(int(os.environ[OWNER].partition(":")[0]), signal.SIGTERM)
+        time.sleep(1.0)
+    elif action.startswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     elif action.startswith("hang"):
         time.sleep(600)

@@ -16,15 +16,13 @@ _TILE = 16
 
 
 def fixed_shapes(model: nn.Module) -> nn.Module:
-    """The model with the outputs of its linear layers padded to whole tiles, for `score_rows`.
+    """The model with the outputs of its linear layers padded to whole tiles while they are computed, for `score_rows`.
 
     In a narrower layer the order of sums depends on where in the block a row is.
     """
-    for name, child in model.named_children():
-        if isinstance(child, nn.Linear) and child.out_features % _TILE:
-            setattr(model, name, _WholeTiles(child))
-        else:
-            fixed_shapes(child)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and layer.out_features % _TILE:
+            layer.forward = _whole_tiles(layer)  # type: ignore[method-assign, assignment]  # its weights stay where models read them
     return model
 
 
@@ -44,22 +42,12 @@ def score_rows(score: Callable[[Tensor, Tensor], Tensor], numbers: Tensor, ids: 
         return torch.cat([score(*block) for block in blocks])[:rows]
 
 
-class _WholeTiles(nn.Module):
-    """A linear layer, computed with outputs of zero beside its own."""
-
-    _weight: Tensor
-    _bias: Tensor | None
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self._outputs = layer.out_features
-        more = -layer.out_features % _TILE
-        self.register_buffer("_weight", nn.functional.pad(layer.weight.detach(), (0, 0, 0, more)))
-        self.register_buffer("_bias", None if layer.bias is None else nn.functional.pad(layer.bias.detach(), (0, more)))
-
-    def forward(self, values: Tensor) -> Tensor:
-        """As the layer's."""
-        return nn.functional.linear(values, self._weight, self._bias)[..., : self._outputs]
+def _whole_tiles(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
+    """What a linear layer computes, with outputs of zero computed beside its own."""
+    more = -layer.out_features % _TILE
+    weight = nn.functional.pad(layer.weight.detach(), (0, 0, 0, more))
+    bias = None if layer.bias is None else nn.functional.pad(layer.bias.detach(), (0, more))
+    return lambda values: nn.functional.linear(values, weight, bias)[..., : layer.out_features]
 
 
 @contextmanager

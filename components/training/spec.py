@@ -87,8 +87,9 @@ class TrainSpec(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> "TrainSpec":
-        for problem in (*self._impossible_model(), *self._impossible_layout()):
-            raise ValueError(problem)
+        problems = [*self._impossible_model(), *self._impossible_layout()]
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
     def _impossible_model(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Several streams as one, in the order of arrival, cut into micro-batches that are the same however they are read.
+"""Several streams as one, in the order of arrival, cut into micro-batches.
 
 A stream that is behind holds the others back: what it still holds arrived before. A batch ends between two moments,
 never within one, so that what arrived together counts together.
@@ -39,13 +39,14 @@ class Arrivals:
         """The next micro-batch: about `limit` messages, all those of its last moment; empty if none came in time."""
         until = time.monotonic() + wait
         while True:
-            self._read(limit, max(0.0, until - time.monotonic()))
+            came = self._read(limit, max(0.0, until - time.monotonic()))
             taken = self._cut(limit)
-            if taken or time.monotonic() >= until:
+            if taken or (not came and time.monotonic() >= until):
                 return taken
 
-    def _read(self, limit: int, wait: float) -> None:
+    def _read(self, limit: int, wait: float) -> int:
         """Read on where fewer than `limit` messages are held, or where what is held must wait for others."""
+        came = 0
         stuck = not _whole_moments(self._ready(), limit)
         idle = not any(self._held.values())
         for table, stream in self._streams.items():
@@ -58,6 +59,8 @@ class Arrivals:
                 reached = max(event.time, self._reached.get(place, self._since))
                 self._reached[place] = reached
                 held.append(Arrival(reached, table, event.partition, event.position, event))
+                came += 1
+        return came
 
     def _cut(self, limit: int) -> list[Arrival]:
         taken = _whole_moments(self._ready(), limit)

@@ -215,6 +215,7 @@ def push_streams(
     limit: int = LIMIT,
     wait: float = 1.0,
     until_idle: bool = False,
+    progress: Callable[[State], None] = lambda _: None,
 ) -> State:
     """Push micro-batches until the process ends, or, where `until_idle`, until nothing arrives for `wait` seconds.
 
@@ -224,6 +225,7 @@ def push_streams(
         limit: Messages in a micro-batch, about: it ends between two moments of arrival.
         wait: Seconds to wait for messages.
         until_idle: Whether to end when there are no more.
+        progress: Called after every batch.
 
     Raises:
         SourceError: if a stream cannot be read, or has lost messages.
@@ -240,6 +242,7 @@ def push_streams(
                     state = pusher.push(taken)
                     _acknowledge(streams, state)
                     pusher.step("acknowledged")
+                    progress(state)
         finally:
             for stream in streams.values():
                 stream.close()

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-
-_VIEW = "view:"
+from gatehouse.components.features.stage import raw_tables, view_tables
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,12 @@ def start_from(store: ArtifactStore, feature_tables: str) -> Start:
     """Start from the feature tables of a reference; their files and those of their snapshot are verified."""
     manifest = store.manifest(feature_tables)
     snapshot = store.manifest(manifest.derived_from["snapshot"])
-    views = {role.removeprefix(_VIEW): table for role, table in manifest.derived_from.items() if role.startswith(_VIEW)}
     return Start(
         reference=feature_tables,
         as_of=datetime.fromisoformat(str(snapshot.details["as_of"])),
-        raw={table: store.paths(dataset) for table, dataset in snapshot.derived_from.items()},
+        raw=raw_tables(store, manifest.derived_from["snapshot"]),
         tables={
             name: dict(zip((entry.path for entry in store.manifest(table).files), store.paths(table), strict=True))
-            for name, table in views.items()
+            for name, table in view_tables(store, feature_tables).items()
         },
     )

@@ -1,5 +1,6 @@
 """A rank's checkpoint writer seen from the training loop: started, asked, awaited, replaced when it is gone."""
 
+import fcntl
 import json
 import logging
 import os
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 from gatehouse.components.training.checkpointing.buffer import StagingBuffer
 from gatehouse.components.training.checkpointing.part import Request, Share
@@ -25,6 +27,9 @@ class BackgroundWriter:
         self._share = share
         self._buffer = buffer
         self._values = os.memfd_create("values")
+        # Held by the rank and its writer together, so that nobody sees it free before both are gone.
+        self._lock = os.open(Path(share.folder) / f"writer-{share.rank}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._sent = 0
         self._process = self._start()
 
@@ -32,9 +37,9 @@ class BackgroundWriter:
         share = os.memfd_create("share")
         try:
             write_json(share, asdict(self._share))
-            handed = (share, self._buffer.descriptor, self._values)
+            handed = (share, self._buffer.descriptor, self._values, self._lock)
             return subprocess.Popen(
-                [sys.executable, "-m", _WRITER, *map(str, handed)],
+                [sys.executable, "-m", _WRITER, *map(str, handed[:3])],
                 stdin=subprocess.PIPE,
                 pass_fds=handed,
                 process_group=0,
@@ -76,6 +81,7 @@ class BackgroundWriter:
         assert self._process.stdin is not None
         self._process.stdin.close()
         os.close(self._values)
+        os.close(self._lock)
 
     def close(self, seconds: float) -> bool:
         """Let the writer finish, end it, and give its memory back; returns whether all was written."""
@@ -86,4 +92,5 @@ class BackgroundWriter:
             self._process.kill()
         self._process.wait()
         os.close(self._values)
+        os.close(self._lock)
         return done

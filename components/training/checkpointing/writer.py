@@ -1,11 +1,10 @@
 """The process that writes one rank's checkpoints while the rank trains on. Imports no torch: it starts in a moment.
 
 A large one is written in processor time that nobody else wants, so that the training loop does not feel it. When its
-rank is gone (its input ends), the writer finishes the checkpoint at hand: what was staged before a kill is not lost. A
-lock tells the next attempt to wait for that.
+rank is gone (its input ends), the writer finishes the checkpoint at hand: what was staged before a kill is not lost. It
+inherits a lock, which tells the next attempt to wait for that.
 """
 
-import fcntl
 import json
 import logging
 import mmap
@@ -13,7 +12,6 @@ import os
 import select
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from gatehouse.components.training.checkpointing.format import Chunk
@@ -36,18 +34,11 @@ def main() -> None:
     share = _share(read_json(share_at))
     memory = mmap.mmap(buffer, HEAD + share.bytes)
     status = Status(memory)
-    lock = os.open(lock_of(share.folder, share.rank), os.O_RDWR | os.O_CREAT, 0o644)
-    fcntl.flock(lock, fcntl.LOCK_SH)
     if share.bytes > _SMALL:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     for line in sys.stdin:
         request = _request(json.loads(line), read_json(values))
         _serve(share, request, memory, status)
-
-
-def lock_of(folder: str | Path, rank: int) -> Path:
-    """The lock that the writer of a rank holds while it lives."""
-    return Path(folder) / f"writer-{rank}.lock"
 
 
 def read_json(descriptor: int) -> Any:

@@ -1,9 +1,7 @@
 """January's flights and weather as messages, in the order in which they became known; shops, streams and pushers."""
 
 import json
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,10 +11,14 @@ import pyarrow as pa
 from redis import Redis
 
 from gatehouse.components.features.compute import connect, open_tables, run_macros, set_time
+from gatehouse.components.features.online import OnlineStore
 from gatehouse.components.features.repository import Repository
-from gatehouse.components.features.streaming.landing import State
+from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.pusher import Pusher, push_streams
+from gatehouse.components.features.streaming.start import Start
 from gatehouse.components.features.streaming.stream import EventStream, open_stream
 
+TABLES = ("flights", "weather")
 # Of a flight: its schedule, a day ahead; then as it left; then as it landed. Of the weather: an hour that is over.
 _FLIGHTS = """
 WITH timed AS (
@@ -63,10 +65,62 @@ def messages(raw: Mapping[str, Path], repository: Repository, since: datetime, u
     return sorted(found, key=lambda one: one.time)
 
 
-def send(redis: Redis, sent: Sequence[Sent]) -> None:
+def send(redis: Redis, sent: Sequence[Sent], number: int = 0) -> None:
     """Add messages to the streams `flights` and `weather`, each stamped with its time."""
     pipeline = redis.pipeline(transaction=False)
-    for number, one in enumerate(sent):
-        identity = f"{int(one.time.timestamp() * 1000)}-{number + 1}"
+    for place, one in enumerate(sent, number + 1):
+        identity = f"{int(one.time.timestamp() * 1000)}-{place}"
         pipeline.xadd(one.table, {"json": json.dumps(one.row, default=str)}, id=identity)
     pipeline.execute()
+
+
+class KilledError(BaseException):
+    """Ends a pusher at one of its steps, as a kill would: nothing of ours handles it."""
+
+
+def killed_at(*steps: str) -> Callable[[str], None]:
+    """Ends the pusher at each of these steps, one after the other."""
+    left = list(steps)
+
+    def step(name: str) -> None:
+        if left and left[0] == name:
+            left.pop(0)
+            raise KilledError(name)
+
+    return step
+
+
+@dataclass
+class Push:
+    """A pusher of both tables, from the streams of one Redis, that can be opened again and again."""
+
+    repository: Repository
+    start: Start
+    folder: Path
+    url: str
+    online: OnlineStore
+    names: tuple[str, ...] = ()
+
+    def run(self, limit: int, step: Callable[[str], None] = lambda _: None) -> State:
+        """Push what is there, in batches of about `limit`; a pusher that is killed on the way is started anew."""
+        pusher = Pusher(self.repository, self.start, Landing(self.folder), self.online, TABLES, self.names, step)
+        try:
+            return push_streams(pusher, self.streams, limit=limit, wait=0.01, until_idle=True)
+        except KilledError:
+            return self.run(limit, step)
+
+    def streams(self, state: State) -> dict[str, EventStream]:
+        """The streams, read on behind a state."""
+        start = self.start
+        return {
+            table: open_stream(self.url + table, start.group, start.as_of, state.positions.get(table, {}))
+            for table in TABLES
+        }
+
+    def rows(self, view: str, where: str = "true") -> list[dict[str, Any]]:
+        """Rows of a pushed table."""
+        files = sorted((self.folder / "current" / "tables" / view).glob("*.parquet"))
+        with connect() as connection:
+            open_tables(connection, {"pushed": files})
+            found: pa.Table = connection.sql(f"FROM raw.pushed WHERE {where} ORDER BY ALL").to_arrow_table()
+        return [dict(row) for row in found.to_pylist()]

@@ -3,7 +3,7 @@
     python rehearsal.py      reads one JSON request a line, answers with one JSON line
 
 A request names world, kind (ddp or fsdp), folder, steps, every (steps), and what goes wrong: `kill` is [rank, step],
-`kill_after` seconds after which rank 0 is killed wherever it is.
+`kill_after` seconds after which rank 0 gets `signal`, `flag_after` those after which a preemption's flag rises.
 """
 
 import hashlib
@@ -30,9 +30,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from gatehouse.components.training.boundary import Boundary
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
+from gatehouse.components.training.preemption import FLAG, Flag
 
 ROWS, BATCH = 96, 12
 
@@ -105,12 +107,18 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
         seed_all(7, run.step, rank)
     first = run.step
     data = torch.randn(ROWS, 7, generator=torch.Generator().manual_seed(1))
+    boundary = Boundary()
     while run.step < asked["steps"]:
         run.train_step(data, rank, world)
         if asked.get("kill") == [rank, run.step]:
             os.kill(os.getpid(), signal.SIGKILL)
         checkpointer.maybe_save(run, run.step)
         time.sleep(asked.get("pause", 0.0))
+        agreed = boundary.check(run.step)
+        if agreed.preempted:
+            saved = checkpointer.save_now(run, run.step, ("preemption",), agreed.seconds)
+            Path(f"{asked['result']}-{rank}").write_text(json.dumps([run.step, saved]))
+            os._exit(0)
     written = checkpointer.finish()
     digest = run.digest()
     if rank == 0:
@@ -122,8 +130,10 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
 
 def _attempt(asked: dict[str, Any]) -> dict[str, Any]:
     """One attempt of all ranks, which ends for all when it ends for one, as with torchrun."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         asked["result"] = f"{folder}/result"
+        os.environ[FLAG] = f"{folder}/flag"
         ranks: dict[int, int] = {}
         for rank in range(asked["world"]):
             pid = os.fork()
@@ -137,7 +147,10 @@ def _attempt(asked: dict[str, Any]) -> dict[str, Any]:
             ranks[pid] = rank
         if "kill_after" in asked:
             time.sleep(asked["kill_after"])
-            os.kill(next(iter(ranks)), signal.SIGKILL)
+            os.kill(next(iter(ranks)), asked.get("signal", signal.SIGKILL))
+        if "flag_after" in asked:
+            time.sleep(asked["flag_after"])
+            Flag(time.monotonic() + asked["grace"]).write(Path(os.environ[FLAG]))
         codes = {}
         while ranks:
             pid, status = os.wait()
@@ -149,7 +162,8 @@ def _attempt(asked: dict[str, Any]) -> dict[str, Any]:
                     os.kill(other, signal.SIGTERM)
         result = Path(asked["result"])
         answer = json.loads(result.read_text()) if result.exists() else {}
-        return {"codes": [codes[rank] for rank in sorted(codes)]} | answer
+        answer["preempted"] = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("result-*"))]
+        return {"codes": [codes[rank] for rank in sorted(codes)], "seconds": time.monotonic() - began} | answer
 
 
 def warm() -> None:
