@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from gatehouse.components.training.heartbeat import FOLDER, Pulse, pulses, stacks
+from gatehouse.components.training.launcher import FAILURE
 from gatehouse.components.training.preemption import FLAG, OUTCOME, Flag, Preempted
 from gatehouse.process import descendants, die_with_parent, follow_owner, owner_env, stop_descendants
 
@@ -30,6 +31,7 @@ _PROGRAM = "gatehouse.components.training.program"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LAST_SECONDS = 10.0
+_FAILED_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,9 @@ class Wrapper:
             except subprocess.TimeoutExpired:
                 pass
             now = time.monotonic()
+            failure = self._options.directory / FAILURE
+            if failure.exists() and time.time() - failure.stat().st_mtime > _FAILED_SECONDS:
+                return 1  # Torchrun would start all workers again, only for them to find this file.
             if self._terms and deadline == float("inf"):
                 deadline = now + self._options.grace_seconds
                 logger.info("Preempted: the ranks have %.0f s to save and end.", self._options.grace_seconds)

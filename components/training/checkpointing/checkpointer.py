@@ -224,6 +224,7 @@ class Checkpointer:
             bytes=self._plan.bytes,
             uniform=self._plan.uniform,
             keep=self._policy.keep,
+            complete=not self._far or int(os.environ.get("LOCAL_WORLD_SIZE", self._world)) == self._world,
             far=self._far,
             far_prefix=self._far_prefix,
             peers_seconds=peers_seconds,
