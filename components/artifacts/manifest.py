@@ -1,6 +1,7 @@
 """Manifests: what an artifact is made of. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
 
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
@@ -73,7 +74,7 @@ class Manifest:
         body = asdict(self) | {"format": FORMAT, "schema_sha256": self.schema_sha256}
         return canonical_json(body)
 
-    @property
+    @cached_property
     def reference(self) -> Reference:
         """The identity that this manifest has in every store."""
         return Reference(self.kind, self.name, sha256_bytes(self.to_json().encode()))
