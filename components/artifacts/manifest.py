@@ -1,6 +1,6 @@
 """Manifests: what an artifact is made of. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -67,12 +67,13 @@ class Manifest:
     @property
     def schema_sha256(self) -> str:
         """Digest of the columns: equal for two tables with the same names, types and nullability in order."""
-        return digest_of([asdict(column) for column in self.columns])
+        return digest_of([vars(column) for column in self.columns])
 
     def to_json(self) -> str:
         """Canonical JSON of the manifest; its SHA-256 is the digest."""
-        body = asdict(self) | {"format": FORMAT, "schema_sha256": self.schema_sha256}
-        return canonical_json(body)
+        body = {one.name: getattr(self, one.name) for one in fields(self)}
+        body |= {name: [vars(one) for one in body[name]] for name in ("files", "columns", "shards")}
+        return canonical_json(body | {"format": FORMAT, "schema_sha256": self.schema_sha256})
 
     @cached_property
     def reference(self) -> Reference:

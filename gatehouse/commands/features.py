@@ -8,7 +8,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands import feature_values, online_features
+from gatehouse.commands import feature_values, online_features, push
 from gatehouse.commands.feature_lineage import lineage
 from gatehouse.commands.feature_project import (
     FeatureProject,
@@ -200,3 +200,4 @@ app.command("retrieve")(feature_values.retrieve)
 app.command("materialize")(online_features.materialize)
 app.command("skew")(online_features.skew)
 app.command("lineage")(lineage)
+app.command("push")(push.push)

@@ -15,12 +15,13 @@ import torch
 from safetensors.torch import load_file
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training import program
+from gatehouse.components.training.boundary import FAULT
 from gatehouse.components.training.job import prepare_job, read_part
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
+from gatehouse.components.training.trainer import train as run_trainer
 from tests.components.training import synthetic
 
 SPEC = TrainSpec(hidden=(16, 8), dropout=0.2, epochs=4, batch_size=128, learning_rate=0.01, patience=10)
@@ -61,7 +62,7 @@ def test_the_same_request_gives_the_same_model_in_another_directory(
 def test_a_worker_that_is_killed_starts_again_and_ends_in_the_same_bits(
     store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(program.FAULT, "kill:1")
+    monkeypatch.setenv(FAULT, "kill:1")
     result = train(_request(store), store)
     assert result == trained[1]
     log = _log(store, result.model)
@@ -75,7 +76,7 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bits(
     request = _request(store)
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, store.address, request.model_dump_json()],
-        env=os.environ | {program.FAULT: "hang:1"},
+        env=os.environ | {FAULT: "hang:1"},
     )
     deadline = time.monotonic() + 60
     while not any("epoch 2/4" in log.read_text() for log in Path(store.address).glob("scratch/*/worker.log")):
@@ -100,7 +101,7 @@ def test_two_processes_learn_what_one_learns_although_the_last_batch_is_uneven(
     result = train(request, store)
     single = spec.model_copy(update={"processes": 1})
     prepared = prepare_job(store, request.training_set, request.split, single, tmp_path)
-    program.train(single, prepared.architecture, tmp_path)
+    run_trainer(single, prepared.architecture, tmp_path)
     one = load_file(tmp_path / "weights.safetensors")
     two = load_file(store.path(result.model, "weights.safetensors"))
     assert one.keys() == two.keys()
@@ -114,7 +115,7 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     store, result = trained
     manifest = store.manifest(result.model)
     assert [file.path for file in manifest.files] == ["history.json", "model.json", "weights.safetensors"]
-    assert set(manifest.derived_from) == {"training_set", "split"}
+    assert set(manifest.derived_from) == {"training_set", "split", "transformation"}
     assert manifest.configuration == SPEC.model_dump(mode="json")
     everything = manifest.to_json() + store.read_text(result.model, "model.json")
     assert store.address not in everything

@@ -1,0 +1,110 @@
+"""Training losses: each a weighted sum over rows, and what to divide the sum of all processes by.
+
+Logits have shape (rows,), or (rows, classes) for several classes; labels, weights and groups have shape (rows,). A row
+of weight zero counts nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    logsigmoid,
+    mse_loss,
+)
+
+from gatehouse.components.training.spec import TrainSpec
+
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One loss.
+
+    Attributes:
+        name: Of the validation metric that is this loss's mean.
+        total: Weighted sum over the rows of (logits, labels, weights, groups).
+        weight: What that sum is divided by, from (labels, weights, groups).
+        by_rows: Whether `weight` is the sum of weights, so that rows of weight one need no counting.
+    """
+
+    name: str
+    total: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    weight: Callable[[Tensor, Tensor, Tensor], Tensor]
+    by_rows: bool = True
+
+
+def loss_of(spec: TrainSpec) -> Loss:
+    """The loss that a spec names."""
+    if spec.loss == "huber":
+        delta = spec.huber_delta
+        return Loss("huber", lambda *given: _huber(*given, delta=delta), _sum_of_weights)
+    return {
+        "binary": Loss("log_loss", _binary, _sum_of_weights),
+        "multiclass": Loss("log_loss", _multiclass, _sum_of_weights),
+        "mse": Loss("mse", _squared, _sum_of_weights),
+        "pairwise": Loss("pairwise", _pairwise, _pairs, by_rows=False),
+    }[spec.loss]
+
+
+def _sum_of_weights(labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    return weights.sum()
+
+
+def _binary(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    return binary_cross_entropy_with_logits(logits, labels, weight=weights, reduction="sum")
+
+
+def _multiclass(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    return (cross_entropy(logits, labels.long(), reduction="none") * weights).sum()
+
+
+def _squared(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    return (mse_loss(logits, labels, reduction="none") * weights).sum()
+
+
+def _huber(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor, *, delta: float) -> Tensor:
+    return (huber_loss(logits, labels, reduction="none", delta=delta) * weights).sum()
+
+
+def _pairwise(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    """RankNet (Burges et al. 2005): -log sigmoid of the difference over pairs of a group with labels that differ."""
+    total = logits.sum() * 0.0
+    for rows in _row_blocks(labels):
+        ordered = _ordered(rows, labels, weights, groups)
+        total = total - (logsigmoid(logits[rows].unsqueeze(1) - logits.unsqueeze(0)) * ordered).sum()
+    return total
+
+
+def _pairs(labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    total = weights.new_zeros(())
+    for rows in _row_blocks(labels):
+        total = total + _ordered(rows, labels, weights, groups).sum()
+    return total
+
+
+def _ordered(rows: slice, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    """Weight of each pair (i of `rows`, j) of one group where i has the higher label: the product of both weights."""
+    higher = labels[rows].unsqueeze(1) > labels.unsqueeze(0)
+    together = groups[rows].unsqueeze(1) == groups.unsqueeze(0)
+    return (higher & together) * weights[rows].unsqueeze(1) * weights.unsqueeze(0)
+
+
+def _row_blocks(labels: Tensor) -> list[slice]:
+    """Slices whose pairs with all rows fit into memory."""
+    size = max(1, _BLOCK // max(1, len(labels)))
+    return [slice(start, start + size) for start in range(0, len(labels), size)]
+
+
+def predictions(loss: str, logits: Tensor) -> Tensor:
+    """What a model predicts: probabilities for `binary` and `multiclass`, else the logits themselves."""
+    if loss == "binary":
+        return torch.sigmoid(logits)
+    if loss == "multiclass":
+        return torch.softmax(logits, dim=-1)
+    return logits

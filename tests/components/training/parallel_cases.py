@@ -1,0 +1,67 @@
+"""Trains the same tiny model under every parallelism, eight processes in one launch; run by test_parallel.py.
+
+Each case forms a process group of its own of the first ranks; the others wait for the next case. What takes long to
+import is imported once, before the processes are forked.
+"""
+
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.distributed.pipelining
+import torch.distributed.tensor
+import torch.multiprocessing as mp
+
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.trainer import Trainer
+
+
+def main() -> None:
+    """Run the cases of `<folder>/cases.json`, whose data lies in `<folder>`, on as many processes as the largest."""
+    folder = Path(sys.argv[1])
+    cases = json.loads((folder / "cases.json").read_text())
+    largest = max(case["spec"]["processes"] for case in cases.values())
+    mp.start_processes(_work, (folder, cases), nprocs=largest, start_method="fork")
+
+
+def _work(rank: int, folder: Path, cases: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for name, case in cases.items():
+        spec = TrainSpec.model_validate(case["spec"])
+        if rank >= spec.processes:
+            continue
+        _run(name, rank, folder, spec, case["architecture"])
+
+
+def _run(name: str, rank: int, folder: Path, spec: TrainSpec, architecture: dict[str, Any]) -> None:
+    directory = folder / name
+    directory.mkdir(exist_ok=True)
+    for part in ("train", "validation"):
+        if rank == 0 and not (directory / part).exists():
+            (directory / part).symlink_to(folder / part)
+    began = time.monotonic()
+    rendezvous = f"file://{folder / f'{name}.rendezvous'}"
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=spec.processes)
+    dist.barrier()
+    try:
+        result = Trainer(spec, architecture, directory).train()
+        if rank == 0:
+            (directory / "result.json").write_text(json.dumps(result))
+            print(name, spec.processes, round(time.monotonic() - began, 2), flush=True)
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Every parallelism, alone, in pairs and all three at once, learns what one process learns; and what cannot be cut."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file
+from torch import nn
+
+from gatehouse.components.tracking.spool import Position, read
+from gatehouse.components.training.parallel.mesh import Layout
+from gatehouse.components.training.parallel.pipeline import stage_of
+from gatehouse.components.training.parallel.tensor import NotDivisibleError, plan_of
+from gatehouse.components.training.spec import TrainSpec
+
+# 150 rows in batches of 64: the last has 22, which neither two nor four shares of two micro-batches divide.
+TRAIN, VALIDATION = 150, 61
+SIZES: dict[str, Any] = {"token_size": 8, "heads": 4, "feed_forward": 16, "blocks": 4, "hidden": (8, 12, 8)}
+BASE = SIZES | {
+    "architecture": "ft_transformer",
+    "dropout": 0.0,
+    "epochs": 1,
+    "batch_size": 64,
+    "accumulation": 2,
+    "learning_rate": 0.01,
+    "clip_norm": 0.01,
+    "processes": 1,
+}
+TENSOR, PIPELINE, FSDP = {"tensor_parallel": 2}, {"pipeline_parallel": 2}, {"data_parallel": "fsdp"}
+CASES: dict[str, dict[str, Any]] = {
+    "ddp": {"processes": 2},
+    "ddp-4": {"processes": 4},
+    "fsdp": {"processes": 2} | FSDP,
+    "tensor": {"processes": 2} | TENSOR,
+    "pipeline": {"processes": 2} | PIPELINE,
+    "gpipe": {"processes": 2, "pipeline_schedule": "gpipe"} | PIPELINE,
+    "ddp-tensor": {"processes": 4} | TENSOR,
+    "ddp-pipeline": {"processes": 4} | PIPELINE,
+    "fsdp-tensor": {"processes": 4} | FSDP | TENSOR,
+    "fsdp-pipeline": {"processes": 4} | FSDP | PIPELINE,
+    "tensor-pipeline": {"processes": 4} | TENSOR | PIPELINE,
+    "fsdp-tensor-pipeline": {"processes": 8} | FSDP | TENSOR | PIPELINE,
+    "activation-checkpointing-fsdp": {"processes": 2, "activation_checkpointing": True} | FSDP,
+    "no-accumulation": {"processes": 1, "accumulation": 1},
+    "activation-checkpointing": {"processes": 1, "activation_checkpointing": True},
+}
+MLP_CASES: dict[str, dict[str, Any]] = {
+    "mlp-fsdp-tensor": {"processes": 4} | FSDP | TENSOR,
+    "mlp-pipeline": {"processes": 2} | PIPELINE,
+}
+
+
+def _write_rows(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    for part, rows in (("train", TRAIN), ("validation", VALIDATION)):
+        (folder / part).mkdir()
+        numbers = draw.normal(size=(rows, 4)).astype(np.float32)
+        noise = 0.3 * draw.normal(size=rows)
+        arrays = {
+            "numbers": numbers,
+            "ids": draw.integers(0, 5, (rows, 2)),
+            "labels": (numbers[:, 0] + noise > 0).astype(np.float32),
+            "weights": draw.uniform(0.5, 2.0, rows).astype(np.float32),
+        }
+        for name, array in arrays.items():
+            np.save(folder / part / f"{name}.npy", array)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder where every case was trained, a folder each."""
+    folder = tmp_path_factory.mktemp("parallel")
+    _write_rows(folder)
+    mlp = {"architecture": "tabular_mlp"}
+    specs = {"one": {}, "mlp-one": mlp} | CASES | {name: case | mlp for name, case in MLP_CASES.items()}
+    cases = {}
+    for name, changes in specs.items():
+        spec = TrainSpec.model_validate(BASE | changes).model_dump(mode="json")
+        cases[name] = {"spec": spec, "architecture": {"spec": spec, "width": 4, "cardinalities": [5, 5]}}
+    (folder / "cases.json").write_text(json.dumps(cases))
+    command = [sys.executable, "-m", "tests.components.training.parallel_cases", str(folder)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stdout[-5000:]
+    return folder
+
+
+def _steps(folder: Path, name: str) -> list[float]:
+    points, _ = read(folder / "metrics", Position(), 1000)
+    return [point.value for point in points if point.name == name]
+
+
+@pytest.mark.parametrize(("name", "reference"), [*((c, "one") for c in CASES), *((c, "mlp-one") for c in MLP_CASES)])
+def test_it_learns_what_one_process_learns(ran: Path, name: str, reference: str) -> None:
+    found, expected = ran / name, ran / reference
+    norms = _steps(expected, "grad_norm")
+    assert len(norms) == 3
+    assert min(norms) > BASE["clip_norm"], "nothing is clipped, so a wrong norm would not show"
+    assert _steps(found, "grad_norm") == pytest.approx(norms, rel=1e-3)
+    results = [json.loads((folder / "result.json").read_text()) for folder in (found, expected)]
+    for row, wanted in zip(results[0]["history"], results[1]["history"], strict=True):
+        assert row == pytest.approx(wanted, abs=1e-5)
+    weights, wanted = (load_file(folder / "weights.safetensors") for folder in (found, expected))
+    assert weights.keys() == wanted.keys()
+    for key, tensor in wanted.items():
+        torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"processes": 3} | TENSOR, "must be a multiple of tensor_parallel 2"),
+        ({"processes": 8, "tensor_parallel": 8}, "heads 4 must be a multiple of tensor_parallel 8"),
+        ({"processes": 2, "tensor_parallel": 2, "feed_forward": 17}, "feed_forward 17"),
+        ({"processes": 5, "pipeline_parallel": 5}, "more than the model's 4 blocks"),
+        ({"processes": 2, "accumulation": 1} | PIPELINE, "accumulation 1 must be at least pipeline_parallel 2"),
+        ({"processes": 2, "loss": "pairwise", "group": "day"} | PIPELINE, "micro-batches of a ranking differ"),
+        ({"architecture": "tabular_mlp", "hidden": (7,), "processes": 2} | TENSOR, r"hidden \(7,\)"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainSpec.model_validate(BASE | changes)
+
+
+def test_a_model_that_cannot_be_cut_says_what_it_lacks() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(NotDivisibleError, match="expected the children embed, blocks and head, found 0"):
+        stage_of(model, Layout(None, 0, 1, 0, 1, 0, 2))
+    with pytest.raises(NotDivisibleError, match=r"method tensor_plan\(\)"):
+        plan_of(model)
