@@ -17,6 +17,8 @@ def main() -> None:
     # The agent's store is shared with the workers otherwise, and a restarted worker then meets the dead attempt's keys.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # DDP would warn, on every rank, of a setting that keeps resumed runs bit-identical (`parallel/ddp.py`).
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
