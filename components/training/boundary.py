@@ -1,36 +1,109 @@
-"""What happens between two steps apart from training: faults that tests ask for."""
+"""The boundary between two steps: signs of life, what the ranks must agree on, and the faults that tests ask for."""
 
+import math
 import os
 import signal
 import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
+from gatehouse.components.training.heartbeat import Heartbeat
+from gatehouse.components.training.preemption import FLAG, OUTCOME, Flag, Preempted
+from gatehouse.process import OWNER
+
 FAULT = "GATEHOUSE_TRAINING_FAULT"
+_TIMEOUT = timedelta(seconds=120)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all ranks know alike after a boundary.
+
+    Attributes:
+        preempted: Whether to save and end.
+        due: Whether a checkpoint is due.
+        seconds: How long the machine that is being taken away still has; without end where none is.
+    """
+
+    preempted: bool = False
+    due: bool = False
+    seconds: float = math.inf
 
 
 class Boundary:
-    """Called by the trainer after every step, when model, optimizer and position belong together."""
+    """The step boundary, at which the ranks agree on what each of them sees alone.
 
-    def check(self, step: int, epoch_ended: int | None = None) -> None:
-        """Look around after optimizer step `step`, counted from 1 over the whole run.
+    The exchange of one boundary runs beside the next step, and its answer is read at the boundary after: a step is as
+    long as without it, and all ranks act at the same step.
+    """
+
+    def __init__(self, heartbeat: Heartbeat | None = None) -> None:
+        """Collective where a process group is there."""
+        self._heartbeat = heartbeat
+        flag, outcome = os.environ.get(FLAG), os.environ.get(OUTCOME)
+        self._flag = Path(flag) if flag else None
+        self._outcome = Path(outcome) if outcome else None
+        shared = dist.is_initialized() and dist.get_world_size() > 1
+        self._group = dist.new_group(backend="gloo", timeout=_TIMEOUT) if shared else None
+        self._answer: torch.Tensor | None = None
+        self._pending: dist.Work | None = None
+        self._raised: Flag | None = None
+
+    def check(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreed:
+        """What the ranks agreed on; collective, after every step.
 
         Args:
-            step: Steps taken.
+            step: Optimizer steps taken, over the whole run.
+            due: Whether this rank finds that a checkpoint is due.
             epoch_ended: Number of the epoch that this step ended, if it did.
         """
-        if epoch_ended is not None:
-            _inject_fault(epoch_ended)
+        if self._heartbeat is not None:
+            self._heartbeat.beat(step)
+        _inject_fault(step, epoch_ended)
+        self._raised = self._raised or (Flag.read(self._flag) if self._flag else None)
+        left = self._raised.deadline - time.monotonic() if self._raised else math.inf
+        mine = torch.tensor([float(self._raised is not None), float(due), -left])
+        if self._group is None:
+            return self._agreed(mine)
+        answer = Agreed()
+        if self._pending is not None and self._answer is not None:
+            self._pending.wait()
+            answer = self._agreed(self._answer)
+        self._answer = mine
+        self._pending = dist.all_reduce(mine, dist.ReduceOp.MAX, group=self._group, async_op=True)
+        return answer
+
+    def tell(self, preempted: Preempted) -> None:
+        """Leave the outcome for the wrapper of this machine; one rank of each machine does."""
+        if self._outcome is not None:
+            preempted.write(self._outcome)
+
+    @staticmethod
+    def _agreed(answer: torch.Tensor) -> Agreed:
+        preempted, due, left = answer.tolist()
+        return Agreed(bool(preempted), bool(due), max(-left, 0.0))
 
 
-def _inject_fault(epoch: int) -> None:
-    """For tests: let the last rank die or hang after an epoch, as `GATEHOUSE_TRAINING_FAULT=<action>:<epoch>` says."""
+def _inject_fault(step: int, epoch: int | None) -> None:
+    """For tests: do to the last rank what `GATEHOUSE_TRAINING_FAULT=<action>:<epoch>`, or `<action>:@<step>`, says.
+
+    The actions are kill, hang, raise and preempt; one that ends with ! is taken in the first attempt only.
+    """
     action, _, wanted = os.environ.get(FAULT, "").partition(":")
-    if wanted != str(epoch) or dist.get_rank() != dist.get_world_size() - 1:
+    if wanted not in (f"@{step}", str(epoch)) or dist.get_rank() != dist.get_world_size() - 1:
         return
-    if action == "kill":
+    if action.endswith("!") and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        return
+    if action == "preempt":
+        os.kill(int(os.environ[OWNER].partition(":")[0]), signal.SIGTERM)
+        time.sleep(1.0)
+    elif action.startswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
-    elif action == "hang":
+    elif action.startswith("hang"):
         time.sleep(600)
-    elif action == "raise":
-        raise ValueError(f"injected fault after epoch {epoch}")
+    elif action.startswith("raise"):
+        raise ValueError(f"injected fault after epoch {epoch}" if epoch is not None else f"injected fault, step {step}")

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from gatehouse.components.training.checkpoint import write_json
 from gatehouse.components.training.divergence import DivergedError
+from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.launcher import FAILURE, JOB, RESULT
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.trainer import train
@@ -23,7 +24,7 @@ _PEER_TIMEOUT = timedelta(seconds=120)
 
 
 def main() -> None:
-    """Train as the job file says, and leave weights and a result file, or a failure file."""
+    """Train as the job file says, and leave weights and a result file, a failure file, or, preempted, a checkpoint."""
     parser = argparse.ArgumentParser(description="Train one model; started by torchrun.")
     parser.add_argument("directory", type=Path, help="Folder of the job: job.json, data, checkpoints, result.")
     directory = parser.parse_args().directory
@@ -34,11 +35,12 @@ def main() -> None:
         sys.exit("The attempt before ended in an error that a restart would only repeat.")
     job = json.loads((directory / JOB).read_text())
     spec = TrainSpec.model_validate(job["spec"])
+    heartbeat = Heartbeat.of_environment(int(os.environ["RANK"]))
     prepare_process(spec)
     dist.init_process_group("nccl" if spec.device == "cuda" else "gloo", timeout=_PEER_TIMEOUT)
     try:
-        result = train(spec, job["architecture"], directory)
-        if dist.get_rank() == 0:
+        result = train(spec, job["architecture"], directory, heartbeat)
+        if result is not None and dist.get_rank() == 0:
             write_json(directory / RESULT, result)
     except (RuntimeError, OSError, MemoryError):
         raise  # A peer or the machine may be the cause: torchrun starts the workers again, from the last checkpoint.

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+
 BUILT_IN = ("tabular_mlp", "ft_transformer")
 METRICS = {
     "binary": ("log_loss", "roc_auc"),
@@ -82,6 +84,7 @@ class TrainSpec(BaseModel):
     pipeline_schedule: Literal["1f1b", "gpipe"] = Field("1f1b", description="Order of a pipeline's micro-batches.")
     activation_checkpointing: bool = Field(False, description="Compute activations twice instead of keeping them.")
     compile: bool = Field(False, description="Compile the model's blocks with `torch.compile`.")
+    checkpoints: CheckpointPolicy = Field(CheckpointPolicy(), description="When a run is saved.")
     timeout_minutes: int = Field(60, ge=1, description="After which the launcher gives up and stops the job.")
 
     @property

@@ -92,7 +92,9 @@ class TrainState:
         self.scaler.load_state_dict(progress.pop("scaler"))
         for name, value in progress.items():
             setattr(self.progress, name, value)
-        if "rank" in state:
+        if "rank" not in state:
+            self.progress.loss = self.progress.weight = 0.0
+        else:
             self.progress.loss = state["rank"]["loss"]
             torch.set_rng_state(state["rank"]["generators"]["cpu"])
             if "cuda" in state["rank"]["generators"]:

@@ -14,11 +14,12 @@ import torch
 import torch.distributed as dist
 
 from gatehouse.components.tracking.spool import SpoolWriter
-from gatehouse.components.training.boundary import Boundary
-from gatehouse.components.training.checkpoint import Checkpointer
+from gatehouse.components.training.boundary import Agreed, Boundary
+from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.clipping import gradient_norm, scale_gradients
 from gatehouse.components.training.data import Loader, Rows, Step
 from gatehouse.components.training.divergence import DivergedError, origin
+from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.launcher import METRICS, WEIGHTS
 from gatehouse.components.training.losses import loss_of
 from gatehouse.components.training.models import build_model
@@ -26,6 +27,7 @@ from gatehouse.components.training.optimizer import build_optimizer, learning_ra
 from gatehouse.components.training.parallel import parallelize
 from gatehouse.components.training.parallel.mesh import lay_out
 from gatehouse.components.training.precision import LossScaler
+from gatehouse.components.training.preemption import Preempted
 from gatehouse.components.training.sampler import Position
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.state import Progress, TrainState, copy_of
@@ -35,17 +37,23 @@ from gatehouse.components.training.weights import save_weights
 
 logger = logging.getLogger(__name__)
 
+_LAST_SECONDS = 2.0
+"""Of a preempted machine's time, kept for what comes after the checkpoint."""
+
 
 class Trainer:
     """Trains one model on the processes of the current process group; every process has a Trainer of its own."""
 
-    def __init__(self, spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> None:
+    def __init__(
+        self, spec: TrainSpec, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
+    ) -> None:
         """Build everything from the job's files.
 
         Args:
             spec: What to train.
             architecture: What `build_model` takes.
             directory: Holds the data of both parts; takes metrics, checkpoints and weights.
+            heartbeat: Told of every step.
         """
         self.spec, self.directory = spec, directory
         self.outputs = architecture.get("outputs", 1)
@@ -62,18 +70,21 @@ class Trainer:
         self.parameters = list(part.parameters())
         self.optimizer = build_optimizer(part, spec)
         self.state = TrainState(part, self.optimizer, LossScaler(spec), Position(), Progress(), best=copy_of(part))
-        self.checkpointer = Checkpointer(directory, self.layout)
-        self.boundary = Boundary()
+        self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
+        self.boundary = Boundary(heartbeat)
         self.metrics = SpoolWriter(directory / METRICS) if self.layout.leads else None
 
-    def train(self) -> dict[str, Any]:
+    def train(self) -> dict[str, Any] | None:
         """Train until the last epoch or until patience ends; write the best epoch's weights; return the result.
+
+        Returns None where the run is preempted: its checkpoint is written then.
 
         Raises:
             DivergedError: if a gradient or the validation loss is not finite; names step and tensor.
         """
         state, position = self.state, self.state.position
         self.checkpointer.load(state)
+        agreed = Agreed()
         steps = self.loader.from_position(position)
         try:
             while not out_of_patience(state.progress.history, self.spec) and (step := next(steps, None)):
@@ -86,11 +97,24 @@ class Trainer:
                     self._end_epoch(step.epoch)
                     position.epoch, position.step = step.epoch + 1, 0
                 ended = step.epoch if step.last else None
-                self.checkpointer.maybe_save(state, state.progress.step, epoch_ended=ended)
-                self.boundary.check(state.progress.step, epoch_ended=ended)
+                best = step.last and best_epoch(state.progress.history, self.spec) == step.epoch
+                self.checkpointer.maybe_save(
+                    state, state.progress.step, due=agreed.due, epoch_ended=step.last, best=best
+                )
+                agreed = self.boundary.check(state.progress.step, due=self.checkpointer.due, epoch_ended=ended)
+                if agreed.preempted:
+                    self._end_preempted(agreed.seconds)
+                    return None
+            self.checkpointer.finish()
         finally:
             steps.close()
+            self.checkpointer.let_go()
         return self._result()
+
+    def _end_preempted(self, seconds: float) -> None:
+        step = self.state.progress.step
+        saved = self.checkpointer.save_now(self.state, step, ("preemption",), seconds - _LAST_SECONDS)
+        self.boundary.tell(Preempted(step, saved))
 
     def _seed(self, epoch: int) -> None:
         """Dropout follows from seed, epoch and place; tensor neighbours, who hold the same activations, draw alike."""
@@ -182,9 +206,13 @@ class Trainer:
         save_weights(self.state.best, path, self.layout)
         history = self.state.progress.history
         digest = hashlib.sha256(path.read_bytes()).hexdigest() if dist.get_rank() == 0 else ""
-        return {"history": history, "best_epoch": best_epoch(history, self.spec), "weights_sha256": digest}
+        return {"history": history, "best_epoch": best_epoch(history, self.spec), "weights_sha256": digest} | {
+            "worlds": self.checkpointer.worlds
+        }
 
 
-def train(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> dict[str, Any]:
+def train(
+    spec: TrainSpec, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
+) -> dict[str, Any] | None:
     """Train one model on the processes of the current process group; see `Trainer.train`."""
-    return Trainer(spec, architecture, directory).train()
+    return Trainer(spec, architecture, directory, heartbeat).train()

@@ -29,7 +29,7 @@ def parallelize(
     # What a layout does not need is not imported: it takes seconds.
     if layout.mesh is None:
         part = _prepared(model.to(device), spec)
-        whole = replicate(part) if layout.data_size > 1 else part
+        whole = replicate(part, spec) if layout.data_size > 1 else part
         return Direct(whole, part, spec, layout, loss, device)
     from gatehouse.components.training.parallel.fsdp import shard
     from gatehouse.components.training.parallel.pipeline import Pipelined, stage_of

@@ -4,12 +4,10 @@ Each case forms a process group of its own of the first ranks; the others wait f
 import is imported once, before the processes are forked.
 """
 
-import copy
 import json
 import sys
 import time
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,33 +20,10 @@ import torch.distributed.tensor
 import torch.multiprocessing as mp
 
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.state import TrainState
 from gatehouse.components.training.trainer import Trainer
+from tests.components.training.kept_states import Giver, Keeper
 
 RESUMED = ("ddp", "ddp-4", "fsdp", "tensor-pipeline")
-
-
-@dataclass
-class Keeper:
-    """Keeps the state after the first step."""
-
-    taken: list[dict[str, Any]]
-
-    def load(self, state: TrainState) -> None:
-        """Begin at the beginning."""
-
-    def maybe_save(self, state: TrainState, step: int, *, epoch_ended: int | None) -> None:
-        """Keep a copy, once."""
-        if not self.taken:
-            self.taken.append(copy.deepcopy(state.state_dict()))
-
-
-class Giver(Keeper):
-    """Begins where the other stopped keeping."""
-
-    def load(self, state: TrainState) -> None:
-        """Go on after the first step."""
-        state.load_state_dict(self.taken[0])
 
 
 def main() -> None:

@@ -1,0 +1,96 @@
+"""A rank's checkpoint writer seen from the training loop: started, asked, awaited, replaced when it is gone."""
+
+import fcntl
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from gatehouse.components.training.checkpointing.buffer import StagingBuffer
+from gatehouse.components.training.checkpointing.part import Request, Share
+from gatehouse.components.training.checkpointing.writer import write_json
+
+logger = logging.getLogger(__name__)
+
+_WRITER = "gatehouse.components.training.checkpointing.writer"
+_LOOK_SECONDS = 0.002
+
+
+class BackgroundWriter:
+    """One writer process over one buffer; at most one checkpoint is in its hands."""
+
+    def __init__(self, share: Share, buffer: StagingBuffer) -> None:
+        self._share = share
+        self._buffer = buffer
+        self._values = os.memfd_create("values")
+        # Held by the rank and its writer together, so that nobody sees it free before both are gone.
+        self._lock = os.open(Path(share.folder) / f"writer-{share.rank}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self._sent = 0
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        share = os.memfd_create("share")
+        try:
+            write_json(share, asdict(self._share))
+            handed = (share, self._buffer.descriptor, self._values, self._lock)
+            return subprocess.Popen(
+                [sys.executable, "-m", _WRITER, *map(str, handed[:3])],
+                stdin=subprocess.PIPE,
+                pass_fds=handed,
+                process_group=0,
+            )
+        finally:
+            os.close(share)
+
+    def request(self, request: Request) -> None:
+        """Have what the buffer holds written. The writer must be idle."""
+        if self._process.poll() is not None:
+            logger.warning("The checkpoint writer ended with exit code %s; a new one starts.", self._process.returncode)
+            self._process = self._start()
+        body = asdict(request)
+        write_json(self._values, body.pop("values"))
+        self._sent = request.sequence
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(body).encode() + b"\n")
+        self._process.stdin.flush()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in the writer's hands, so that the buffer is free."""
+        return self._buffer.status.finished >= self._sent or self._process.poll() is not None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the writer is idle; returns whether all that was asked for is written."""
+        deadline = time.monotonic() + seconds
+        while not self.idle and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        return self._buffer.status.written >= self._sent
+
+    def abandon(self) -> None:
+        """End the writer at once; the checkpoint in its hands stays without a manifest."""
+        self._process.kill()
+        self._process.wait()
+
+    def let_go(self) -> None:
+        """Ask for nothing any more: the writer finishes what it has, and ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        os.close(self._values)
+        os.close(self._lock)
+
+    def close(self, seconds: float) -> bool:
+        """Let the writer finish, end it, and give its memory back; returns whether all was written."""
+        done = self.wait(seconds)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if not done:
+            self._process.kill()
+        self._process.wait()
+        os.close(self._values)
+        os.close(self._lock)
+        return done

@@ -1,0 +1,134 @@
+"""Writes one rank's share of a checkpoint: its file and part, and on rank 0 the manifest once all parts are there."""
+
+import hashlib
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatehouse.components.artifacts.objects.local import LocalObjects
+from gatehouse.components.artifacts.objects.opening import open_objects
+from gatehouse.components.training.checkpointing.format import CheckpointStore, Chunk, Part, Saved
+from gatehouse.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+_BLOCK = 8 << 20
+_LOOK_SECONDS = 0.02
+_LAST_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """What stays the same from checkpoint to checkpoint.
+
+    Attributes:
+        folder: Where checkpoints lie, seen by all ranks of a machine.
+        rank, world_size: Who writes, and among how many.
+        chunks: Where each piece lies in the file.
+        bytes: Length of the file.
+        uniform: As in the manifest.
+        keep: How many checkpoints are kept.
+        far, far_prefix: Address of the artifact store and prefix in it; empty where checkpoints stay in the folder.
+        peers_seconds: For how long rank 0 waits for the parts of the others.
+    """
+
+    folder: str
+    rank: int
+    world_size: int
+    chunks: tuple[Chunk, ...]
+    bytes: int
+    uniform: bool
+    keep: int
+    far: str
+    far_prefix: str
+    peers_seconds: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """What changes: see `Saved`."""
+
+    sequence: int
+    step: int
+    worlds: tuple[tuple[int, int], ...]
+    reasons: tuple[str, ...]
+    values: dict[str, Any]
+
+
+def near(folder: str | Path) -> CheckpointStore:
+    """The checkpoints in a folder."""
+    return CheckpointStore(LocalObjects(Path(folder)), "steps")
+
+
+def write_share(
+    share: Share, request: Request, memory: memoryview, abandoned: Callable[[], bool], told: Callable[[], None]
+) -> None:
+    """Write one rank's share to the folder, call `told`, and bring it to the far store.
+
+    Args:
+        share: What this rank writes.
+        request: Which checkpoint.
+        memory: The bytes of the file.
+        abandoned: Whether the process that asked for it is gone: rank 0 then waits for the others no longer than they
+            need to finish, and nothing goes to the far store.
+        told: Called when the checkpoint is in the folder.
+
+    Raises:
+        StoreError: if it cannot be written, or the parts of the others do not come.
+    """
+    folder = near(share.folder)
+    file = Path(share.folder) / "tmp" / uuid.uuid4().hex
+    try:
+        part = Part(_write_file(file, memory), share.bytes, share.chunks, request.values)
+        _publish(folder, share, request, file, part, abandoned)
+        told()
+        if share.far and not abandoned():
+            _publish(CheckpointStore(open_objects(share.far), share.far_prefix), share, request, file, part, abandoned)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _write_file(file: Path, memory: memoryview) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(file, "xb", buffering=0) as stream:
+            for start in range(0, len(memory), _BLOCK):
+                block = memory[start : start + _BLOCK]
+                digest.update(block)
+                stream.write(block)
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise StoreError(f"The checkpoint file {file} could not be written: {error.strerror}.") from error
+    return digest.hexdigest()
+
+
+def _publish(
+    store: CheckpointStore, share: Share, request: Request, file: Path, part: Part, abandoned: Callable[[], bool]
+) -> None:
+    store.put_part(request.sequence, share.rank, file, part)
+    if share.rank == 0:
+        parts = _await_parts(store, share, request.sequence, abandoned)
+        store.commit(
+            Saved(request.sequence, request.step, request.worlds, request.reasons, share.uniform, parts),
+        )
+        store.prune(share.keep)
+
+
+def _await_parts(store: CheckpointStore, share: Share, sequence: int, abandoned: Callable[[], bool]) -> tuple[str, ...]:
+    began = time.monotonic()
+    limit = share.peers_seconds
+    while (parts := store.parts(sequence, share.world_size)) is None:
+        if abandoned():
+            limit = min(limit, time.monotonic() - began + _LAST_SECONDS)
+        if time.monotonic() - began > limit:
+            raise StoreError(
+                f"Checkpoint {sequence} stays incomplete: not all of {share.world_size} ranks wrote their part within "
+                f"{limit:.0f} s. The one before it stays in use."
+            )
+        time.sleep(_LOOK_SECONDS)
+    return parts

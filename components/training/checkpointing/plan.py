@@ -1,0 +1,103 @@
+"""Who writes which piece of the training state: torch.distributed.checkpoint's planner as a library.
+
+The plan is made once, with one exchange between the ranks, and again only when names or shapes change. What several
+ranks hold alike is written by the lowest of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+from torch.distributed.tensor import DTensor
+
+from gatehouse.components.training.checkpointing.format import Chunk
+
+PRIVATE = "rank"
+"""The entry of the state that belongs to one rank alone, as its random number generators do."""
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What this rank writes.
+
+    Attributes:
+        structure: Names, shapes and kinds that the plan was made for.
+        items: Pieces of tensors, in the order of `chunks`.
+        chunks: Where each lies in this rank's file.
+        bytes: Length of the file.
+        values: Paths of the other values that this rank writes.
+        uniform: Whether all ranks hold the same paths.
+    """
+
+    structure: tuple[Any, ...]
+    items: tuple[WriteItem, ...]
+    chunks: tuple[Chunk, ...]
+    bytes: int
+    values: frozenset[str]
+    uniform: bool
+
+    def pieces(self, tensors: Mapping[str, Tensor]) -> list[Tensor]:
+        """The local tensors to be copied, one for each chunk."""
+        planner = _planner(tensors)
+        return [cast(Tensor, planner.resolve_data(item)) for item in self.items]
+
+
+def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What must stay the same for a plan to stay good."""
+    shapes = (
+        (path, each.dtype, each.shape, each.placements if isinstance(each, DTensor) else None)
+        for path, each in tensors.items()
+    )
+    return (*shapes, *values)
+
+
+def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: dist.ProcessGroup | None) -> Plan:
+    """Agree with all ranks of `group` on who writes what; without a group this process writes everything."""
+    rank, world = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
+    planner = _planner(tensors)
+    mine = (planner.create_local_plan(), sorted(tensors), sorted(values))
+    plans: list[tuple[SavePlan, list[str], list[str]]] = [mine] * world
+    if group:
+        dist.all_gather_object(plans, mine, group=group)
+    agreed, _ = planner.create_global_plan([plan for plan, _, _ in plans])
+    items = tuple(agreed[rank].items)
+    chunks = []
+    end = 0
+    for item in items:
+        chunk = _chunk(item, end)
+        chunks.append(chunk)
+        end += -(-chunk.bytes // _ALIGNMENT) * _ALIGNMENT
+    lower = {path for _, _, paths in plans[:rank] for path in paths}
+    shared = [[path for path in (*names, *paths) if not path.startswith(f"{PRIVATE}/")] for _, names, paths in plans]
+    return Plan(
+        structure=structure_of(tensors, values),
+        items=items,
+        chunks=tuple(chunks),
+        bytes=end,
+        values=frozenset(values) - lower,
+        uniform=all(each == shared[0] for each in shared),
+    )
+
+
+def _planner(tensors: Mapping[str, Tensor]) -> DefaultSavePlanner:
+    planner = DefaultSavePlanner(
+        flatten_state_dict=False, flatten_sharded_tensors=False, dedup_save_to_lowest_rank=True
+    )
+    planner.set_up_planner(dict(tensors))
+    return planner
+
+
+def _chunk(item: WriteItem, at: int) -> Chunk:
+    data = item.tensor_data
+    if data is None:
+        raise TypeError(f"{item.index.fqn}: expected a tensor")
+    dtype, sizes = data.properties.dtype, tuple(data.chunk.sizes)
+    length = torch.Size(sizes).numel() * dtype.itemsize
+    name = str(dtype).removeprefix("torch.")
+    return Chunk(item.index.fqn, name, tuple(data.size), tuple(data.chunk.offsets), sizes, at, length)

@@ -1,0 +1,55 @@
+"""A training program without torch, for tests of the wrapper: `python -m ...stand_in <directory>` with `action` in it."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from gatehouse.components.training.heartbeat import Heartbeat
+from gatehouse.components.training.preemption import FLAG, OUTCOME, Flag, Preempted
+from gatehouse.process import die_with_parent
+
+
+def main() -> None:
+    directory, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+    die_with_parent()
+    action = json.loads((directory / "action").read_text())
+    heartbeat = Heartbeat.of_environment(rank)
+    assert heartbeat is not None
+    (directory / f"world-{os.environ['WORLD_SIZE']}-{rank}-{os.environ['TORCHELASTIC_RESTART_COUNT']}").write_text(
+        str(os.getpid())
+    )
+    step = 0
+    while step < action["steps"]:
+        time.sleep(0.05)
+        step += 1
+        heartbeat.beat(step)
+        if rank == 1 and action["what"] == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 1 and action["what"] == "fail":
+            sys.exit(3)
+        if rank == 1 and action["what"] == "hang":
+            wait_for_ever()
+        if action["what"] == "meet":
+            meet(directory)
+        if action["what"] != "deaf" and Flag.read(Path(os.environ[FLAG])):
+            Preempted(step, saved=True).write(Path(os.environ[OUTCOME]))
+            return
+
+
+def wait_for_ever() -> None:
+    time.sleep(600)
+
+
+def meet(directory: Path) -> None:
+    """End when a peer is gone, as a collective would."""
+    world, attempt = os.environ["WORLD_SIZE"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+    for path in directory.glob(f"world-{world}-*-{attempt}"):
+        if not Path(f"/proc/{path.read_text() or 'self'}").exists():
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The wrapper: exit codes that an operator can act on, preemption, hangs, and restarts of real torchrun workers."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.boundary import FAULT
+from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.job import prepare_job
+from gatehouse.components.training.launcher import RESULT
+from gatehouse.components.training.preemption import Preempted
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.wrapper import PREEMPTED
+from gatehouse.process import descendants, start_time
+from tests.components.training.synthetic import lay_out
+
+SPEC = TrainSpec(
+    hidden=(8,),
+    epochs=3,
+    batch_size=128,
+    learning_rate=0.01,
+    processes=2,
+    dropout=0.3,
+    checkpoints=CheckpointPolicy(every_steps=3),
+)
+STAND_IN = "tests.components.training.stand_in"
+
+
+class Job:
+    """One run of the wrapper; whatever happens, nothing of it outlives the test."""
+
+    def __init__(self, directory: Path, *options: str, **environment: str) -> None:
+        self.directory = directory
+        self.log = directory / "wrapper.log"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gatehouse.components.training.wrapper", "2", str(directory), *options],
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
+            )
+
+    def ends(self, seconds: float = 90) -> int:
+        """The exit code; nothing is left below."""
+        below = descendants(self.process.pid)
+        code = self.process.wait(timeout=seconds)
+        assert not [pid for pid in below if start_time(pid)], "a process outlives its wrapper"
+        return code
+
+    def waits_for(self, name: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not (self.directory / name).exists():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def started() -> Iterator[list[Job]]:
+    jobs: list[Job] = []
+    yield jobs
+    for job in jobs:
+        job.process.kill()
+
+
+def _stand_in(started: list[Job], directory: Path, what: str, *options: str, steps: int = 1000) -> Job:
+    directory.mkdir(exist_ok=True)
+    (directory / "action").write_text(json.dumps({"what": what, "steps": steps}))
+    started.append(Job(directory, "--program", STAND_IN, *options))
+    return started[-1]
+
+
+def test_a_hang_is_found_and_told_with_the_stacks_of_all_ranks(started: list[Job], tmp_path: Path) -> None:
+    job = _stand_in(started, tmp_path / "job", "hang", "--hang-seconds", "2")
+    assert job.ends() == 124
+    log = job.log.read_text()
+    assert "Training hangs: rank 1 made no progress for 2 s after step 1" in log
+    stacks = [(job.directory / f"stacks-{rank}.txt").read_text() for rank in (0, 1)]
+    assert "wait_for_ever" in stacks[1] and "in main" in stacks[0] and "wait_for_ever" not in stacks[0]
+    assert "wait_for_ever" in log
+
+
+def test_a_worker_that_is_always_killed_ends_in_a_code_worth_another_try(started: list[Job], tmp_path: Path) -> None:
+    job = _stand_in(started, tmp_path / "job", "die", "--max-restarts", "1")
+    assert job.ends() == 137
+    assert "was the first to end, with SIGKILL" in job.log.read_text()
+    assert (job.directory / "world-2-0-1").exists(), "it was not started again"
+
+
+def test_a_worker_that_fails_by_itself_ends_in_a_code_that_is_final(started: list[Job], tmp_path: Path) -> None:
+    assert _stand_in(started, tmp_path / "job", "fail", "--max-restarts", "0").ends() == 1
+
+
+def test_ranks_that_do_not_heed_the_flag_are_ended_when_the_grace_is_over(started: list[Job], tmp_path: Path) -> None:
+    job = _stand_in(started, tmp_path / "job", "deaf", "--grace-seconds", "2")
+    job.waits_for("world-2-1-0")
+    began = time.monotonic()
+    job.process.send_signal(signal.SIGTERM)
+    assert job.ends() == 143
+    assert 2 <= time.monotonic() - began < 10
+    assert not (job.directory / PREEMPTED).exists()
+
+
+def test_fewer_machines_go_on_when_one_is_gone(started: list[Job], tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        meeting = f"localhost:{free.getsockname()[1]}"
+    options = ("--nodes", "1:2", "--rendezvous", meeting)
+    first = _stand_in(started, tmp_path / "job", "meet", *options, steps=60)
+    second = _stand_in(started, tmp_path / "job", "meet", *options, steps=60)
+    first.waits_for("world-4-0-0")
+    host = first if int((tmp_path / "job" / "world-4-0-0").read_text()) in descendants(first.process.pid) else second
+    guest = second if host is first else first
+    for pid in (guest.process.pid, *descendants(guest.process.pid)):
+        os.kill(pid, signal.SIGKILL)
+    assert host.ends() == 0
+    assert list((tmp_path / "job").glob("world-2-0-*")), "nobody went on with two workers"
+
+
+def test_a_killed_and_a_preempted_run_end_in_the_same_model(
+    started: list[Job], store: ArtifactStore, tmp_path: Path
+) -> None:
+    inputs = lay_out(store)
+    results: dict[str, dict[str, Any]] = {}
+    for name, fault, code in (("killed", "kill!:@10", 0), ("preempted", "preempt:@10", 143)):
+        directory = tmp_path / name
+        directory.mkdir()
+        prepare_job(store, *inputs, SPEC, directory)
+        started.append(Job(directory, **{FAULT: fault}))
+        assert started[-1].ends() == code, started[-1].log.read_text()
+        if code:
+            preempted = Preempted.read(directory / PREEMPTED)
+            assert preempted is not None and preempted.saved and preempted.step >= 10
+            assert not (directory / RESULT).exists()
+            started.append(Job(directory))
+            assert started[-1].ends() == 0, started[-1].log.read_text()
+            assert "Resumed from checkpoint" in started[-1].log.read_text()
+            assert f"after step {preempted.step}." in started[-1].log.read_text()
+        results[name] = json.loads((directory / RESULT).read_text())
+    assert "Resumed from checkpoint" in (tmp_path / "killed" / "wrapper.log").read_text()
+    assert results["killed"] == results["preempted"]
