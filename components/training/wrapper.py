@@ -101,7 +101,8 @@ class Wrapper:
 
     def _environment(self) -> dict[str, str]:
         ours = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder), "PYTHONUNBUFFERED": "1"}
-        usual = {"OMP_NUM_THREADS": "1"}
+        # DDP would warn, on every rank, of a setting that keeps resumed runs bit-identical (`parallel/ddp.py`).
+        usual = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
         if not self._options.rendezvous and "PET_NNODES" not in os.environ:
             usual["GLOO_SOCKET_IFNAME"] = "lo"
         return usual | os.environ | ours | owner_env()
