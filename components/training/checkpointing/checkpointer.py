@@ -143,6 +143,11 @@ class Checkpointer:
         return True
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing of this rank is being written."""
+        return self._writer is None or self._writer.idle
+
+    @property
     def due(self) -> bool:
         """Whether the last checkpoint is longer ago than the policy allows, by this rank's clock."""
         minutes = self._policy.every_minutes

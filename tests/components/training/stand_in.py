@@ -1,4 +1,4 @@
-"""A training program without torch, for tests of the wrapper: `python -m ...stand_in <directory>` with `action` in it."""
+"""A training program without torch, for tests of the wrapper; the file `action` in its directory says what it does."""
 
 import json
 import os
