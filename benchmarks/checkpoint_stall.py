@@ -32,7 +32,6 @@ from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 
 LIMIT = 0.10
 KINDS = ("ours", "save", "async_save")
-BEFORE, AFTER = 8, 12
 
 
 class State:
@@ -64,12 +63,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=int, default=200_000_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=12, help="that follow a checkpoint and are counted in")
     parser.add_argument("--directory", type=Path, default=None, help="where checkpoints are written")
     options = parser.parse_args()
     kept = True
     for sharded in (False, True):
         with tempfile.TemporaryDirectory(dir=options.directory) as folder:
-            spawn(_rank, (sharded, options.bytes, options.repeats, folder), nprocs=2)
+            spawn(_rank, (sharded, options.bytes, options.repeats, options.steps, folder), nprocs=2)
             lines = (Path(folder) / "report").read_text().split()
         cost = dict(zip(lines[::2], map(float, lines[1::2]), strict=True))
         print(f"{'sharded' if sharded else 'replicated'}, {options.bytes / 1e6:.0f} MB, two ranks:")
@@ -86,7 +86,7 @@ def main() -> int:
     return 0 if kept else 1
 
 
-def _rank(rank: int, sharded: bool, size: int, repeats: int, folder: str) -> None:
+def _rank(rank: int, sharded: bool, size: int, repeats: int, steps: int, folder: str) -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -114,7 +114,7 @@ def _rank(rank: int, sharded: bool, size: int, repeats: int, folder: str) -> Non
     costs: dict[str, list[float]] = {name: [] for kind in KINDS for name in (kind, f"{kind}_cpu", f"{kind}_call")}
     for number in range(repeats + 1):
         for kind in KINDS:
-            found = _cost(state, takes[kind])
+            found = _cost(state, takes[kind], steps)
             if number:  # The first of each makes buffers.
                 for name, seconds in zip((kind, f"{kind}_cpu", f"{kind}_call"), found, strict=True):
                     costs[name].append(seconds)
@@ -128,13 +128,13 @@ def _rank(rank: int, sharded: bool, size: int, repeats: int, folder: str) -> Non
     dist.destroy_process_group()
 
 
-def _cost(state: State, take: Callable[[], Callable[[], bool]]) -> tuple[float, float, float]:
+def _cost(state: State, take: Callable[[], Callable[[], bool]], steps: int) -> tuple[float, float, float]:
     """Seconds that a checkpoint adds: of the call and the steps after it, of this rank's processor, of the call alone.
 
     What is not on disk after those steps is awaited off the clock, so that every kind begins with an idle disk.
     """
     alone, busy = [], []
-    for _ in range(BEFORE):
+    for _ in range(steps):
         began, used = time.perf_counter(), time.process_time()
         state.train_step()
         alone.append(time.perf_counter() - began)
@@ -143,13 +143,13 @@ def _cost(state: State, take: Callable[[], Callable[[], bool]]) -> tuple[float, 
     began, used = time.perf_counter(), time.process_time()
     finished = take()
     call = time.perf_counter() - began
-    for _ in range(AFTER):
+    for _ in range(steps):
         state.train_step()
     spent, worked = time.perf_counter() - began, time.process_time() - used
     while not finished():
         time.sleep(0.01)
     dist.barrier()
-    return spent - AFTER * statistics.median(alone), worked - AFTER * statistics.median(busy), call
+    return spent - steps * statistics.median(alone), worked - steps * statistics.median(busy), call
 
 
 if __name__ == "__main__":

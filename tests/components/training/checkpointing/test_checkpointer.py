@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -124,6 +124,7 @@ TREES = st.dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(TREES)
 def test_a_state_comes_back_as_it_was(tree: dict[Any, Any]) -> None:
     tensors, values = flatten(tree)
