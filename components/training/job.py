@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.launcher import JOB
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.targets import outputs_of, targets_of
 from gatehouse.components.training.transformation import FeatureError, Transformation
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def prepare_job(store: ArtifactStore, training_set: str, split: str, spec: Train
     train rows is used.
 
     Raises:
-        FeatureError: if a part has too few rows, a feature cannot be used, or a label is neither 0 nor 1.
+        FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
     """
     manifest = store.manifest(training_set)
     tables = _read_parts(store, training_set, split, PARTS)
@@ -106,52 +106,24 @@ def prepare_job(store: ArtifactStore, training_set: str, split: str, spec: Train
         count = max(1, round(len(tables["train"]) * spec.train_fraction))
         chosen = np.linspace(0, len(tables["train"]) - 1, count).astype(np.int64)
         tables["train"] = tables["train"].take(pa.array(chosen))
-    labels = {part: labels_of(table, manifest) for part, table in tables.items()}
-    for part in PARTS:
-        _require_both_labels(part, labels[part])
+    targets = targets_of(tables, manifest.details["label"], spec)
     transformation = Transformation.fit(tables["train"], manifest.details["numeric"], manifest.details["categorical"])
     architecture = {
         "spec": spec.model_dump(mode="json"),
         "width": transformation.width,
         "cardinalities": [column.cardinality for column in transformation.categorical],
+        "outputs": outputs_of(targets["train"].labels, spec),
     }
     for part, table in tables.items():
         folder = directory / part
         folder.mkdir(exist_ok=True)
+        order = targets[part].order()
         numbers, ids = transformation.apply(table)
-        np.save(folder / "numbers.npy", numbers)
-        np.save(folder / "ids.npy", ids)
-        np.save(folder / "labels.npy", labels[part].astype(np.float32))
+        np.save(folder / "numbers.npy", numbers if order is None else numbers[order])
+        np.save(folder / "ids.npy", ids if order is None else ids[order])
+        targets[part].write(folder, order)
     job = {"spec": spec.model_dump(mode="json"), "architecture": architecture}
     (directory / JOB).write_text(json.dumps(job, sort_keys=True))
     schema = tables["train"].schema
     inputs = {column.name: str(schema.field(column.name).type) for column in transformation.columns}
     return Prepared(transformation, architecture, inputs)
-
-
-def _require_both_labels(part: str, labels: Any) -> None:
-    found = {int(value): int((labels == value).sum()) for value in (0, 1)}
-    if min(found.values()) == 0:
-        raise FeatureError(
-            f"Part {part} of the split has {found[0]} rows with label 0 and {found[1]} with label 1; expected some of "
-            "both. Move the boundaries of the split, or give more data."
-        )
-
-
-def labels_of(table: pa.Table, manifest: Manifest) -> Any:
-    """The labels of a training set's rows: int8, 0 or 1, shape (rows,).
-
-    Raises:
-        FeatureError: if the label's column is missing, or a label is null or neither 0 nor 1.
-    """
-    name = manifest.details["label"]
-    if name not in table.column_names:
-        raise FeatureError(f"Label {name} is no column of the training set; it has {', '.join(table.column_names)}.")
-    column = table[name]
-    if column.null_count:
-        raise FeatureError(f"Label {name}: {column.null_count} of {table.num_rows} rows are null; expected 0 or 1.")
-    labels = column.to_numpy()
-    wrong = int((~np.isin(labels, (0, 1))).sum())
-    if wrong:
-        raise FeatureError(f"Label {name}: {wrong} of {table.num_rows} rows are neither 0 nor 1.")
-    return labels.astype(np.int8)

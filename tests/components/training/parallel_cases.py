@@ -55,7 +55,7 @@ def _run(name: str, rank: int, folder: Path, spec: TrainSpec, architecture: dict
         result = Trainer(spec, architecture, directory).train()
         if rank == 0:
             (directory / "result.json").write_text(json.dumps(result))
-            print(name, round(time.monotonic() - began, 2), flush=True)
+            print(name, spec.processes, round(time.monotonic() - began, 2), flush=True)
     except Exception:
         traceback.print_exc()
         raise

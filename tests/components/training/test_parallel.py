@@ -121,9 +121,14 @@ def test_it_learns_what_one_process_learns(ran: Path, name: str, reference: str)
         ({"processes": 2, "accumulation": 1} | PIPELINE, "accumulation 1 must be at least pipeline_parallel 2"),
         ({"processes": 2, "loss": "pairwise", "group": "day"} | PIPELINE, "micro-batches of a ranking differ"),
         ({"architecture": "tabular_mlp", "hidden": (7,), "processes": 2} | TENSOR, r"hidden \(7,\)"),
+        ({"metric": "ndcg"}, "the loss binary gives log_loss, roc_auc, not ndcg"),
+        ({"loss": "mse", "class_weights": "balanced"}, "the loss mse has no classes"),
+        ({"loss": "pairwise"}, "group: the loss pairwise needs the column"),
+        ({"architecture": "mine"}, "architecture: expected tabular_mlp, ft_transformer or package.module:builder"),
+        ({"token_size": 9}, "token_size 9 must be a multiple of heads 4"),
     ],
 )
-def test_a_layout_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_spec_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         TrainSpec.model_validate(BASE | changes)
 

@@ -1,13 +1,17 @@
 """The trainer: schedule, early stopping, divergence, checkpoints; one rank inside this process."""
 
+import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -15,10 +19,12 @@ from gatehouse.components.training.boundary import FAULT
 from gatehouse.components.training.data import Rows
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.job import prepare_job
-from gatehouse.components.training.models import build_model
+from gatehouse.components.training.models import BuilderError, build_model
 from gatehouse.components.training.optimizer import learning_rate
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.trainer import train
+from gatehouse.components.training.state import TrainState
+from gatehouse.components.training.stopping import best_epoch, out_of_patience
+from gatehouse.components.training.trainer import Trainer, train
 from tests.components.training.synthetic import lay_out
 
 SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, processes=1, learning_rate=0.01, patience=10)
@@ -50,7 +56,8 @@ def test_weights_are_those_of_the_best_epoch_and_patience_ends_training(
     model.load_state_dict(load_file(tmp_path / "job" / "weights.safetensors"))
     model.eval()
     rows = Rows.load(tmp_path / "job" / "validation")
-    loss = binary_cross_entropy_with_logits(model(rows.numbers, rows.ids), rows.labels)
+    with torch.no_grad():
+        loss = binary_cross_entropy_with_logits(model(rows.numbers, rows.ids), rows.labels)
     assert float(loss) == pytest.approx(min(losses), abs=1e-6)
 
 
@@ -105,3 +112,175 @@ def test_the_history_is_plain_json(store: ArtifactStore, tmp_path: Path, alone: 
     result = train(SPEC, architecture, tmp_path / "job")
     assert json.loads(json.dumps(result)) == result
     assert set(result["history"][0]) == {"epoch", "train_log_loss", "log_loss", "roc_auc"}
+
+
+def _write(folder: Path, labels: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], **extra: npt.NDArray[Any]) -> None:
+    """Rows of two numbers and a category; `labels` makes the label from the first number."""
+    draw = np.random.default_rng(1)
+    for part, rows in (("train", 400), ("validation", 100)):
+        (folder / part).mkdir(parents=True)
+        numbers = draw.normal(size=(rows, 2)).astype(np.float32)
+        arrays = {"numbers": numbers, "ids": draw.integers(0, 3, (rows, 1)), "labels": labels(numbers[:, 0])}
+        arrays |= {name: array[:rows] for name, array in extra.items()}
+        for name, array in arrays.items():
+            np.save(folder / part / f"{name}.npy", array.astype(np.float32 if array.dtype.kind == "f" else np.int64))
+
+
+def _binary(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return (values > 0.2).astype(np.float32)
+
+
+def _architecture(spec: TrainSpec, outputs: int = 1) -> dict[str, Any]:
+    return {"spec": spec.model_dump(mode="json"), "width": 2, "cardinalities": [3], "outputs": outputs}
+
+
+@pytest.mark.parametrize("architecture", ["tabular_mlp", "ft_transformer"])
+@pytest.mark.parametrize(
+    ("task", "metric", "better"),
+    [
+        ({"loss": "multiclass"}, "accuracy", 0.8),
+        ({"loss": "mse"}, "r2", 0.8),
+        ({"loss": "huber"}, "r2", 0.8),
+        ({"loss": "pairwise", "group": "day"}, "ndcg", 0.9),
+    ],
+)
+def test_every_task_is_learned(
+    tmp_path: Path, alone: None, architecture: str, task: dict[str, Any], metric: str, better: float
+) -> None:
+    classes = task["loss"] in ("multiclass", "pairwise")
+    groups = {"groups": np.arange(400) // 5} if task["loss"] == "pairwise" else {}
+    _write(
+        tmp_path, lambda values: np.digitize(values, [-0.5, 0.5]).astype(np.float32) if classes else values, **groups
+    )
+    spec = TrainSpec(
+        architecture=architecture, hidden=(16,), token_size=8, feed_forward=8, blocks=1, dropout=0.0, epochs=8,
+        batch_size=40, learning_rate=0.02, warmup=0.0, metric=metric, patience=8, processes=1, **task,
+    )  # fmt: skip
+    result = train(spec, _architecture(spec, 3 if task["loss"] == "multiclass" else 1), tmp_path)
+    assert result["history"][result["best_epoch"]][metric] > better
+    assert result["best_epoch"] == int(np.argmax([row[metric] for row in result["history"]]))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_fewer_bits_learn_about_the_same(tmp_path: Path, alone: None, precision: str) -> None:
+    _write(tmp_path, _binary)
+    found = {}
+    for kind in ("fp32", precision):
+        spec = SPEC.model_copy(update={"precision": kind, "dropout": 0.0, "batch_size": 40})
+        (tmp_path / kind).mkdir()
+        for part in ("train", "validation"):
+            (tmp_path / kind / part).symlink_to(tmp_path / part)
+        found[kind] = train(spec, _architecture(spec), tmp_path / kind)["history"][-1]
+    assert found[precision] == pytest.approx(found["fp32"], rel=0.03)
+    assert found[precision] != found["fp32"], "the precision changed nothing"
+
+
+def test_a_gradient_too_large_for_fp16_halves_the_scale_and_skips_the_step(tmp_path: Path, alone: None) -> None:
+    _write(tmp_path, _binary)
+    spec = SPEC.model_copy(update={"precision": "fp16", "epochs": 1})
+    trainer = Trainer(spec, _architecture(spec), tmp_path)
+    trainer.state.scaler.scale = 2.0**30
+    trainer.train()
+    assert 2.0 <= trainer.state.scaler.scale < 2.0**30
+    assert all(np.isfinite(tensor.numpy()).all() for tensor in trainer.state.best.values())
+
+
+@pytest.mark.parametrize("stop", [1, 5, 8, 11])
+def test_a_state_taken_at_any_step_goes_on_to_the_same_bits(tmp_path: Path, alone: None, stop: int) -> None:
+    _write(tmp_path / "whole", _binary)
+    spec = SPEC.model_copy(update={"dropout": 0.3, "precision": "fp16", "epochs": 3, "batch_size": 100})
+
+    class Keeper:
+        def load(self, state: TrainState) -> None:
+            pass
+
+        def maybe_save(self, state: TrainState, step: int, *, epoch_ended: int | None) -> None:
+            if step == stop:
+                taken.append(copy.deepcopy(state.state_dict()))
+
+    class Giver(Keeper):
+        def load(self, state: TrainState) -> None:
+            state.load_state_dict(taken[0])
+
+    taken: list[dict[str, Any]] = []
+    results = []
+    for folder, keeper in (("whole", Keeper()), ("resumed", Giver())):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        for part in ("train", "validation"):
+            if folder != "whole":
+                (tmp_path / folder / part).symlink_to(tmp_path / "whole" / part)
+        trainer = Trainer(spec, _architecture(spec), tmp_path / folder)
+        trainer.checkpointer = keeper  # type: ignore[assignment]
+        results.append(trainer.train())
+    assert results[1] == results[0]
+
+
+def test_the_class_that_is_weighted_is_predicted_more_often(tmp_path: Path, alone: None) -> None:
+    weights = np.ones(400, np.float32)
+    means = []
+    for heavy in (False, True):
+        folder = tmp_path / str(heavy)
+        _write(folder, lambda values: (values * 0 + np.arange(len(values)) % 4 == 0).astype(np.float32))
+        if heavy:
+            labels = np.load(folder / "train" / "labels.npy")
+            np.save(folder / "train" / "weights.npy", np.where(labels == 1, 3.0 * weights, weights).astype(np.float32))
+        spec = SPEC.model_copy(update={"epochs": 10, "batch_size": 100})
+        trainer = Trainer(spec, _architecture(spec), folder)
+        trainer.train()
+        rows = trainer.data["validation"]
+        logits = trainer.execution.score(rows.numbers, rows.ids)
+        assert logits is not None
+        means.append(float(logits.sigmoid().mean()))
+    assert means == pytest.approx([0.25, 0.5], abs=0.06)
+
+
+class Exploding(nn.Module):
+    """For tests: an output, or only a gradient, that is not finite."""
+
+    def __init__(self, width: int, cardinalities: list[int], outputs: int, spec: TrainSpec) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, 4), nn.Linear(4, outputs)
+        self.how = spec.options["how"]
+
+    def forward(self, numbers: Tensor, ids: Tensor) -> Tensor:
+        hidden = self.first(numbers)
+        if self.how == "output":
+            hidden = (hidden * 1e20).exp()
+        elif self.how == "gradient":
+            hidden = (hidden * 0).abs().sqrt() + hidden
+        logits: Tensor = self.second(hidden)
+        return logits.squeeze(1)
+
+
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [("output", "it began in the output of second"), ("gradient", "it began in the gradient of first.bias")],
+)
+def test_a_halt_names_the_tensor_where_it_began(tmp_path: Path, alone: None, how: str, named: str) -> None:
+    _write(tmp_path, _binary)
+    spec = TrainSpec(architecture=f"{__name__}:Exploding", options={"how": how}, processes=1, batch_size=100)
+    with pytest.raises(DivergedError, match=f"epoch 0, step 0: {named}"):
+        train(spec, _architecture(spec), tmp_path)
+
+
+def test_a_builder_of_your_own_is_trained_and_one_that_is_missing_is_named(tmp_path: Path, alone: None) -> None:
+    _write(tmp_path, _binary)
+    spec = TrainSpec(architecture=f"{__name__}:Exploding", options={"how": "not"}, processes=1, epochs=2)
+    assert len(train(spec, _architecture(spec), tmp_path)["history"]) == 2
+    with pytest.raises(BuilderError, match=r"nowhere\.at:all cannot be imported"):
+        build_model(_architecture(spec.model_copy(update={"architecture": "nowhere.at:all"})))
+
+
+def test_a_train_loss_far_over_the_first_halts(tmp_path: Path, alone: None) -> None:
+    _write(tmp_path, lambda values: values)
+    away = {"learning_rate": 1.0, "warmup": 0.9, "epochs": 20, "patience": 20, "batch_size": 20}
+    spec = SPEC.model_copy(update=away | {"loss": "mse", "divergence": 1.5})
+    with pytest.raises(DivergedError, match=r"training\.divergence=1\.5 times that of the first epoch"):
+        train(spec, _architecture(spec), tmp_path)
+
+
+def test_patience_counts_only_gains_that_are_large_enough() -> None:
+    history = [{"log_loss": loss} for loss in (0.70, 0.60, 0.599, 0.598, 0.597)]
+    assert best_epoch(history, TrainSpec(least_gain=0.01)) == 1
+    assert out_of_patience(history, TrainSpec(least_gain=0.01, patience=3))
+    assert not out_of_patience(history, TrainSpec(patience=3))
