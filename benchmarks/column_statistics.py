@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from _flights import read_flights, write_flights
 from _peers import run_peer
+from _race import Seconds, race
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -30,7 +31,6 @@ from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, TOP_VALUES
 from gatehouse.components.validation.statistics.table import measure_table
 
-Seconds = list[tuple[float, float]]
 WHYLOGS_LEAST, DUCKDB_MOST, TWO_THREADS_MOST = 8.0, 1.0, 0.7
 
 
@@ -69,13 +69,7 @@ def _race(path: Path, rounds: int) -> dict[str, Seconds]:
         "DuckDB, the usual": lambda: duckdb.connect(config={"threads": "1"}).execute(usual).fetchall(),
         "DuckDB, the same": lambda: duckdb.connect(config={"threads": "1"}).execute(same).fetchall(),
     }
-    taken: dict[str, Seconds] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, contestant in contestants.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            contestant()
-            taken[name].append((time.process_time() - cpu, time.perf_counter() - wall))
-    return taken
+    return race(contestants, rounds)
 
 
 def _median(taken: Seconds) -> tuple[float, float]:

@@ -9,7 +9,6 @@ import argparse
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ import duckdb
 import pyarrow.parquet as pq
 from _flights import write_flights
 from _peers import run_peer
+from _race import Seconds, race
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.validation.anomalies import Findings
@@ -25,7 +25,6 @@ from gatehouse.components.validation.checks import Judge
 from gatehouse.components.validation.contract import parse_contract
 from gatehouse.components.validation.tables import Table, opened
 
-Seconds = list[tuple[float, float]]
 SQL_MOST, PANDERA_LEAST, GREAT_EXPECTATIONS_LEAST = 1.3, 15.0, 40.0
 CONTRACT = """
 version: 1
@@ -79,13 +78,7 @@ def main() -> None:
 
 def _race(path: Path, rounds: int) -> dict[str, Seconds]:
     contestants: dict[str, Callable[[], None]] = {"ours": lambda: _ours(path), "SQL": lambda: _sql(path)}
-    taken: dict[str, Seconds] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, contestant in contestants.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            contestant()
-            taken[name].append((time.process_time() - cpu, time.perf_counter() - wall))
-    return taken
+    return race(contestants, rounds)
 
 
 def _ours(path: Path) -> None:

@@ -11,7 +11,10 @@ from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import STRATEGIES
+from gatehouse.components.tracking.cost import Prices
+from gatehouse.components.training.launchers.spec import Launch
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation_spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.graded import Rule
@@ -74,16 +77,20 @@ be the same), and its features. The check for leakage recomputes features at mom
 
 
 SOURCES: tuple[type[BaseModel], ...] = get_args(get_args(SourceSpec)[0])
+LAUNCHES: tuple[type[BaseModel], ...] = get_args(get_args(Launch)[0])
 
 # For keys whose name says it all in the code.
 _WORDS = {
     ("ProjectFile", "description"): "What the model predicts; at most 400 characters.",
     ("ProjectFile", "features"): "Where features are defined.",
     ("ProjectFile", "split"): "How rows are divided into train, validation and test.",
+    ("ProjectFile", "transformation"): "How feature columns become what a model reads; fitted on the train part.",
     ("ProjectFile", "training"): "The model and its full budget; tuning overwrites what it searches.",
     ("ProjectFile", "tuning"): "What is searched, and with which budget.",
     ("ProjectFile", "evaluation"): "What is measured.",
     ("ProjectFile", "monitoring"): "What counts as drift.",
+    ("ProjectFile", "launch"): "Where training runs; it changes no bit of a model.",
+    ("ProjectFile", "prices"): "What an hour of each type of machine costs.",
     ("ProjectFile", "schedules"): "When the pipelines recur.",
     **{(model.__name__, "kind"): "What the source is." for model in SOURCES},
     **{(model.__name__, "tables"): "The raw tables, by name." for model in SOURCES},
@@ -249,11 +256,14 @@ def page() -> dict[str, str]:
         "source": (SOURCES, "kind", "Where the raw tables come from. `kind` says what it is."),
         "features": FeaturesSpec,
         "split": (STRATEGIES, "strategy", strategies),
+        "transformation": TransformationSpec,
         "training": TrainSpec,
         "tuning": SearchSpace,
         "evaluation": EvaluationSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,
+        "launch": (LAUNCHES, "kind", "Where training runs; it changes no bit of a model. See [launchers](launchers.md)."),
+        "prices": Prices,
         "schedules": Schedules,
     }
     held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}

@@ -12,14 +12,21 @@ from gatehouse.components.features.definitions import (
     FeatureView,
     LabelView,
     Source,
+    Stream,
 )
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
+# Flights are delivered daily, complete a day after their hour; a view older than that has missed a delivery.
+DELIVERED = 3 * DAY
 
 # Schedules are public a day ahead, so a row of the flights table may tell something a day before its hour.
 flights = Source(table="flights", event_time="time_hour", lead=DAY)
 weather = Source(table="weather", event_time="time_hour")
+
+# A flight is told three times: when its schedule is public, when it leaves, and when it lands, up to two days later.
+flight_messages = Stream(table="flights", key=("carrier", "flight", "origin", "time_hour", "minute"), lateness=3 * DAY)
+weather_messages = Stream(table="weather", key=("origin", "time_hour"), lateness=2 * HOUR)
 
 flight_id = Entity(name="flight_id")
 carrier = Entity(name="carrier")
@@ -33,6 +40,7 @@ flight_schedule = FeatureView(
     description="The schedule of a flight, public a day ahead.",
     entities=("flight_id",),
     available=Available("event_timestamp"),
+    freshness=DELIVERED,
     ttl=2 * DAY,
     window=timedelta(0),
     features={
@@ -54,6 +62,7 @@ flight_record = FeatureView(
     description="How the same flight number did over the last four weeks.",
     entities=("carrier", "flight", "origin"),
     available=Available("event_timestamp"),
+    freshness=DELIVERED,
     ttl=14 * DAY,
     window=30 * DAY,
     features={"flight_late_rate_28d": "numeric", "flight_mean_delay_28d": "numeric"},
@@ -78,6 +87,7 @@ aircraft_last_leg = FeatureView(
     description="The last completed leg of the aircraft.",
     entities=("tailnum",),
     available=Available("event_timestamp"),
+    freshness=DELIVERED,
     ttl=12 * HOUR,
     window=2 * DAY,
     features={"last_leg_delay": "numeric", "last_leg_distance": "numeric"},
@@ -88,6 +98,7 @@ origin_weather = FeatureView(
     description="The weather of the last completed hour at the origin.",
     entities=("origin",),
     available=Available("event_timestamp"),
+    freshness=DELIVERED,
     ttl=3 * HOUR,
     window=6 * HOUR,
     features={

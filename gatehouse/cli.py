@@ -16,7 +16,15 @@ app = typer.Typer(
 
 def _register(verb: str) -> None:
     """Register `verb`, or every verb where it is none of them: what a verb imports is not paid for by the others."""
-    verbs = {"run": _run, "init": _init, "compile": _compile, "data": _data, "models": _models}
+    verbs = {
+        "run": _run,
+        "init": _init,
+        "compile": _compile,
+        "data": _data,
+        "features": _features,
+        "models": _models,
+        "runs": _runs,
+    }
     for name in [verb] if verb in verbs else verbs:
         verbs[name]()
 
@@ -45,10 +53,22 @@ def _data() -> None:
     app.add_typer(data.app, name="data")
 
 
+def _features() -> None:
+    from gatehouse.commands import features
+
+    app.add_typer(features.app, name="features")
+
+
 def _models() -> None:
     from gatehouse.commands import models
 
     app.add_typer(models.app, name="models")
+
+
+def _runs() -> None:
+    from gatehouse.commands import runs
+
+    app.add_typer(runs.app, name="runs")
 
 
 @app.callback()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.files import FolderSource
+from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.forkserver import ForkServer
 from gatehouse.process import follow_owner, owner_env
@@ -80,6 +81,7 @@ def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "t
         config.publish(store)
     _end_at_the_first_failure(pipeline.function.pipeline_spec)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
+    os.environ.setdefault(PRICES, project.file.prices.model_dump_json())
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
     return pipeline, project

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference, references_in
@@ -15,7 +15,10 @@ from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
+from gatehouse.components.tracking.cost import Prices
+from gatehouse.components.training.launchers.spec import Launch, LocalLaunch, uneven
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation_spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.spec import StatisticsSpec
@@ -58,7 +61,11 @@ class ProjectFile(BaseModel):
     features: FeaturesSpec
     split: SplitSpec
     model: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name under which models are registered.")
+    transformation: TransformationSpec = Field(
+        TransformationSpec(), description="How features are transformed, fitted on the train part."
+    )
     training: TrainSpec
+    launch: Annotated[Launch, Field(description="Where training runs; changes no bit of a model.")] = LocalLaunch()
     tuning: SearchSpace
     evaluation: EvaluationSpec
     policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
@@ -68,6 +75,14 @@ class ProjectFile(BaseModel):
         "never", description="Which verdicts on the data are told to the webhook GATEHOUSE_ALERT_WEBHOOK."
     )
     schedules: Schedules = Schedules()
+    prices: Prices = Field(Prices(), description="What an hour of each type of machine costs; tracked with every run.")
+
+    @model_validator(mode="after")
+    def _launchable(self) -> "ProjectFile":
+        for section, processes in (("training", self.training.processes), ("tuning", self.tuning.processes)):
+            if problem := uneven(self.launch, processes, f"{section}.processes"):
+                raise ValueError(problem)
+        return self
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,7 @@ _REFERENCES = {
     "compute_features": ("feature_tables",),
     "retrieve_training_set": ("training_set",),
     "split": ("split",),
+    "fit_transformation": ("transformation",),
     "tune": ("experiment",),
     "train": ("model",),
     "resolve": ("champion",),

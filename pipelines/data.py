@@ -8,7 +8,12 @@ from pydantic import BaseModel
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import Stage
-from gatehouse.components.features.component import compute_features, previous_features, retrieve_training_set
+from gatehouse.components.features.component import (
+    compute_features,
+    freshness,
+    previous_features,
+    retrieve_training_set,
+)
 from gatehouse.components.features.stage import compute_features as compute_features_stage
 from gatehouse.components.features.stage import retrieve_training_set as retrieve_stage
 from gatehouse.components.snapshot.component import snapshot
@@ -89,20 +94,25 @@ def _add_contract(tasks: Tasks, project: Project, run: Run, raw: Any) -> Pipelin
     verdict, reasons, report = (validated.outputs[name] for name in ("verdict", "reasons", "validation"))
     required = require_contract(store=run.store, verdict=verdict, reasons=reasons, report=report)
     if project.file.alerts != "never":
-        told = alert(
-            store=run.store,
-            project=project.name,
-            pipeline=tasks.pipeline,
-            stage="validate",
-            verdict=verdict,
-            reasons=reasons,
-            report=report,
-            when=project.file.alerts,
-        )
-        entrust(told, "alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
         # The webhook is told before the run is ended.
-        required.after(tasks.add(told, "alert", "Tell of the verdict"))
+        required.after(_add_alert(tasks, project, run, validated, "validate", report))
     return tasks.add(required, "require_contract", "Require the contract")
+
+
+def _add_alert(tasks: Tasks, project: Project, run: Run, judged: PipelineTask, stage: str, report: Any) -> PipelineTask:
+    """Add the task that tells the webhook what a stage judged."""
+    told = alert(
+        store=run.store,
+        project=project.name,
+        pipeline=tasks.pipeline,
+        stage=stage,
+        verdict=judged.outputs["verdict"],
+        reasons=judged.outputs["reasons"],
+        report=report,
+        when=project.file.alerts,
+    )
+    entrust(told, "alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
+    return tasks.add(told, "alert", "Tell of the verdict" if stage == "validate" else f"Tell of the {stage}")
 
 
 def _add_features(
@@ -127,6 +137,19 @@ def _add_features(
         "Compute feature tables",
     )
     feature_tables = computed.outputs["feature_tables"]
+    aged = tasks.add(
+        freshness(
+            store=run.store,
+            feature_tables=feature_tables,
+            definitions=definitions,
+            as_of=as_of,
+            against=project.file.features.freshness_against,
+        ),
+        "freshness",
+        "Measure freshness",
+    )
+    if project.file.alerts != "never":
+        _add_alert(tasks, project, run, aged, "freshness", feature_tables)
     retrieved = tasks.add(
         retrieve_training_set(
             snapshot=raw,

@@ -17,6 +17,7 @@ def prepare(store: str, force: str, configs: list) -> NamedTuple(
         ("retrieve_training_set", str),
         ("check_leakage", str),
         ("split", str),
+        ("fit_transformation", str),
         ("tune", str),
         ("train", str),
         ("evaluate", str),
@@ -29,4 +30,4 @@ def prepare(store: str, force: str, configs: list) -> NamedTuple(
 
     nonces = check(PrepareRequest(force=force, configs=tuple(configs)), ArtifactStore.open(store)).nonces
     stages = ("snapshot", "validate", "compute_features", "retrieve_training_set", "check_leakage", "split")
-    return tuple(nonces.get(name, "") for name in (*stages, "tune", "train", "evaluate"))
+    return tuple(nonces.get(name, "") for name in (*stages, "fit_transformation", "tune", "train", "evaluate"))

@@ -4,6 +4,7 @@ from typing import Any
 
 from kfp import dsl
 
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.evaluation.component import evaluate
 from gatehouse.components.evaluation.stage import evaluate as evaluate_stage
 from gatehouse.components.features.component import check_leakage
@@ -11,7 +12,10 @@ from gatehouse.components.features.stage import check_leakage as check_leakage_s
 from gatehouse.components.registry.component import register, resolve
 from gatehouse.components.splitting.component import split
 from gatehouse.components.splitting.stage import split as split_stage
-from gatehouse.components.training.component import train
+from gatehouse.components.training.component import fit_transformation, train
+from gatehouse.components.training.fitting import fit_transformation as fit_stage
+from gatehouse.components.training.launchers.choose import LAUNCH
+from gatehouse.components.training.launchers.spec import LocalLaunch
 from gatehouse.components.training.stage import train as train_stage
 from gatehouse.components.tuning.component import tune
 from gatehouse.components.tuning.stage import tune as tune_stage
@@ -79,12 +83,25 @@ def _add_split_tasks(tasks: Tasks, project: Project, run: Run, data: Data) -> An
 
 
 def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, parts: Any, seed: Any) -> Any:
-    """Tuning, and training of its best trial on the full budget; returns the candidate."""
+    """The fitted transformation, tuning, and training of its best trial on the full budget; returns the candidate."""
     file = project.file
+    fitted = tasks.add(
+        fit_transformation(
+            training_set=data.training_set,
+            split=parts,
+            spec=configuration_slice(file.transformation),
+            model_name=file.model,
+            **run.memoised(fit_stage),
+        ),
+        "fit_transformation",
+        "Fit the transformation",
+    )
+    transformation = fitted.outputs["transformation"]
     tuned = tasks.add(
         tune(
             training_set=data.training_set,
             split=parts,
+            transformation=transformation,
             base=configuration_slice(file.training),
             space=configuration_slice(file.tuning),
             model_name=file.model,
@@ -98,6 +115,7 @@ def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, p
         train(
             training_set=data.training_set,
             split=parts,
+            transformation=transformation,
             spec=tuned.outputs["best"],
             model_name=file.model,
             **run.memoised(train_stage),
@@ -105,6 +123,10 @@ def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, p
         "train",
         "Train the candidate",
     )
+    if file.launch != LocalLaunch():
+        # Not a parameter: where training runs is no part of a cache key.
+        for task in (tuned, trained):
+            task.set_env_variable(LAUNCH, canonical_json(file.launch.model_dump(mode="json", exclude_defaults=True)))
     return trained.outputs["model"]
 
 

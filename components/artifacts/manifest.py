@@ -1,6 +1,7 @@
 """Manifests: what an artifact is made of. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
@@ -66,14 +67,15 @@ class Manifest:
     @property
     def schema_sha256(self) -> str:
         """Digest of the columns: equal for two tables with the same names, types and nullability in order."""
-        return digest_of([asdict(column) for column in self.columns])
+        return digest_of([vars(column) for column in self.columns])
 
     def to_json(self) -> str:
         """Canonical JSON of the manifest; its SHA-256 is the digest."""
-        body = asdict(self) | {"format": FORMAT, "schema_sha256": self.schema_sha256}
-        return canonical_json(body)
+        body = {one.name: getattr(self, one.name) for one in fields(self)}
+        body |= {name: [vars(one) for one in body[name]] for name in ("files", "columns", "shards")}
+        return canonical_json(body | {"format": FORMAT, "schema_sha256": self.schema_sha256})
 
-    @property
+    @cached_property
     def reference(self) -> Reference:
         """The identity that this manifest has in every store."""
         return Reference(self.kind, self.name, sha256_bytes(self.to_json().encode()))

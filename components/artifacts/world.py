@@ -74,12 +74,23 @@ WORLD: dict[str, Door] = {
         5,
     ),
     "compute_features": Door("", "", True, True, _PURE, "2", "4G"),
+    "freshness": Door(
+        "the clock, where the project asks for it",
+        "a measurement",
+        False,
+        True,
+        "Feature tables age without any parameter changing; a repeat measures again.",
+        "500m",
+        "1G",
+        10,
+    ),
     "retrieve_training_set": Door("", "", True, True, _PURE, "2", "8G"),
     "check_leakage": Door("", "", True, True, _PURE, "2", "8G"),
     "require_no_leakage": Door(
         "", "", False, True, "Ends the run where the verdict says no; costs nothing to repeat.", "500m", "512M", 5
     ),
     "split": Door("", "", True, True, _PURE),
+    "fit_transformation": Door("", "", True, True, _PURE, "2", "4G"),
     "tune": Door(
         "", "", True, True, "Trials are memoised one by one, so a retry goes on where it stopped.", "2", "8G", 240
     ),

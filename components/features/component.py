@@ -52,6 +52,30 @@ def compute_features(
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def freshness(
+    store: str, feature_tables: str, definitions: str, as_of: str, against: str, metrics: dsl.Output[dsl.Metrics]
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list)]):
+    """Measure how old the newest event of every view is, and judge it by what its definition allows.
+
+    Args:
+        store: Address of the artifact store.
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        as_of: Time of the run, ISO 8601.
+        against: What age is measured from: as_of, or clock.
+        metrics: The number of stale views and the age of every view in hours for the UI.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.features.freshness import FreshnessRequest, show
+    from gatehouse.components.features.freshness import freshness as measure
+
+    request = FreshnessRequest(feature_tables=feature_tables, definitions=definitions, as_of=as_of, against=against)
+    result = measure(request, ArtifactStore.open(store))
+    show(result, metrics)
+    return (result.verdict, list(result.reasons))
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
 def retrieve_training_set(
     store: str, snapshot: str, feature_tables: str, definitions: str, service: str, as_of: str, code: str, force: str
 ) -> NamedTuple("Outputs", [("training_set", str), ("rows", int)]):

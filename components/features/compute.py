@@ -3,7 +3,7 @@
 Deterministic by construction: measures that are summed are integers, and every table is written in a total order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -22,9 +22,15 @@ _TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR", "string": "VARCHAR", "in
 def connect() -> duckdb.DuckDBPyConnection:
     """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar."""
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "preserve_insertion_order": "true"})
-    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA raw; CREATE SCHEMA source")
-    connection.execute("CREATE SCHEMA staging; CREATE SCHEMA features")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA features")
+    empty_schemas(connection)
     return connection
+
+
+def empty_schemas(connection: duckdb.DuckDBPyConnection) -> None:
+    """Forget the tables from which features are computed, so that others can be opened."""
+    for schema in ("source", "raw", "staging"):
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
 
 
 def open_tables(
@@ -32,13 +38,19 @@ def open_tables(
 ) -> None:
     """Make Parquet files readable as `<schema>.<table>`."""
     for table, paths in tables.items():
-        files = ", ".join(_quoted(path / "*.parquet" if path.is_dir() else path) for path in paths)
-        connection.execute(f'CREATE OR REPLACE VIEW {schema}."{table}" AS SELECT * FROM read_parquet([{files}])')
+        connection.execute(f'CREATE OR REPLACE VIEW {schema}."{table}" AS SELECT * FROM {rows_of(paths)}')
 
 
-def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime) -> None:
-    """Set the variable that the repository's queries read with `getvariable(name)`."""
-    connection.execute(f"SET VARIABLE \"{name}\" = TIMESTAMPTZ '{moment.isoformat()}'")
+def rows_of(paths: Sequence[Path]) -> str:
+    """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
+    files = ", ".join(_quoted(path / "*.parquet" if path.is_dir() else path) for path in paths)
+    return f"read_parquet([{files}])"
+
+
+def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime | None) -> None:
+    """Set the variable that the repository's queries read with `getvariable(name)`; None for null."""
+    value = "NULL" if moment is None else f"'{moment.isoformat()}'"
+    connection.execute(f'SET VARIABLE "{name}" = {value}::TIMESTAMPTZ')
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
@@ -79,9 +91,17 @@ def compute_views(
     Raises:
         ConfigurationError: naming the view whose query does not run, or lacks a column that its definition promises.
     """
-    views = [repository.views[name] for name in (names or repository.views)]
+    return dict(each_view(connection, repository, names or repository.views))
+
+
+def each_view(
+    connection: duckdb.DuckDBPyConnection, repository: Repository, names: Iterable[str]
+) -> Iterator[tuple[str, pa.Table]]:
+    """As `compute_views`, one after the other."""
+    views = [repository.views[name] for name in names]
     stage_tables(connection, repository, [view.query for view in views])
-    return {view.name: _compute(connection, repository, view) for view in views}
+    for view in views:
+        yield view.name, _compute(connection, repository, view)
 
 
 def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
@@ -114,6 +134,8 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
     """The entity rows that have a mature label, in the order of decisions, and how many were set aside by reason.
 
+    Beside keys, times and label they have the values that on-demand views take from a request.
+
     A label counts from its arrival on, and not before its horizon is over: the later of both is its `label_time`.
 
     Raises:
@@ -130,6 +152,8 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
         f"({_known(label.arrives)})::TIMESTAMPTZ AS arrived, "
         f"decided + {_interval(label.horizon)} AS mature FROM (\n{repository.entity_rows}\n)"
     )
+    values = repository.request_values()
+    request = "".join(f', CAST("{name}" AS {_TYPES[kind]}) AS "{name}"' for name, kind in values.items())
     _run(
         connection,
         f"CREATE OR REPLACE TEMP TABLE entity_rows AS SELECT *, CASE {own} "
@@ -142,7 +166,8 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     kept = _table(
         connection,
         f'SELECT {keys}, decided AS decision_time, CAST("{label.label}" AS TINYINT) AS label, '
-        f"greatest(arrived, mature) AS label_time FROM entity_rows WHERE reason IS NULL ORDER BY decided, {order}",
+        f"greatest(arrived, mature) AS label_time{request} FROM entity_rows "
+        f"WHERE reason IS NULL ORDER BY decided, {order}",
         where,
     )
     counts = connection.execute(

@@ -1,4 +1,4 @@
-"""What a user writes in `definitions.py`: sources, entities, feature views, the label view, feature services.
+"""What a user writes in `definitions.py`: sources, entities, views of features and of the label, feature services.
 
 Reading them loads neither Feast nor DuckDB. A view's transformation is the query of the same name beside it.
 """
@@ -68,6 +68,18 @@ class Source(_Definition):
     )
 
 
+class Stream(_Definition):
+    """A source whose rows also arrive one by one, as messages; every message is a whole row, or a row anew."""
+
+    table: str = Field(description="The table; a `Source` has to name its event time.")
+    key: tuple[str, ...] = Field(
+        min_length=1, description="Columns that tell rows apart: a later message with the same key replaces the row."
+    )
+    lateness: timedelta = Field(
+        timedelta(0), ge=timedelta(0), description="How much older than the newest a row may be and not count as late."
+    )
+
+
 class Entity(_Definition):
     """Whom features are about; its join key has the same name."""
 
@@ -88,6 +100,11 @@ class FeatureView(_Definition):
         None,
         description="Longest look-back: a row reads sources whose event time is at most this much older. "
         "Without it the whole past may count, and is read again whenever something changes.",
+    )
+    freshness: timedelta | None = Field(
+        None,
+        gt=timedelta(0),
+        description="How old its newest event may be when features are computed, before somebody is told.",
     )
     version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
     description: str = ""
@@ -118,11 +135,24 @@ class LabelView(_Definition):
     description: str = ""
 
 
+class OnDemandView(_Definition):
+    """Features of one request; `on_demand/<name>.sql` computes them from the table `rows`, each row by itself."""
+
+    name: str = Field(pattern=_NAME)
+    views: tuple[str, ...] = Field((), description="Names of the feature views whose features the query reads.")
+    request: dict[str, Kind] = Field(
+        {}, description="Kind of every value that comes with a request; in training, a column of the label's query."
+    )
+    features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
+    description: str = ""
+
+
 class FeatureService(_Definition):
     """The feature views that one model reads."""
 
     name: str = Field(pattern=_NAME)
     views: tuple[str, ...] = Field(min_length=1, description="Names of its feature views, in the order of columns.")
+    on_demand: tuple[str, ...] = Field((), description="Names of its on-demand views; their columns come last.")
     description: str = ""
 
 
@@ -130,6 +160,8 @@ def definition_problems(view: FeatureView) -> list[str]:
     """What is wrong with a view taken alone, with what to write instead."""
     if view.static and view.available:
         return [f"{view.name}: is static and names an availability: expected one of them"]
+    if view.static and view.freshness:
+        return [f"{view.name}: is static and states a freshness: its rows have no age, expected one of them"]
     if not view.static and view.available is None:
         return [
             f'{view.name}: states no availability: expected available=Available("<column>", lag=timedelta(...)) with '

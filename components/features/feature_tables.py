@@ -1,18 +1,20 @@
 """Computes the feature tables of a snapshot: whole where a view is new or changed, else only what new rows touch."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Column, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
+from gatehouse.components.features.compute import connect, each_view, empty_schemas, open_tables, set_time
 from gatehouse.components.features.repository import (
     Repository,
     View,
@@ -33,7 +35,14 @@ from gatehouse.components.features.touched import (
     rows_needed,
     touched_spans,
 )
-from gatehouse.components.features.versions import CORRECTED, Earlier, first_table, next_table
+from gatehouse.components.features.versions import (
+    CORRECTED,
+    Earlier,
+    first_table,
+    in_reach,
+    next_table,
+    unchanged_table,
+)
 from gatehouse.errors import ConfigurationError
 
 VIEW = "view:"
@@ -44,6 +53,7 @@ _PARENT = "parent"
 class Sources:
     """The raw tables of a snapshot, by reference; what was found out about them is kept."""
 
+    connection: duckdb.DuckDBPyConnection
     store: ArtifactStore
     repository: Repository
     datasets: Mapping[str, str]
@@ -59,7 +69,7 @@ class Sources:
             same = before == self.datasets[table]
             known: list[datetime] | None = [] if same else None
             if source is not None and before and not same:
-                known = changed_hours(self.store, before, self.datasets[table], source)
+                known = changed_hours(self.connection, self.store, before, self.datasets[table], source)
             self._changed[key] = known
         return self._changed[key]
 
@@ -70,7 +80,7 @@ class Sources:
             source = self.repository.sources.get(table)
             if source is not None:
                 if table not in self._newest:
-                    self._newest[table] = newest_event(self.store, self.datasets[table], source)
+                    self._newest[table] = newest_event(self.connection, self.store, self.datasets[table], source)
                 newest = self._newest[table]
                 found.append(newest - source.lead if newest else BEGINNING)
         return min(found)
@@ -78,23 +88,38 @@ class Sources:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is computed of a view: event times, and the earlier table that they are added to; None for a new table."""
+    """What is computed of a view.
+
+    Attributes:
+        view: The view.
+        spans: The event times, in order; none where nothing changed.
+        settled: Until when its sources say no more.
+        parent: Reference of the earlier table; empty for none.
+        earlier: The table that the spans are added to; None for a new table.
+    """
 
     view: View
     spans: tuple[Span, ...]
+    settled: datetime
     parent: str = ""
     earlier: Earlier | None = None
 
 
 def compute_tables(
-    store: ArtifactStore, repository: Repository, sources: Sources, parent: str, workspace: Path
+    store: ArtifactStore,
+    repository: Repository,
+    datasets: Mapping[str, str],
+    as_of: datetime,
+    parent: str,
+    workspace: Path,
 ) -> dict[str, Reference]:
     """Compute and publish the table of every view.
 
     Args:
         store: Where tables are published.
         repository: The definitions.
-        sources: The raw tables.
+        datasets: The raw tables, by reference.
+        as_of: The newest moment that they know.
         parent: Reference of earlier feature tables; empty for none.
         workspace: For new files.
 
@@ -102,23 +127,31 @@ def compute_tables(
         ConfigurationError: naming the file whose SQL does not run.
     """
     earlier = _views_of(store, parent) if parent else {}
-    plans = [_plan(store, repository, view, sources, earlier.get(view.name, "")) for view in repository.views.values()]
-    computed = _compute(store, repository, sources, plans)
-    return {
-        plan.view.name: _publish(store, repository, sources, plan, computed.get(plan.view.name), workspace)
-        for plan in plans
-    }
+    with connect() as connection:
+        sources = Sources(connection, store, repository, datasets, as_of)
+        plans = [_plan(sources, view, earlier.get(view.name, "")) for view in repository.views.values()]
+        # A table is written while the next one is computed: DuckDB has all cores busy only where there is much to do.
+        with ThreadPoolExecutor(1, "feature-tables") as writer:
+            written = {
+                plan.view.name: writer.submit(_publish, sources, plan, computed, workspace)
+                for plan, computed in _compute(sources, plans)
+            }
+        return {name: written[name].result() for name in repository.views}
 
 
-def changed_views(store: ArtifactStore, repository: Repository, parent: str, folder: Path) -> dict[str, list[str]]:
+def changed_views(
+    store: ArtifactStore, repository: Repository, definitions: str, parent: str, folder: Path
+) -> dict[str, list[str]]:
     """What changed since the definitions of earlier feature tables, by view.
 
     Raises:
         ConfigurationError: if the meaning of a view changed, and its version did not.
     """
-    definitions = store.manifest(parent).derived_from["definitions"]
+    earlier = store.manifest(parent).derived_from["definitions"]
+    if earlier == definitions:
+        return {}
     try:
-        before = check_out(store, definitions, folder)
+        before = check_out(store, earlier, folder)
     except ConfigurationError:
         return {}
     read_repository(repository.folder, before)
@@ -130,75 +163,68 @@ def _views_of(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
     return {role.removeprefix(VIEW): reference for role, reference in inputs.items() if role.startswith(VIEW)}
 
 
-def _plan(store: ArtifactStore, repository: Repository, view: View, sources: Sources, parent: str) -> Plan:
+def _plan(sources: Sources, view: View, parent: str) -> Plan:
+    store, repository = sources.store, sources.repository
+    tables = tables_of(repository, [view.query])
+    whole = Plan(view, (ALWAYS,), sources.settled(tables))
     if not parent:
-        return Plan(view, (ALWAYS,))
+        return whole
     manifest = store.manifest(parent)
     as_of, settled = (datetime.fromisoformat(manifest.details[name]) for name in ("as_of", "settled"))
     same = canonical_json(manifest.configuration) == canonical_json(definition_of(repository, view))
     if not same or as_of > sources.as_of:
-        return Plan(view, (ALWAYS,))
-    tables = tables_of(repository, [view.query])
+        return whole
     changed = {table: sources.changed(table, manifest.derived_from.get(table, "")) for table in tables}
     spans = touched_spans(changed, repository.sources, view.spec.window)
     if as_of < sources.as_of and not view.spec.static:
         spans = merged([*spans, Span(min(settled, as_of), END)])
     files = {entry.path: entry for entry in manifest.files}
-    paths = dict(zip(files, store.paths(parent), strict=True)) if spans else {}
-    return Plan(view, tuple(spans), parent, Earlier(files, paths, settled))
+    read = in_reach(files, spans[0].start) if spans else []
+    store.require_readable(parent)
+    paths = {entry.path: store.verified_path(manifest.reference, entry) for entry in read}
+    return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
 
 
-def _compute(
-    store: ArtifactStore, repository: Repository, sources: Sources, plans: Sequence[Plan]
-) -> dict[str, pa.Table]:
-    """The rows of every view in the spans of its plan. Views with a span in common are computed side by side."""
-    views: dict[Span, list[View]] = defaultdict(list)
-    for plan in plans:
-        for span in plan.spans:
-            views[span].append(plan.view)
+def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Plan, pa.Table | None]]:
+    """The rows of every view in the spans of its plan, or None. Views with a span in common share its staging."""
+    yield from ((plan, None) for plan in plans if not plan.spans)
     found: dict[str, list[pa.Table]] = defaultdict(list)
-    for span, needed in sorted(views.items()):
-        for name, table in _compute_span(store, repository, sources, span, needed).items():
+    for span in sorted({span for plan in plans for span in plan.spans}):
+        reading = {plan.view.name: plan for plan in plans if span in plan.spans}
+        for name, table in _compute_span(sources, span, [plan.view for plan in reading.values()]):
             found[name].append(table)
-    return {name: pa.concat_tables(tables) for name, tables in found.items()}
+            if span == reading[name].spans[-1]:
+                yield reading[name], pa.concat_tables(found.pop(name))
 
 
-def _compute_span(
-    store: ArtifactStore, repository: Repository, sources: Sources, span: Span, views: Sequence[View]
-) -> dict[str, pa.Table]:
+def _compute_span(sources: Sources, span: Span, views: Sequence[View]) -> Iterator[tuple[str, pa.Table]]:
     windows = [view.spec.window for view in views if not view.spec.static]
     window = None if None in windows else max((one for one in windows if one is not None), default=None)
+    connection, repository = sources.connection, sources.repository
     tables = tables_of(repository, [view.query for view in views])
-    with connect() as connection:
-        open_tables(connection, {table: store.paths(sources.datasets[table]) for table in tables}, "source")
-        for table in tables:
-            source = repository.sources.get(table)
-            needed = rows_needed(span, source, window) if source else "true"
-            connection.execute(f'CREATE VIEW raw."{table}" AS SELECT * FROM source."{table}" WHERE {needed}')
-        set_time(connection, "as_of", sources.as_of)
-        if span.start > BEGINNING:
-            set_time(connection, "from", span.start)
-        if span.end < END:
-            set_time(connection, "until", span.end)
-        return compute_views(connection, repository, [view.name for view in views])
+    empty_schemas(connection)
+    open_tables(connection, {table: sources.store.paths(sources.datasets[table]) for table in tables}, "source")
+    for table in tables:
+        source = repository.sources.get(table)
+        needed = rows_needed(span, source, window) if source else "true"
+        connection.execute(f'CREATE VIEW raw."{table}" AS SELECT * FROM source."{table}" WHERE {needed}')
+    set_time(connection, "as_of", sources.as_of)
+    set_time(connection, "from", span.start if span.start > BEGINNING else None)
+    set_time(connection, "until", span.end if span.end < END else None)
+    return each_view(connection, repository, [view.name for view in views])
 
 
-def _publish(
-    store: ArtifactStore,
-    repository: Repository,
-    sources: Sources,
-    plan: Plan,
-    computed: pa.Table | None,
-    workspace: Path,
-) -> Reference:
+def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace: Path) -> Reference:
     view, folder = plan.view, workspace / plan.view.name
+    store, repository = sources.store, sources.repository
     if plan.earlier is None:
         assert computed is not None  # a plan without an earlier table computes all of it
         written = first_table(computed, folder)
     elif computed is None:
-        written = next_table(view, plan.earlier, (), pa.table({}), sources.as_of, folder)
+        written = unchanged_table(plan.earlier)
     else:
-        written = next_table(view, plan.earlier, plan.spans, computed, sources.as_of, folder)
+        with sources.connection.cursor() as connection:
+            written = next_table(connection, view, plan.earlier, plan.spans, computed, sources.as_of, folder)
     tables = tables_of(repository, [view.query])
     derived: dict[str, Reference | str] = {table: sources.datasets[table] for table in tables}
     if any(name.startswith(CORRECTED) for name in written.files):
@@ -217,7 +243,7 @@ def _publish(
             "features": dict(view.spec.features),
             "version": view.spec.version,
             "as_of": sources.as_of.isoformat(),
-            "settled": sources.settled(tables).isoformat(),
+            "settled": plan.settled.isoformat(),
         },
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from gatehouse.components.features.freshness import Freshness
 from gatehouse.components.features.materialization import Materialized
 from gatehouse.components.features.online_skew import CORRECTED, EXPIRED, LATE, RECENT, Skew
 from gatehouse.components.reports.charts import bar_chart
@@ -14,7 +15,13 @@ _KINDS = (RECENT, CORRECTED, LATE, EXPIRED)
 
 
 def skew_page(
-    service: str, as_of: str, max_skew: float, skew: Skew, written: Sequence[Materialized], reasons: Sequence[str]
+    service: str,
+    as_of: str,
+    max_skew: float,
+    skew: Skew,
+    written: Sequence[Materialized],
+    fresh: Sequence[Freshness],
+    reasons: Sequence[str],
 ) -> str:
     """The HTML report: verdict, what was written, and what was compared by view and by feature.
 
@@ -24,6 +31,7 @@ def skew_page(
         max_skew: The skew above which the verdict is `fail`.
         skew: The comparison.
         written: What was done for each view.
+        fresh: How old each view was at `as_of`.
         reasons: Why the verdict is not `pass`; empty where it is.
     """
     verdict = (
@@ -45,6 +53,12 @@ def skew_page(
     page.table(
         ["view", "known before", "rows to write", "rows that changed", "rewritten"],
         [[one.view, _time(one.since), one.rows, one.changed, "yes" if one.rewritten else "no"] for one in written],
+    )
+    page.section("Freshness", "Age of the newest event of every view at that time; a view without a limit has any age.")
+    page.table(
+        ["view", "age", "newest row known for", "allowed", "rows known later"],
+        [[one.view, *(_age(age) for age in (one.age, one.known, one.allowed)), one.ahead] for one in fresh],
+        {number: "bad" for number, one in enumerate(fresh) if one.stale},
     )
     return page.html()
 
@@ -78,6 +92,10 @@ def _differences(page: Report, skew: Skew) -> None:
             for example in one.examples
         ],
     )
+
+
+def _age(age: timedelta | None) -> str:
+    return "none" if age is None else str(age)
 
 
 def _time(moment: int | None) -> str:

@@ -22,8 +22,11 @@ from gatehouse.components.features.definitions import (
     Entity,
     FeatureService,
     FeatureView,
+    Kind,
     LabelView,
+    OnDemandView,
     Source,
+    Stream,
     changed_definition,
     definition_problems,
     needs_version,
@@ -58,6 +61,16 @@ class View:
 
 
 @dataclass(frozen=True)
+class OnDemand:
+    """An on-demand view: the query behind it, and the kind of every column that the query may read."""
+
+    name: str
+    spec: OnDemandView
+    query: str
+    inputs: dict[str, Kind]
+
+
+@dataclass(frozen=True)
 class Repository:
     """A feature repository.
 
@@ -65,9 +78,11 @@ class Repository:
         folder: Where its files are.
         entities: Type of the join key by entity.
         sources: Raw tables that grow in time, by name.
+        streams: Those whose rows arrive as messages as well, by name.
         macros: SQL run before everything else.
         staging: Query by name, each after those that it reads.
         views: View by name.
+        on_demand: On-demand view by name.
         services: Feature service by name.
         known: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
         label: The definition of the entity rows.
@@ -77,9 +92,11 @@ class Repository:
     folder: Path
     entities: dict[str, str]
     sources: dict[str, Source]
+    streams: dict[str, Stream]
     macros: str
     staging: dict[str, str]
     views: dict[str, View]
+    on_demand: dict[str, OnDemand]
     services: dict[str, FeatureService]
     known: dict[str, str]
     label: LabelView
@@ -89,6 +106,11 @@ class Repository:
     def entity_keys(self) -> tuple[str, ...]:
         """The join keys of the entity rows, in the order of the label view."""
         return self.label.entities
+
+    def request_values(self, service: str = "") -> dict[str, Kind]:
+        """Kind of every value that a request carries, by name: for one service, or for all on-demand views."""
+        names = self.services[service].on_demand if service else tuple(self.on_demand)
+        return {value: kind for name in names for value, kind in self.on_demand[name].spec.request.items()}
 
     @property
     def history(self) -> timedelta | None:
@@ -134,12 +156,18 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     entities = {one.name: one.type for one in _of(Entity, defined)}
     features = _named(_of(FeatureView, defined), problems)
     services = _named(_of(FeatureService, defined), problems)
+    asked = _named(_of(OnDemandView, defined), problems)
     labels = _of(LabelView, defined)
     if len(labels) != 1 and not any(": LabelView" in problem for problem in problems):
         problems.append(f"{FILE}: expected one LabelView, found {len(labels)}")
     views = {name: View(name, spec, _query(folder, "views", name, problems)) for name, spec in features.items()}
     rows = {label.name: _query(folder, "labels", label.name, problems) for label in labels}
+    sources = {one.table: one for one in _of(Source, defined)}
+    streams = {one.table: one for one in _of(Stream, defined)}
+    problems += [f"{FILE}: Stream {name}: table: no Source {name!r}" for name in streams if name not in sources]
     problems += _clashes(entities, features, services, labels, views if not problems else {})
+    problems += _on_demand_clashes(entities, features, asked, services)
+    on_demand = {name: _on_demand(folder, spec, features, problems) for name, spec in asked.items()}
     staging = _in_order(_queries(folder / "staging"), problems)
     known = _queries(folder / "known")
     macros = folder / "macros.sql"
@@ -148,6 +176,8 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     texts |= {f"labels/{name}.sql": text for name, text in rows.items()}
     texts |= {"macros.sql": macros.read_text()} if macros.is_file() else {}
     problems += [problem for name, text in texts.items() for problem in _parameters(name, text, _PARAMETERS)]
+    for name, one in on_demand.items():
+        problems += _parameters(f"on_demand/{name}.sql", one.query, ())
     for name, text in known.items():
         problems += _parameters(f"known/{name}.sql", text, _KNOWN_PARAMETERS)
     if previous is not None:
@@ -157,10 +187,12 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     return Repository(
         folder=folder,
         entities={name: str(kind) for name, kind in entities.items()},
-        sources={one.table: one for one in _of(Source, defined)},
+        sources=sources,
+        streams=streams,
         macros=texts.get("macros.sql", ""),
         staging=staging,
         views=views,
+        on_demand=on_demand,
         services=services,
         known=known,
         label=labels[0],
@@ -203,7 +235,7 @@ def code_of(repository: Repository, view: View) -> dict[str, str]:
 
 def definition_of(repository: Repository, view: View) -> dict[str, object]:
     """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
-    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "description"}))
+    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "freshness", "description"}))
     tables = tables_of(repository, [view.query])
     read = {
         name: json.loads(repository.sources[name].model_dump_json()) for name in tables if name in repository.sources
@@ -273,10 +305,40 @@ def _clashes(
     return problems
 
 
+def _on_demand_clashes(
+    entities: Mapping[str, object],
+    views: Mapping[str, FeatureView],
+    asked: Mapping[str, OnDemandView],
+    services: Mapping[str, FeatureService],
+) -> list[str]:
+    problems = []
+    taken = {*entities, EVENT_TIMESTAMP, KNOWN_FROM, *(name for view in views.values() for name in view.features)}
+    for one in asked.values():
+        problems += [f"{FILE}: {one.name}: views: no FeatureView {view!r}" for view in one.views if view not in views]
+        new = [*one.request, *one.features]
+        again = sorted(name for name in {*new} if name in taken or new.count(name) > 1)
+        problems += [f"{FILE}: {one.name}: {name!r} is also given by another view or as an entity" for name in again]
+        taken |= {*one.features}
+    for service in services.values():
+        for name in service.on_demand:
+            if name not in asked:
+                problems.append(f"{FILE}: {service.name}: on_demand: no OnDemandView {name!r}")
+                continue
+            unread = [view for view in asked[name].views if view not in service.views]
+            problems += [f"{FILE}: {service.name}: on_demand: {name} reads {view}: add it to views" for view in unread]
+    return problems
+
+
+def _on_demand(folder: Path, spec: OnDemandView, views: Mapping[str, FeatureView], problems: list[str]) -> OnDemand:
+    read = [views[name].features for name in spec.views if name in views]
+    inputs = {name: kind for features in (*read, spec.request) for name, kind in features.items()}
+    return OnDemand(spec.name, spec, _query(folder, "on_demand", spec.name, problems), inputs)
+
+
 def _parameters(file: str, query: str, known: tuple[str, ...]) -> list[str]:
     """Problems with a query's parameters: they have names, and these are known."""
     code = _LITERALS.sub(lambda found: " " if found[0].startswith(("-", "/", "'")) else '""', query)
-    expected = "expected " + " or ".join(f"getvariable('{name}')" for name in known)
+    expected = "expected " + (" or ".join(f"getvariable('{name}')" for name in known) or "none")
     found = dict.fromkeys(re.findall(r"\?|\$\w+", code))
     problems = [f"{file}: the positional parameter {text}: {expected}" for text in found]
     named = dict.fromkeys(_VARIABLE.findall(_code(query)))
@@ -308,7 +370,7 @@ def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
 def _macros(text: str) -> dict[str, str]:
     """Macros by name; what is no macro belongs to the one before it."""
     starts = [*_MACRO.finditer(text)]
-    ends = [*(found.start() for found in starts[1:]), len(text)]
+    ends = [*(found.start() for found in starts), len(text)][1:]
     return {found[1]: text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
 
 

@@ -8,6 +8,7 @@ from feast import FeatureStore
 from feast.errors import FeastObjectNotFoundException
 
 from gatehouse.components.features.compute import write_parquet
+from gatehouse.components.features.on_demand import with_on_demand
 from gatehouse.components.features.repository import Repository
 from gatehouse.errors import ConfigurationError
 
@@ -17,14 +18,17 @@ class TrainingSet:
     """A training set and what its columns are.
 
     Attributes:
-        table: Entity keys, decision_time, label, label_time, then the features; sorted by decision time and keys.
+        table: Entity keys, decision_time, label, label_time, values of requests, then the features; sorted by decision
+            time and keys.
         views: Features by view, as the service lists them.
+        on_demand: Features by on-demand view, likewise; they are computed here, from the rest of their row.
         numeric: Names of the numeric features.
         categorical: Names of the categorical features.
     """
 
     table: pa.Table
     views: dict[str, list[str]]
+    on_demand: dict[str, list[str]]
     numeric: list[str]
     categorical: list[str]
 
@@ -36,7 +40,7 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
         feast: The applied feature repository.
         repository: Its definitions.
         service: Name of the feature service.
-        rows: Entity keys, decision_time, label, label_time.
+        rows: Entity keys, decision_time, label, label_time, values of requests.
         workspace: Where the entity rows are laid for Feast's query.
 
     Raises:
@@ -51,18 +55,26 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
     write_parquet(rows, path)
     keys = ", ".join(f'"{key}"' for key in repository.entity_keys)
     query = f"SELECT {keys}, decision_time AS event_timestamp FROM read_parquet('{path}')"
-    joined = feast.get_historical_features(entity_df=query, features=wanted).to_arrow()
-    views = {
-        projection.name: [field.name for field in projection.features] for projection in wanted.feature_view_projections
+    projections = [one for one in wanted.feature_view_projections if one.name in repository.views]
+    views = {projection.name: [field.name for field in projection.features] for projection in projections}
+    joined = feast.get_historical_features(
+        entity_df=query, features=[f"{view}:{name}" for view, names in views.items() for name in names]
+    ).to_arrow()
+    stored = [name for names in views.values() for name in names]
+    on_demand = {
+        name: list(repository.on_demand[name].spec.features) for name in repository.services[service].on_demand
     }
-    features = [name for names in views.values() for name in names]
-    kinds = {name: kind for view in repository.views.values() for name, kind in view.spec.features.items()}
-    table = rows
-    for name in features:
+    features = [*stored, *(name for names in on_demand.values() for name in names)]
+    defined = [view.spec.features for view in repository.views.values()]
+    defined += [view.spec.features for view in repository.on_demand.values()]
+    kinds = {name: kind for one in defined for name, kind in one.items()}
+    table = rows.drop_columns([*repository.request_values().keys() - repository.request_values(service).keys()])
+    for name in stored:
         table = table.append_column(name, joined.column(name))
     return TrainingSet(
-        table=table,
+        table=with_on_demand(repository, service, table),
         views=views,
+        on_demand=on_demand,
         numeric=[name for name in features if kinds[name] == "numeric"],
         categorical=[name for name in features if kinds[name] == "categorical"],
     )

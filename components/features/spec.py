@@ -1,5 +1,7 @@
 """What a project says about its features: where they are defined, and which service a model reads."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -12,6 +14,10 @@ class FeaturesSpec(BaseModel):
     service: str = Field(description="Feature service that the training set is retrieved through.")
     leakage_alarm: float = Field(
         0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak."
+    )
+    freshness_against: Literal["as_of", "clock"] = Field(
+        "as_of",
+        description="What the age of a view's newest event is measured from: the time of the run, or the clock.",
     )
     max_skew: float = Field(
         0.0, ge=0.0, le=1.0, description="Share of values read back online that may differ from the offline ones."

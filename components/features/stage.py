@@ -140,7 +140,7 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
         ConfigurationError: if the definitions do not run, naming the file; or if a view has another meaning than in the
             earlier tables, under the same version.
     """
-    from gatehouse.components.features.feature_tables import Sources, changed_views, compute_tables
+    from gatehouse.components.features.feature_tables import changed_views, compute_tables
     from gatehouse.components.features.repository import check_out
 
     snapshot = store.manifest(request.snapshot)
@@ -149,10 +149,11 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         if request.parent:
-            changed = changed_views(store, repository, request.parent, workspace / "earlier_repo")
+            changed = changed_views(store, repository, request.definitions, request.parent, workspace / "earlier_repo")
             details |= {"changed": changed} if changed else {}
-        sources = Sources(store, repository, snapshot.derived_from, datetime.fromisoformat(as_of))
-        published = compute_tables(store, repository, sources, request.parent, workspace)
+        published = compute_tables(
+            store, repository, snapshot.derived_from, datetime.fromisoformat(as_of), request.parent, workspace
+        )
     rows = {name: store.manifest(reference).rows or 0 for name, reference in published.items()}
     inputs: dict[str, Reference | str] = {f"{_VIEW}{name}": reference for name, reference in published.items()}
     reference = store.publish(
@@ -185,7 +186,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             rows, set_aside = entity_rows(connection, repository)
         with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
             found = retrieve(feast, repository, request.service, rows, workspace)
-        path = workspace / _PART
+        path, tables = workspace / _PART, view_tables(store, request.feature_tables)
         write_parquet(found.table, path)
         reference = store.publish(
             "training-sets",
@@ -203,6 +204,11 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             details={
                 "entity_keys": list(repository.entity_keys),
                 "views": found.views,
+                **({"on_demand": found.on_demand} if found.on_demand else {}),
+                "versions": {
+                    name: {"version": repository.views[name].spec.version, "table": tables[name]}
+                    for name in found.views
+                },
                 "numeric": found.numeric,
                 "categorical": found.categorical,
                 "label": "label",
@@ -276,6 +282,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         StoreError: if the online store cannot be reached, or is at a later time.
     """
     from gatehouse.components.features.feast_store import applied
+    from gatehouse.components.features.freshness import measure_freshness
     from gatehouse.components.features.materialization import materialize_views
     from gatehouse.components.features.materialization_report import skew_page
     from gatehouse.components.features.online import online_view, open_online
@@ -288,16 +295,21 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         with applied(repository, files, workspace) as feast:
             projections = feast.get_feature_service(request.service).feature_view_projections
-            served = {one.name: [field.name for field in one.features] for one in projections}
+            served = {
+                one.name: [field.name for field in one.features]
+                for one in projections
+                if one.name in repository.views  # on-demand features are not stored
+            }
         online = open_online(repository.folder, online_store(store, request.project))
         whole = [online_view(repository.views[name]) for name in served]
         tables = {name: [files[name]] for name in served}
         written = materialize_views(online, whole, tables, as_of, rewrite=request.rewrite)
         read = [online_view(repository.views[name], features) for name, features in served.items()]
-        recent = _decided_last(store, request.snapshot, repository, as_of)
+        recent = decided_last(store, request.snapshot, repository, as_of)
         skew = measure_skew(online, read, tables, recent, as_of, {one.view: one.since for one in written})
     reasons = _skew_reasons(skew, request.max_skew)
-    page = skew_page(request.service, request.as_of, request.max_skew, skew, written, reasons)
+    fresh = measure_freshness((repository.views[name] for name in served), files, as_of)
+    page = skew_page(request.service, request.as_of, request.max_skew, skew, written, fresh, reasons)
     verdict = "fail" if reasons else "pass"
     body = {
         "verdict": verdict,
@@ -333,7 +345,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     )
 
 
-def _decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: datetime) -> "pa.Table":
+def decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: datetime) -> "pa.Table":
     """The entity keys of the rows decided last before `as_of`."""
     from gatehouse.components.features.compute import connect, entity_rows, open_tables, set_time
     from gatehouse.components.features.online_skew import SAMPLE
@@ -364,9 +376,14 @@ def raw_tables(store: ArtifactStore, snapshot: str) -> dict[str, list[Path]]:
 
 def feature_files(store: ArtifactStore, feature_tables: str) -> dict[str, Path]:
     """The verified Parquet file of every view of the feature tables; a folder of them where there are several."""
-    inputs = store.manifest(feature_tables).derived_from
-    views = {role.removeprefix(_VIEW): reference for role, reference in inputs.items() if role.startswith(_VIEW)}
+    views = view_tables(store, feature_tables)
     return {name: _file_or_folder(store, Reference.parse(reference)) for name, reference in views.items()}
+
+
+def view_tables(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
+    """Reference of the table of every view of the feature tables."""
+    inputs = store.manifest(feature_tables).derived_from
+    return {role.removeprefix(_VIEW): reference for role, reference in inputs.items() if role.startswith(_VIEW)}
 
 
 def _file_or_folder(store: ArtifactStore, reference: Reference) -> Path:

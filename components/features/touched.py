@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import duckdb
+
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.compute import connect, open_tables
+from gatehouse.components.features.compute import rows_of
 from gatehouse.components.features.definitions import Source
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
@@ -24,13 +26,16 @@ class Span:
 ALWAYS = Span(BEGINNING, END)
 
 
-def changed_hours(store: ArtifactStore, before: str, after: str, source: Source) -> list[datetime] | None:
+def changed_hours(
+    connection: duckdb.DuckDBPyConnection, store: ArtifactStore, before: str, after: str, source: Source
+) -> list[datetime] | None:
     """The hours of event time in which rows of a table are new, gone or changed; None where a row has no time.
 
     Files that both versions hold are not read. The others are compared hour by hour: by the number of rows, and by the
     sum of the hashes of all their columns.
 
     Args:
+        connection: Where the rows are compared.
         store: Where both versions are.
         before: Reference of the earlier version.
         after: Reference of the later one.
@@ -43,28 +48,28 @@ def changed_hours(store: ArtifactStore, before: str, after: str, source: Source)
         [store.path(one, path) for sha, path in own.items() if sha not in other]
         for one, own, other in ((before, names[0], names[1]), (after, names[1], names[0]))
     ]
-    with connect() as connection:
-        open_tables(connection, {str(side): paths for side, paths in enumerate(files) if paths})
-        sides = " UNION ALL ".join(
-            f'SELECT {weight} AS side, time_bucket(INTERVAL 1 HOUR, "{source.event_time}"::TIMESTAMPTZ) AS hour, '
-            f'hash(each)::HUGEINT AS hash FROM raw."{side}" AS each'
-            for side, (paths, weight) in enumerate(zip(files, (-1, 1), strict=True))
-            if paths
-        )
-        if not sides:
-            return []
-        query = f"SELECT hour FROM ({sides}) GROUP BY hour HAVING sum(side) <> 0 OR sum(side * hash) <> 0 ORDER BY hour"
-        hours = [row[0] for row in connection.execute(query).fetchall()]
-    return None if None in hours else hours
+    # Times without a zone: with one, DuckDB asks a calendar about every row.
+    utc = f'make_timestamp(epoch_us("{source.event_time}"::TIMESTAMPTZ))'
+    sides = " UNION ALL ".join(
+        f"SELECT {weight} AS side, date_trunc('hour', {utc}) AS hour, hash(each)::HUGEINT AS hash "
+        f"FROM {rows_of(paths)} AS each"
+        for paths, weight in zip(files, (-1, 1), strict=True)
+        if paths
+    )
+    if not sides:
+        return []
+    query = f"SELECT hour FROM ({sides}) GROUP BY hour HAVING sum(side) <> 0 OR sum(side * hash) <> 0 ORDER BY hour"
+    hours = [row[0] for row in connection.execute(query).fetchall()]
+    return None if None in hours else [hour.replace(tzinfo=UTC) for hour in hours]
 
 
-def newest_event(store: ArtifactStore, dataset: str, source: Source) -> datetime | None:
+def newest_event(
+    connection: duckdb.DuckDBPyConnection, store: ArtifactStore, dataset: str, source: Source
+) -> datetime | None:
     """The newest event time of a table; None where it has none."""
-    with connect() as connection:
-        open_tables(connection, {"table": store.paths(dataset)})
-        query = f'SELECT max("{source.event_time}")::TIMESTAMPTZ FROM raw."table"'
-        found: datetime | None = connection.execute(query).fetchall()[0][0]
-        return found
+    query = f'SELECT max("{source.event_time}")::TIMESTAMPTZ FROM {rows_of(store.paths(dataset))}'
+    found: datetime | None = connection.execute(query).fetchall()[0][0]
+    return found
 
 
 def touched_spans(

@@ -5,7 +5,7 @@ their declared availability, `corrected-*` the versions that later source rows a
 changed keeps its bytes, so a later table shares it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +13,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import FileEntry
-from gatehouse.components.features.compute import connect, open_tables, write_parquet
+from gatehouse.components.features.compute import rows_of, write_parquet
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import View
 from gatehouse.components.features.touched import Span
@@ -30,7 +31,7 @@ class Earlier:
 
     Attributes:
         files: Its files by path, as they are stored.
-        paths: Where they can be read.
+        paths: Where those of the months from the first span on can be read.
         settled: From here on its rows were provisional: sources that reach no further could still add to them.
     """
 
@@ -41,11 +42,10 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a table: new ones as paths, unchanged ones as they are stored; rows by file; versions added."""
+    """The files of a table: new ones as paths, unchanged ones as they are stored; and rows by file."""
 
     files: dict[str, Path | FileEntry]
     rows: dict[str, int]
-    corrected: int
 
 
 def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, Path]:
@@ -55,11 +55,12 @@ def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, P
         empty = folder / f"{kind}none{_SUFFIX}"
         write_parquet(table, empty)
         return {empty.name: empty}
-    months = pc.strftime(table[KNOWN_FROM], format="%Y-%m")
+    # Without the zone, which is UTC: with one, Arrow asks a calendar about every row.
+    months = pc.floor_temporal(table[KNOWN_FROM].cast(pa.timestamp("us")), unit="month")
     found: dict[str, Path] = {}
     for month in sorted(pc.unique(months).to_pylist()):
-        path = folder / f"{kind}{month}{_SUFFIX}"
-        write_parquet(table.filter(pc.equal(months, month)), path)
+        path = folder / f"{kind}{month_of(month)}{_SUFFIX}"
+        write_parquet(table.filter(pc.equal(months, pa.scalar(month, months.type))), path)
         found[path.name] = path
     return found
 
@@ -67,11 +68,22 @@ def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, P
 def first_table(table: pa.Table, folder: Path) -> Written:
     """The files of a table that has no earlier one."""
     files = write_table(table, folder)
-    return Written({**files}, {name: _rows(path) for name, path in files.items()}, 0)
+    return Written({**files}, {name: _rows(path) for name, path in files.items()})
+
+
+def unchanged_table(earlier: Earlier) -> Written:
+    """The files of a table of which nothing is computed again."""
+    return Written({**earlier.files}, {name: entry.rows or 0 for name, entry in earlier.files.items()})
 
 
 def next_table(
-    view: View, earlier: Earlier, spans: Sequence[Span], computed: pa.Table, as_of: datetime, folder: Path
+    connection: duckdb.DuckDBPyConnection,
+    view: View,
+    earlier: Earlier,
+    spans: Sequence[Span],
+    computed: pa.Table,
+    as_of: datetime,
+    folder: Path,
 ) -> Written:
     """The files of a table after its rows in `spans` were computed again.
 
@@ -79,6 +91,7 @@ def next_table(
     now, or is new, a version known from `as_of` on is added, and where it is gone, a version of nulls.
 
     Args:
+        connection: Where rows are compared.
         view: The view.
         earlier: Its earlier table.
         spans: Event times that were computed again; what lies outside them stays as it is.
@@ -86,104 +99,100 @@ def next_table(
         as_of: The newest moment that the sources know now.
         folder: Where new files are written.
     """
-    if not spans:
-        return Written({**earlier.files}, {name: entry.rows or 0 for name, entry in earlier.files.items()}, 0)
-    read = [name for name in earlier.files if _month(name) >= spans[0].start.strftime("%Y-%m")]
-    with connect() as connection:
-        _open(connection, view, earlier, read, computed)
-        inside = " OR ".join(
-            f"\"{EVENT_TIMESTAMP}\" BETWEEN '{span.start.isoformat()}' AND '{span.end.isoformat()}'" for span in spans
-        )
-        settled = f"TIMESTAMPTZ '{earlier.settled.isoformat()}'"
-        connection.execute(
-            f'CREATE TABLE dropped AS SELECT * FROM known WHERE ({inside}) AND "{KNOWN_FROM}" >= {settled}'
-        )
-        connection.execute(_current(view, inside, settled))
-        connection.execute(_added(view, settled, as_of))
-        order = ", ".join(f'"{name}"' for name in view.columns)
-        added = connection.sql(f"SELECT * EXCLUDE (late) FROM added WHERE NOT late ORDER BY {order}").to_arrow_table()
-        corrections = connection.sql(f"SELECT * EXCLUDE (late) FROM added WHERE late ORDER BY {order}").to_arrow_table()
-        months = set(pc.unique(pc.strftime(added[KNOWN_FROM], format="%Y-%m")).to_pylist())
-        gone = connection.sql("SELECT DISTINCT strftime(known_from, '%Y-%m') FROM dropped").fetchall()
-        months |= {row[0] for row in gone}
-        fresh = _rewritten(connection, view, months, folder, order)
-        if corrections.num_rows:
-            fresh |= _appended(connection, view, as_of, folder, order)
-    replaced = {f"{KNOWN}{month}{_SUFFIX}" for month in (*months, "none")}
+    connection.register("computed", computed)
+    _compare(connection, view, earlier, spans, as_of)
+    # No provisional row of the spans is known from before the first month that follows both.
+    first = month_of(max(earlier.settled, spans[0].start))
+    replaced = {name for name in earlier.files if name.startswith(KNOWN) and _month(name) >= first}
+    fresh = _rewritten(connection, view, earlier, replaced, spans, folder)
+    if connection.execute("SELECT count(*) FROM added WHERE late").fetchall()[0][0]:
+        fresh |= _appended(connection, view, earlier, as_of, folder)
     kept = {name: entry for name, entry in earlier.files.items() if name not in replaced | set(fresh)}
     rows = {name: entry.rows or 0 for name, entry in kept.items()} | {name: _rows(path) for name, path in fresh.items()}
     if not kept and not fresh:
         return first_table(computed, folder)
-    return Written({**kept, **fresh}, rows, corrections.num_rows)
+    return Written({**kept, **fresh}, rows)
 
 
-def _open(
-    connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, read: list[str], computed: pa.Table
+def month_of(moment: datetime) -> str:
+    """The month of a time (UTC) as file names have it."""
+    moment = moment.astimezone(UTC) if moment.tzinfo else moment
+    return f"{moment.year:04}-{moment.month:02}"
+
+
+def in_reach(files: Mapping[str, FileEntry], start: datetime) -> list[FileEntry]:
+    """The files that can hold rows with event times from `start` on: none is known before its event."""
+    return [entry for name, entry in files.items() if _month(name) >= month_of(start)]
+
+
+def _compare(
+    connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, spans: Sequence[Span], as_of: datetime
 ) -> None:
-    connection.register("computed", computed)
-    for kind, name in ((KNOWN, "known"), (CORRECTED, "corrected")):
-        paths = [earlier.paths[file] for file in read if file.startswith(kind)]
-        if paths:
-            open_tables(connection, {name: paths})
-        else:
-            connection.execute(f'CREATE VIEW raw."{name}" AS SELECT * FROM computed WHERE false')
-        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {_columns(view)} FROM raw.{name}")
+    """Make the table `added`: what the computed rows say that the newest settled versions do not.
 
-
-def _current(view: View, inside: str, settled: str) -> str:
-    """The newest settled version of every key and event time in the spans."""
-    keys = ", ".join(f'"{name}"' for name in (*view.spec.entities, EVENT_TIMESTAMP))
-    return (
-        f'CREATE TABLE current AS SELECT * FROM (SELECT * FROM known WHERE ({inside}) AND "{KNOWN_FROM}" < {settled} '
-        f"UNION ALL SELECT * FROM corrected WHERE {inside}) "
-        f'QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY "{KNOWN_FROM}" DESC) = 1'
-    )
-
-
-def _added(view: View, settled: str, as_of: datetime) -> str:
-    """Computed rows that say something else than the current version, and nulls for current versions that are gone."""
+    A row of nulls stands for a settled version that is gone; `late` marks rows that are versions of what was settled.
+    """
+    settled = _time(earlier.settled)
     key = (*view.spec.entities, EVENT_TIMESTAMP)
+    keys = ", ".join(f'"{name}"' for name in key)
     match = " AND ".join(f'c."{name}" IS NOT DISTINCT FROM n."{name}"' for name in key)
     same = " AND ".join(f'c."{name}" IS NOT DISTINCT FROM n."{name}"' for name in view.spec.features)
-    now = f"TIMESTAMPTZ '{as_of.isoformat()}'"
-    keys = ", ".join(f'c."{name}"' for name in key)
     nothing = ", ".join(f'NULL AS "{name}"' for name in view.spec.features)
     something = " OR ".join(f'c."{name}" IS NOT NULL' for name in view.spec.features)
-    return (
-        f'CREATE TABLE added AS SELECT n.* REPLACE (if(n."{KNOWN_FROM}" < {settled}, {now}, n."{KNOWN_FROM}") AS '
-        f'"{KNOWN_FROM}"), n."{KNOWN_FROM}" < {settled} AS late FROM computed AS n '
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE added AS WITH current AS (SELECT * FROM ("
+        f'{_earlier(view, earlier, KNOWN)} WHERE ({_inside(spans)}) AND "{KNOWN_FROM}" < {settled} '
+        f"UNION ALL {_earlier(view, earlier, CORRECTED)} WHERE {_inside(spans)}) "
+        f'QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY "{KNOWN_FROM}" DESC) = 1) '
+        f'SELECT n.* REPLACE (if(n."{KNOWN_FROM}" < {settled}, {_time(as_of)}, n."{KNOWN_FROM}") AS "{KNOWN_FROM}"), '
+        f'n."{KNOWN_FROM}" < {settled} AS late FROM computed AS n '
         f"WHERE NOT EXISTS (FROM current AS c WHERE {match} AND {same}) "
-        f"UNION ALL SELECT {keys}, {now}, {nothing}, true FROM current AS c "
+        f"UNION ALL SELECT {keys}, {_time(as_of)}, {nothing}, true FROM current AS c "
         f"WHERE ({something}) AND NOT EXISTS (FROM computed AS n WHERE {match})"
     )
 
 
 def _rewritten(
-    connection: duckdb.DuckDBPyConnection, view: View, months: set[str], folder: Path, order: str
+    connection: duckdb.DuckDBPyConnection,
+    view: View,
+    earlier: Earlier,
+    replaced: Collection[str],
+    spans: Sequence[Span],
+    folder: Path,
 ) -> dict[str, Path]:
-    """The months of which rows were replaced or added."""
-    if not months:
-        return {}
-    first = min(months) + "-01"
+    """The rows of files to be replaced, with those of the spans as they are now."""
     rows = connection.sql(
-        f"SELECT * FROM (SELECT * FROM (SELECT * FROM known WHERE \"{KNOWN_FROM}\" >= '{first}') "
-        f"EXCEPT ALL SELECT * FROM dropped UNION ALL SELECT * EXCLUDE (late) FROM added WHERE NOT late) "
-        f"WHERE strftime(\"{KNOWN_FROM}\", '%Y-%m') IN (SELECT unnest(?)) ORDER BY {order}",
-        params=[sorted(months)],
+        f"{_earlier(view, earlier, KNOWN, replaced)} "
+        f'WHERE NOT (({_inside(spans)}) AND "{KNOWN_FROM}" >= {_time(earlier.settled)}) '
+        f"UNION ALL SELECT * EXCLUDE (late) FROM added WHERE NOT late ORDER BY {_columns(view)}"
     ).to_arrow_table()
     return write_table(rows, folder) if rows.num_rows else {}
 
 
 def _appended(
-    connection: duckdb.DuckDBPyConnection, view: View, as_of: datetime, folder: Path, order: str
+    connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, as_of: datetime, folder: Path
 ) -> dict[str, Path]:
     """The month of corrections that are known from now on, with those that it held already."""
-    month = as_of.astimezone(UTC).strftime("%Y-%m")
     rows = connection.sql(
-        f"SELECT * FROM (SELECT * FROM corrected WHERE strftime(\"{KNOWN_FROM}\", '%Y-%m') = '{month}' "
-        f"UNION ALL SELECT * EXCLUDE (late) FROM added WHERE late) ORDER BY {order}"
+        f"{_earlier(view, earlier, CORRECTED, {f'{CORRECTED}{month_of(as_of)}{_SUFFIX}'})} "
+        f"UNION ALL SELECT * EXCLUDE (late) FROM added WHERE late ORDER BY {_columns(view)}"
     ).to_arrow_table()
     return write_table(rows, folder, CORRECTED)
+
+
+def _earlier(view: View, earlier: Earlier, kind: str, names: Collection[str] | None = None) -> str:
+    """A query of the earlier rows of a kind, or of those in some files."""
+    wanted = earlier.paths if names is None else names
+    paths = [path for name, path in earlier.paths.items() if name.startswith(kind) and name in wanted]
+    return f"SELECT {_columns(view)} FROM {rows_of(paths) if paths else '(FROM computed WHERE false)'}"
+
+
+def _inside(spans: Sequence[Span]) -> str:
+    return " OR ".join(f'"{EVENT_TIMESTAMP}" BETWEEN {_time(span.start)} AND {_time(span.end)}' for span in spans)
+
+
+def _time(moment: datetime) -> str:
+    return f"TIMESTAMPTZ '{moment.isoformat()}'"
 
 
 def _columns(view: View) -> str:
@@ -195,6 +204,4 @@ def _month(name: str) -> str:
 
 
 def _rows(path: Path) -> int:
-    import pyarrow.parquet as pq
-
     return int(pq.read_metadata(path).num_rows)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gatehouse.components.artifacts.manifest import Manifest
     from gatehouse.components.monitoring.decision import LabelRate, Moved
-    from gatehouse.components.monitoring.drift import Counts
+    from gatehouse.components.tracking.stability import Counts
 
 
 class MonitorRequest(StageModel):

@@ -3,8 +3,9 @@
 from datetime import timedelta
 from enum import StrEnum
 from typing import ClassVar, Literal
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Policy = Literal["fail", "warn", "accept"]
 
@@ -95,3 +96,15 @@ class SourceBase(BaseModel):
     forgets: ClassVar[bool] = False
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the snapshots taken from it.")
+    time_zone: str = Field(
+        "", description="Zone of times that state none, e.g. Europe/Rome or UTC; empty refuses such times."
+    )
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_a_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name or "UTC")
+        except (ValueError, OSError, KeyError):  # a path, a folder of the database, no such zone
+            raise ValueError(f"expected a zone of the IANA database, e.g. Europe/Rome, found {name!r}") from None
+        return name

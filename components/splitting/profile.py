@@ -12,15 +12,13 @@ import pyarrow.compute as pc
 
 from gatehouse.components.splitting.partition import PARTS, Parts
 from gatehouse.components.splitting.training_set import Labels, TrainingSet
+from gatehouse.components.tracking.stability import Counts, population_stability
 
 MIN_ROWS = 500
 _ROWS = 200_000
 _BINS, _CATEGORIES, _COMPARED = 32, 1000, 30
 _SMOOTHING = 20.0
-_FLOOR = 1e-4
 _MISSING = "\0missing"
-
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Profile:
     compared: int
 
     def psi(self, earlier: int, later: int) -> float | None:
-        """PSI between two parts: sum of (q - p) ln(q / p), shares floored at 1e-4 (Siddiqi 2006).
+        """PSI between two parts.
 
         None where a part has fewer than `MIN_ROWS` rows: the index of so few is mostly noise.
         """
@@ -49,8 +47,7 @@ class Profile:
         found, others = bins[earlier], bins[later]
         if min(found.sum(), others.sum()) < MIN_ROWS:
             return None
-        p, q = (np.maximum(counts / counts.sum(), _FLOOR) for counts in (found, others))
-        return float(np.sum((q - p) * np.log(q / p)))
+        return population_stability(found, others)
 
     def auc(self) -> float | None:
         """ROC AUC on validation of the label rate that the row's bin has in train, shrunk by 20 rows towards the mean.

@@ -10,8 +10,9 @@ from importlib import metadata
 from pathlib import Path
 
 import gatehouse
+from gatehouse.components.tracking.cost import MACHINE
 
-COMMIT = "GATEHOUSE_COMMIT"
+COMMIT, IMAGE = "GATEHOUSE_COMMIT", "GATEHOUSE_IMAGE"
 _DISTRIBUTIONS = (
     *("gatehouse", "kfp", "torch", "numpy", "pyarrow", "duckdb"),
     *("feast", "optuna", "safetensors", "mlflow-skinny", "pydantic"),
@@ -30,6 +31,8 @@ class Environment:
         distributions: Installed version by name of distribution.
         hardware: Class of machine, e.g. `x86_64, Xeon Gold 6148, 2 cores, 24 GiB`; measurements compare within one.
         threads: Thread settings that change the order of floating-point sums.
+        image: The image by its digest, as the pipeline names it; empty outside of a container.
+        machine: Type of machine, as the price table names it; empty where it is not said.
     """
 
     commit: str
@@ -38,21 +41,24 @@ class Environment:
     distributions: dict[str, str]
     hardware: str
     threads: dict[str, str]
+    image: str = ""
+    machine: str = ""
 
     def tags(self) -> dict[str, str]:
         """The environment as MLflow tags."""
         versions = {f"gatehouse.version.{name}": version for name, version in self.distributions.items()}
         threads = {f"gatehouse.threads.{name}": value for name, value in self.threads.items()}
-        commit = f"{self.commit}{'+dirty' if self.dirty else ''}"
-        return (
-            versions
-            | threads
-            | {
-                "gatehouse.commit": commit or "unknown",
-                "gatehouse.python": self.python,
-                "gatehouse.hardware": self.hardware,
-            }
-        )
+        tags = {
+            "gatehouse.commit": f"{self.commit or 'unknown'}{'+dirty' if self.dirty else ''}",
+            "gatehouse.dirty": str(self.dirty).lower() if self.commit else "unknown",
+            "gatehouse.python": self.python,
+            "gatehouse.hardware": self.hardware,
+            # MLflow's pages show and link this one.
+            "mlflow.source.git.commit": self.commit,
+            "gatehouse.image": self.image,
+            "gatehouse.machine": self.machine,
+        }
+        return versions | threads | {name: value for name, value in tags.items() if value}
 
 
 def capture_environment(distributions: Iterable[str] = _DISTRIBUTIONS) -> Environment:
@@ -66,6 +72,8 @@ def capture_environment(distributions: Iterable[str] = _DISTRIBUTIONS) -> Enviro
         hardware=hardware_class(),
         threads={"cpus": str(len(os.sched_getaffinity(0)))}
         | {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
+        image=os.environ.get(IMAGE, ""),
+        machine=os.environ.get(MACHINE, ""),
     )
 
 

@@ -8,6 +8,8 @@ import fcntl
 import logging
 import math
 import os
+import posixpath
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.objects.local import LocalObjects
-from gatehouse.components.artifacts.run import Attempt
+from gatehouse.components.artifacts.run import Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.spool import Point as SpooledPoint
 
@@ -35,12 +37,13 @@ PARENT, RUN_NAME = "mlflow.parentRunId", "mlflow.runName"
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
 _MOST_PARAMS, _MOST_METRICS = 100, 900
-_LONGEST_PARAM, _LONGEST_TAG = 6000, 5000
+_LONGEST_PARAM, _LONGEST_TAG, _LONGEST_NAME = 6000, 5000, 250
 
 Point = tuple[str, float, int]
 
@@ -81,7 +84,7 @@ class Tracking:
     def client(self) -> "Iterator[MlflowClient]":
         """An MLflow client, for one process at a time on a local store: MLflow has no create-only writes."""
         with self._alone():
-            yield _quiet_client(self.uri)
+            yield quiet_client(self.uri)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -135,21 +138,36 @@ def find_run(client: "MlflowClient", experiment: str, tag: str, value: str) -> "
 
 
 def ensure_run(
-    client: "MlflowClient", experiment: str, tag: str, value: str, name: str, tags: Mapping[str, str], parent: str = ""
+    client: "MlflowClient",
+    experiment: str,
+    tag: str,
+    value: str,
+    name: str,
+    tags: Mapping[str, str],
+    parent: str = "",
+    started: float | None = None,
 ) -> "Run":
-    """The run whose `tag` is `value`, created with `tags` under the run `parent` where it is missing."""
+    """The run whose `tag` is `value`, created with `tags` under the run `parent` where it is missing.
+
+    `started` is when it began, in seconds since 1970; by default now.
+    """
     found = find_run(client, experiment, tag, value)
     if found is not None:
         return found
     above = {PARENT: parent} if parent else {}
-    return client.create_run(experiment, tags={**short(tags), tag: value, **above}, run_name=name)
+    begun = None if started is None else int(started * 1000)
+    return client.create_run(experiment, begun, tags={**short(tags), tag: value, **above}, run_name=name)
 
 
-def pipeline_run(client: "MlflowClient", experiment: str, run: str) -> str:
+def pipeline_run(tracking: Tracking, client: "MlflowClient", experiment: str, run: str) -> str:
     """Id of the MLflow run that stands for the pipeline run `run`; empty outside of any run."""
     if not run:
         return ""
-    return str(ensure_run(client, experiment, RUN, run, run, {}).info.run_id)
+    found = find_run(client, experiment, RUN, run)
+    if found is None:
+        started = min((float(event.body["at"]) for _, event in events(tracking.store, run)), default=None)
+        found = ensure_run(client, experiment, RUN, run, run, {}, started=started)
+    return str(found.info.run_id)
 
 
 def log(
@@ -184,13 +202,30 @@ def log(
         client.log_batch(name, tags=[RunTag(key, value) for key, value in short(tags).items()])
 
 
-def log_points(client: "MlflowClient", run: "Run", points: Sequence[SpooledPoint]) -> None:
-    """Log spooled points, at most a thousand, in one call, each with its own time; what is not finite is left out."""
+def log_points(client: "MlflowClient", run: str, points: Sequence[SpooledPoint]) -> None:
+    """Log spooled points, at most a thousand, in one call, each with its own time; NaN and infinity are kept."""
     from mlflow.entities import Metric
 
-    finite = [point for point in points if math.isfinite(point.value)]
-    entries = [Metric(point.name, point.value, int(point.at * 1000), point.step) for point in finite]
-    client.log_batch(str(run.info.run_id), metrics=entries)
+    entries = [Metric(metric_name(point.name), point.value, int(point.at * 1000), point.step) for point in points]
+    client.log_batch(run, metrics=entries)
+
+
+def metric_name(name: str) -> str:
+    """The name under which MLflow takes a metric: one that it refuses would hold up everything behind it."""
+    allowed = re.sub(r"[^\w.\- :/]", "_", name)[:_LONGEST_NAME] or "_"
+    plain = allowed == posixpath.normpath(allowed) and not allowed.startswith(("/", "..")) and allowed != "."
+    return allowed if plain else "_" + re.sub(r"[/.]", "_", allowed)[: _LONGEST_NAME - 1]
+
+
+def flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested configuration as dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in configuration.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
 
 
 def short(tags: Mapping[str, str]) -> dict[str, str]:
@@ -198,7 +233,8 @@ def short(tags: Mapping[str, str]) -> dict[str, str]:
     return {name: value[:_LONGEST_TAG] for name, value in tags.items()}
 
 
-def _quiet_client(uri: str) -> "MlflowClient":
+def quiet_client(uri: str) -> "MlflowClient":
+    """A client that says nothing but warnings, sends no telemetry, and gives a dead server up within a minute."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():

@@ -1,5 +1,9 @@
 """Ships spooled metrics to MLflow: a process beside the training loop, and later runs for what it had to leave.
 
+The spool of a job is a folder that outlives the job's directory and its process: under the store's scratch, or under
+`GATEHOUSE_SPOOL`, a volume that the next pod mounts too. It holds the metrics, what is known of the job (`about.json`),
+the MLflow run (`run.json`), how far it was shipped (`shipped.json`), and a second spool with samples of the machine.
+
 A batch may be sent twice, where a process is killed between sending it and noting so. It still arrives once: points
 carry the time at which they were logged, and MLflow keeps one point of the same name, step, time and value.
 """
@@ -12,37 +16,55 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.environment import capture_environment
+from gatehouse.components.tracking.machine import Machine
 from gatehouse.components.tracking.mlflow_client import (
     JOB,
     REFERENCE,
     Tracking,
     degrading,
     ensure_run,
-    find_run,
+    flat,
+    log,
     log_points,
     pipeline_run,
     tracking_of,
 )
-from gatehouse.components.tracking.spool import Position, discard, read
+from gatehouse.components.tracking.spool import Position, SpoolWriter, discard, in_use, read, use
 from gatehouse.process import die_with_parent
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 0.5
+SPOOL = "GATEHOUSE_SPOOL"
+INTERVAL, SAMPLING = 0.5, 5.0
 BATCH = 1000
-_ABOUT, _SHIPPED, _CLOSED, _LOCK = "about.json", "shipped.json", "closed", "lock"
+_ABOUT, _RUN, _SHIPPED, _CLOSED, _LOCK, _MACHINE = "about.json", "run.json", "shipped.json", "closed", "lock", "machine"
 _LONGEST_WAIT = 30.0
+_held: dict[Path, IO[str]] = {}  # The spools that this process's jobs use.
 
 
-def open_spool(store: ArtifactStore, job: str, experiment: str, link: Path) -> Path:
+def open_spool(
+    store: ArtifactStore,
+    job: str,
+    experiment: str,
+    link: Path,
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> Path:
     """The spool folder of a training job, which outlives the job's directory; a job that goes on takes up its own.
 
     Args:
@@ -50,89 +72,139 @@ def open_spool(store: ArtifactStore, job: str, experiment: str, link: Path) -> P
         job: The job's key.
         experiment: MLflow's experiment.
         link: Where the job finds it.
+        params: The job's configuration, shown from the start; with it also a job that fails says what it tried.
+        inputs: References that the job reads, by their role.
     """
     folder = _spools(store) / job
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
+    about = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, ""), "model": "", "error": ""}
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         # Whoever delivers the spool of the same job, which another run has finished, removes it first.
         with suppress(FileNotFoundError), _alone(folder, wait=True):
             if (folder / _LOCK).exists():
                 (folder / _CLOSED).unlink(missing_ok=True)
-                about = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, ""), "model": ""}
-                _write(folder / _ABOUT, about)
+                (folder / _RUN).unlink(missing_ok=True)
+                _release(folder)
+                _held[folder] = use(folder)
+                _write(folder / _ABOUT, about | {"params": flat(params or {}), "inputs": dict(inputs or {})})
                 return folder
 
 
-def close_spool(store: ArtifactStore, folder: Path, model: str) -> None:
-    """Say which model came of the job, and that nothing more will be appended; without tracking, drop the spool."""
+def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "") -> None:
+    """Say which model came of the job, or why none did, and that nothing more will be appended.
+
+    Without tracking, the spool is dropped.
+    """
+    _release(folder)
     if tracking_of(store) is None:
         shutil.rmtree(folder)
         return
-    _write(folder / _ABOUT, _about(folder) | {"model": model})
+    _write(folder / _ABOUT, _about(folder) | {"model": model, "error": error})
     (folder / _CLOSED).touch()
 
 
+def _release(folder: Path) -> None:
+    held = _held.pop(folder, None)
+    if held:
+        held.close()
+
+
 @contextmanager
-def shipped_live(store: ArtifactStore, folder: Path) -> Iterator[None]:
-    """Ship a spool every half second from a process of its own; without tracking, do nothing."""
-    if tracking_of(store) is None:
-        yield
-        return
-    command = [sys.executable, "-m", __name__, store.address, str(folder)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def shipped_live(store: ArtifactStore, folder: Path, live: bool = True) -> Iterator[None]:
+    """Ship a spool every half second from a process of its own, which also samples the machine.
+
+    Should the job fail, its run says so. Without tracking, or where it is not `live`, nothing is shipped meanwhile.
+    """
+    process = None
+    if live and tracking_of(store) is not None:
+        command = [sys.executable, "-m", __name__, store.address, str(folder)]
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
     try:
         yield
+    except Exception as error:
+        close_spool(store, folder, "", f"{type(error).__name__}: {error}")
+        raise
     finally:
         # What is left is shipped by `deliver`, which this process or a later one calls when the model is known.
-        process.terminate()
-        process.wait()
+        if process is not None:
+            process.terminate()
+            process.wait()
 
 
 def deliver(store: ArtifactStore) -> None:
-    """Ship what is left in the spools of finished jobs, of this process or of others that are gone, and remove them.
+    """Ship what is left in the spools of this process or of others; those that nobody will append to are removed.
 
-    What goes wrong is a warning in the run record: the spool stays for the next time.
+    The run of a job whose process is gone without a word is marked as killed; a job that goes on takes its run up
+    again. What goes wrong is a warning in the run record: the spool stays for the next time.
     """
     tracking = tracking_of(store)
-    finished = sorted(path.parent for path in _spools(store).glob(f"*/{_CLOSED}"))
-    if tracking is None or not finished:
+    spools = sorted(path.parent for path in _spools(store).glob(f"*/{_ABOUT}"))
+    if tracking is None or not any((folder / _CLOSED).exists() or not in_use(folder) for folder in spools):
         return
     with degrading(store, "metrics:tracking"):
-        for folder in finished:
-            with _alone(folder) as mine:
-                if mine and (folder / _CLOSED).exists():  # it may have been taken up again meanwhile
-                    while ship(tracking, folder):
-                        pass
-                    _name_model(tracking, folder)
-                    shutil.rmtree(folder)
+        for folder in spools:
+            with suppress(FileNotFoundError), _alone(folder) as mine:  # another may have removed it meanwhile
+                if mine and (folder / _ABOUT).exists():
+                    _deliver(tracking, folder)
+
+
+def _deliver(tracking: Tracking, folder: Path) -> None:
+    # Asked first: what is appended after the last batch belongs to a job that goes on.
+    finished = (folder / _CLOSED).exists() or not in_use(folder)
+    while ship(tracking, folder):
+        pass
+    if finished:
+        with tracking.client() as client:
+            _end(client, _run(tracking, client, folder), folder)
+        shutil.rmtree(folder)
 
 
 def ship(tracking: Tracking, folder: Path) -> bool:
-    """Send one batch of a spool. Returns False where nothing new was there."""
-    before = _position(folder)
-    points, after = read(folder, before, BATCH)
-    if points:
-        about = _about(folder)
-        with tracking.client() as client:
-            experiment = tracking.experiment(client, about["experiment"])
-            parent = pipeline_run(client, experiment, about["run"])
-            run = ensure_run(client, experiment, JOB, about["job"], "train", {}, parent)
-            log_points(client, run, points)
-    if after != before:
-        _write(folder / _SHIPPED, asdict(after))
-        discard(folder, after)
-    return bool(points)
+    """Send one batch of a job's metrics and one of the machine's. Returns False where nothing new was there."""
+    found = False
+    for part in (folder, folder / _MACHINE):
+        before = _position(part)
+        points, after = read(part, before, BATCH) if part.exists() else ([], before)
+        if points:
+            with tracking.client() as client:
+                log_points(client, _run(tracking, client, folder), points)
+        if after != before:
+            _write(part / _SHIPPED, asdict(after))
+            discard(part, after)
+        found |= bool(points)
+    return found
 
 
-def _name_model(tracking: Tracking, folder: Path) -> None:
-    """Tag the run with the model that came of it, so that its parameters and lineage join it there."""
+def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> str:
+    """Id of the MLflow run of a job, which is begun where it is missing, and takes up what was ended before."""
+    with suppress(FileNotFoundError):
+        known = json.loads((folder / _RUN).read_text())
+        if known["server"] == tracking.name:
+            return str(known["id"])
     about = _about(folder)
-    with tracking.client() as client:
-        run = find_run(client, tracking.experiment(client, about["experiment"]), JOB, about["job"])
-        if run is not None:
-            client.set_tag(run.info.run_id, REFERENCE, about["model"])
+    experiment = tracking.experiment(client, about["experiment"])
+    above = pipeline_run(tracking, client, experiment, about["run"])
+    run = ensure_run(client, experiment, JOB, about["job"], "train", capture_environment().tags(), above)
+    read_tags = {f"gatehouse.input.{role}": reference for role, reference in about.get("inputs", {}).items()}
+    log(client, run, about.get("params", {}), tags=read_tags)
+    if run.info.status in ("FAILED", "KILLED"):
+        client.update_run(run.info.run_id, status="RUNNING")
+    _write(folder / _RUN, {"server": tracking.name, "id": run.info.run_id})
+    return str(run.info.run_id)
+
+
+def _end(client: "MlflowClient", run: str, folder: Path) -> None:
+    """Name the model, so that its parameters and lineage join the run there; or say why there is none."""
+    about = _about(folder)
+    if about["model"]:
+        client.set_tag(run, REFERENCE, about["model"])
+        return
+    closed = (folder / _CLOSED).exists()
+    client.set_tag(run, "gatehouse.error", about.get("error") or "The job's process ended without a word.")
+    client.set_terminated(run, "FAILED" if closed else "KILLED")
 
 
 def main() -> None:
@@ -143,14 +215,27 @@ def main() -> None:
     tracking = tracking_of(store)
     wait = INTERVAL
     with _alone(folder) as mine:
-        while mine and tracking is not None:
+        if not mine or tracking is None:
+            return
+        threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
+        while True:
             try:
+                with tracking.client() as client:
+                    _run(tracking, client, folder)
                 while ship(tracking, folder):
                     pass
                 wait = INTERVAL
             except Exception:
                 wait = min(2 * wait, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
             time.sleep(wait)
+
+
+def _sample(folder: Path) -> None:
+    """Spool samples of the machine; the step is the second since the first of this process."""
+    machine, writer, began = Machine(os.getppid()), SpoolWriter(folder), time.monotonic()
+    while True:
+        time.sleep(SAMPLING)
+        writer.log(machine.sample(), round(time.monotonic() - began))
 
 
 @contextmanager
@@ -166,11 +251,15 @@ def _alone(folder: Path, wait: bool = False) -> Iterator[bool]:
 
 
 def _spools(store: ArtifactStore) -> Path:
-    return store.scratch("metrics")
+    volume = os.environ.get(SPOOL, "")
+    if not volume:
+        return store.scratch("metrics")
+    Path(volume).mkdir(parents=True, exist_ok=True)
+    return Path(volume)
 
 
-def _about(folder: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads((folder / _ABOUT).read_text())
+def _about(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / _ABOUT).read_text())
     return found
 
 
@@ -181,7 +270,7 @@ def _position(folder: Path) -> Position:
         return Position()
 
 
-def _write(path: Path, body: dict[str, object] | dict[str, str]) -> None:
+def _write(path: Path, body: Mapping[str, Any]) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(body))
     temporary.replace(path)

@@ -9,6 +9,7 @@ A record is its length (uint32), the CRC-32 of what follows (uint32), time in se
 has been written so far. A record that a kill tore fails its CRC; the next process begins a new segment after it.
 """
 
+import fcntl
 import mmap
 import os
 import struct
@@ -18,6 +19,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 SEGMENT_BYTES = 1 << 22
 SEGMENTS = 64
@@ -25,6 +27,7 @@ _HEADER = struct.Struct("<II")
 _BODY = struct.Struct("<ddq")
 _LONGEST_NAME = 250
 _SUFFIX = ".spool"
+_USERS = "users"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class SpoolWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.dropped = 0
+        self._use = use(folder)
         self._most, self._patience = segments, patience
         self._lock = threading.Lock()
         self._number = max(_segments(folder), default=0)
@@ -115,6 +119,24 @@ class SpoolWriter:
                 self._map = None
             self._offset = SEGMENT_BYTES
             self._patience = 0.0
+            self._use.close()
+
+
+def use(folder: Path) -> IO[str]:
+    """Say that this process uses a spool, until the file returned is closed or the process ends, however it does."""
+    file = open(folder / _USERS, "a+")  # noqa: SIM115 - held for as long as the spool is in use
+    fcntl.flock(file, fcntl.LOCK_SH)
+    return file
+
+
+def in_use(folder: Path) -> bool:
+    """Whether any process, this one included, uses a spool."""
+    with open(folder / _USERS, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
 
 
 def read(folder: Path, position: Position, limit: int) -> tuple[list[Point], Position]:

@@ -1,14 +1,18 @@
 """Shows finished training runs and experiments in MLflow: once each, read off their artifacts."""
 
+import json
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tracking.lineage import lineage_of, lineage_tags
 from gatehouse.components.tracking.mlflow_client import (
+    JOB,
     PARENT,
     REFERENCE,
     RUN_NAME,
@@ -16,6 +20,8 @@ from gatehouse.components.tracking.mlflow_client import (
     Tracking,
     degrading,
     ensure_run,
+    find_run,
+    flat,
     log,
     pipeline_run,
     tracking_of,
@@ -32,8 +38,9 @@ COMPLETE = "gatehouse.complete"
 def track_training(store: ArtifactStore, model: str) -> None:
     """Show the run that made `model` in MLflow: parameters, metrics of every epoch, lineage, environment.
 
-    It stands under the MLflow run of the pipeline run that made it. A model that was shown before costs one look-up and
-    does not import MLflow. What goes wrong is a warning in the run record, never an error.
+    It has duration and cost too, and stands under the MLflow run of the pipeline run that made it. A model that was
+    shown before costs one look-up and does not import MLflow. What goes wrong is a warning in the run record, never an
+    error.
 
     Args:
         store: The store that holds the model.
@@ -95,22 +102,57 @@ def show_training(
     tags = lineage_tags(lineage_of(store, model))
     if new:
         tags |= _environment()
-        parent = parent or pipeline_run(client, experiment, os.environ.get(RUN_ID, ""))
-    run = ensure_run(client, experiment, REFERENCE, str(model), name, tags, parent)
+        parent = parent or pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
+    seconds = _seconds(store, model)
+    started = None if seconds is None else time.time() - seconds
+    run = ensure_run(client, experiment, REFERENCE, str(model), name, tags, parent, started)
     if COMPLETE not in run.data.tags:
         history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
         # The run may have begun with the job: before there was a model with a lineage, and before its place was known.
         placed = {RUN_NAME: name} | ({PARENT: parent} if parent else {})
-        log(client, run, _flat(manifest.configuration), _points(history), tags | placed | {COMPLETE: "true"})
+        _log_inputs(client, run, manifest.derived_from)
+        points = _points(history) + _spent(seconds, new)
+        log(client, run, flat(manifest.configuration), points, tags | placed | {COMPLETE: "true"})
         _end(client, run, parent)
     return run
+
+
+def _seconds(store: ArtifactStore, model: Reference) -> float | None:
+    """How long the training of a model took, by the measurement beside it; None where there is none."""
+    for key in store.objects.list(f"measurements/{model}"):
+        measured = json.loads(store.objects.get_bytes(key))
+        if measured.get("stage") == "train":
+            return float(measured["seconds"])
+    return None
+
+
+def _spent(seconds: float | None, here: bool) -> list[Point]:
+    """Duration, and what it cost where it was spent `here`: another machine may have another price."""
+    if seconds is None:
+        return []
+    spent = {"duration_seconds": seconds} | (cost_here(seconds) if here else {})
+    return [(name, value, 0) for name, value in spent.items()]
+
+
+def _log_inputs(client: "MlflowClient", run: "Run", derived_from: Mapping[str, str]) -> None:
+    """What the model was made from, as the data sets that MLflow's pages show and link."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    entries = []
+    for role, identity in derived_from.items():
+        reference = Reference.parse(identity)
+        source = json.dumps({"reference": str(reference)})
+        entry = Dataset(reference.name, reference.digest[:36], "gatehouse", source)
+        entries.append(DatasetInput(entry, [InputTag("mlflow.data.context", role)]))
+    if entries:
+        client.log_inputs(run.info.run_id, entries)
 
 
 def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Reference) -> None:
     store = tracking.store
     manifest = store.manifest(reference)
     experiment = tracking.experiment(client, reference.name)
-    above = pipeline_run(client, experiment, os.environ.get(RUN_ID, ""))
+    above = pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
     tags = lineage_tags(lineage_of(store, reference)) | _environment()
     run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above)
     for trial in store.read_json(reference, "trials.json"):
@@ -123,17 +165,19 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
             _show_failed_trial(client, experiment, run, name, trial)
     value = manifest.details.get("value")
     points: list[Point] = [] if value is None else [("best_value", float(value), 0)]
-    log(client, run, _flat(manifest.configuration), points, {COMPLETE: "true"})
+    log(client, run, flat(manifest.configuration), points, {COMPLETE: "true"})
     _end(client, run, above)
 
 
 def _show_failed_trial(
     client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any]
 ) -> None:
+    # A job that was tracked while it ran has a run of its own, with the metrics up to its failure.
+    known = find_run(client, experiment, JOB, trial["job"]) if trial.get("job") else None
     key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
-    tags = {"gatehouse.error": str(trial.get("error", ""))}
-    run = ensure_run(client, experiment, REFERENCE, key, name, tags, str(above.info.run_id))
-    log(client, run, _flat(trial["parameters"]))
+    tags = {"gatehouse.error": str(trial.get("error", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
+    run = known or ensure_run(client, experiment, REFERENCE, key, name, tags, tags[PARENT])
+    log(client, run, flat(trial["parameters"]), tags=tags)
     client.set_terminated(run.info.run_id, "FAILED")
 
 
@@ -147,17 +191,6 @@ def _environment() -> dict[str, str]:
     from gatehouse.components.tracking.environment import capture_environment
 
     return capture_environment().tags()
-
-
-def _flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested configuration as dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in configuration.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def _points(history: list[dict[str, float]]) -> list[Point]:

@@ -1,4 +1,4 @@
-"""The KFP interface of the train stage."""
+"""The KFP interface of the stages that fit a transformation and train a model."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,36 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def fit_transformation(
+    store: str, training_set: str, split: str, spec: str, model_name: str, code: str, force: str
+) -> NamedTuple("Outputs", [("transformation", str)]):
+    """Fit normalisation, clipping, imputation and vocabularies on the train part.
+
+    Args:
+        store: Address of the artifact store.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        spec: What is fitted, as canonical JSON of a TransformationSpec.
+        model_name: Name of the model.
+        code: Digest of the stage's code.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.training.fitting import FitRequest
+    from gatehouse.components.training.fitting import fit_transformation as fit
+    from gatehouse.components.training.transformation_spec import TransformationSpec
+
+    wanted = TransformationSpec.model_validate_json(spec)
+    request = FitRequest(training_set=training_set, split=split, spec=wanted, model_name=model_name)
+    return (fit(request, ArtifactStore.open(store), code=code, force=force).transformation,)
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
 def train(
     store: str,
     training_set: str,
     split: str,
+    transformation: str,
     spec: str,
     model_name: str,
     code: str,
@@ -25,6 +51,7 @@ def train(
         store: Address of the artifact store.
         training_set: Reference of the training set.
         split: Reference of its split.
+        transformation: Reference of the transformation fitted on its train part.
         spec: What to train, as canonical JSON of a TrainSpec.
         model_name: Name of the model.
         code: Digest of the stage's code.
@@ -40,7 +67,14 @@ def train(
 
     opened = ArtifactStore.open(store)
     wanted = TrainSpec.model_validate_json(spec)
-    request = TrainRequest(training_set=training_set, split=split, spec=wanted, model_name=model_name, live=True)
+    request = TrainRequest(
+        training_set=training_set,
+        split=split,
+        transformation=transformation,
+        spec=wanted,
+        model_name=model_name,
+        live=True,
+    )
     result = run(request, opened, code=code, force=force)
     track_training(opened, result.model)
     candidate.metadata["reference"] = opened.address_of(result.model)

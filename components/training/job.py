@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.fitting import read_transformation
 from gatehouse.components.training.launcher import JOB
+from gatehouse.components.training.parts import read_part as read_part
+from gatehouse.components.training.parts import read_parts
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.targets import outputs_of, targets_of
-from gatehouse.components.training.transformation import FeatureError, Transformation
+from gatehouse.components.training.transformation import Transformation
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +30,16 @@ PARTS = ("train", "validation")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare_job` fitted and found.
+    """What `prepare_job` used and found.
 
     Attributes:
+        reference: Of the transformation.
         transformation: Fitted on the train part.
         architecture: What `model.json` says about the module.
         inputs: Arrow type by name of every feature column.
     """
 
+    reference: str
     transformation: Transformation
     architecture: dict[str, Any]
     inputs: dict[str, str]
@@ -73,57 +76,41 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def read_part(store: ArtifactStore, training_set: str, split: str, part: str) -> pa.Table:
-    """The rows of one part of a split (`train`, `validation` or `test`), in order, with all columns.
-
-    Raises:
-        FeatureError: if the split divides another training set.
-    """
-    return _read_parts(store, training_set, split, (part,))[part]
-
-
-def _read_parts(store: ArtifactStore, training_set: str, split: str, parts: tuple[str, ...]) -> dict[str, pa.Table]:
-    divided = store.manifest(split).derived_from.get("training_set", "")
-    if divided != str(Reference.parse(training_set)):
-        raise FeatureError(f"{split} divides {divided or 'nothing'}, expected {training_set}. Split that training set.")
-    table = pq.ParquetDataset(store.paths(training_set)).read()
-    rows = {part: pq.read_table(store.path(split, f"{part}.parquet"))["row"] for part in parts}
-    return {part: table.take(rows[part]).combine_chunks() for part in parts}
-
-
-def prepare_job(store: ArtifactStore, training_set: str, split: str, spec: TrainSpec, directory: Path) -> Prepared:
+def prepare_job(
+    store: ArtifactStore, training_set: str, split: str, spec: TrainSpec, directory: Path, transformation: str = ""
+) -> Prepared:
     """Write `job.json` and the arrays of both parts into `directory`.
 
-    The transformation is fitted on the train part only. With `train_fraction` below 1 an evenly spaced part of the
-    train rows is used.
+    With `train_fraction` below 1 an evenly spaced part of the train rows is used. The transformation is the one that
+    `transformation` names, fitted on the whole train part; empty for the default one.
 
     Raises:
         FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
     """
     manifest = store.manifest(training_set)
-    tables = _read_parts(store, training_set, split, PARTS)
+    tables = read_parts(store, training_set, split, PARTS)
     if spec.train_fraction < 1.0:
         count = max(1, round(len(tables["train"]) * spec.train_fraction))
         chosen = np.linspace(0, len(tables["train"]) - 1, count).astype(np.int64)
         tables["train"] = tables["train"].take(pa.array(chosen))
     targets = targets_of(tables, manifest.details["label"], spec)
-    transformation = Transformation.fit(tables["train"], manifest.details["numeric"], manifest.details["categorical"])
+    reference, fitted = read_transformation(store, training_set, split, transformation)
     architecture = {
         "spec": spec.model_dump(mode="json"),
-        "width": transformation.width,
-        "cardinalities": [column.cardinality for column in transformation.categorical],
+        "width": fitted.width,
+        "cardinalities": [column.cardinality for column in fitted.categorical],
         "outputs": outputs_of(targets["train"].labels, spec),
     }
     for part, table in tables.items():
         folder = directory / part
         folder.mkdir(exist_ok=True)
         order = targets[part].order()
-        numbers, ids = transformation.apply(table)
+        numbers, ids = fitted.apply(table)
         np.save(folder / "numbers.npy", numbers if order is None else numbers[order])
         np.save(folder / "ids.npy", ids if order is None else ids[order])
         targets[part].write(folder, order)
     job = {"spec": spec.model_dump(mode="json"), "architecture": architecture}
     (directory / JOB).write_text(json.dumps(job, sort_keys=True))
     schema = tables["train"].schema
-    inputs = {column.name: str(schema.field(column.name).type) for column in transformation.columns}
-    return Prepared(transformation, architecture, inputs)
+    inputs = {column.name: str(schema.field(column.name).type) for column in fitted.columns}
+    return Prepared(reference, fitted, architecture, inputs)

@@ -1,5 +1,8 @@
 """What a launcher is: it runs one training job somewhere, and ends well only if the job did."""
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -7,6 +10,8 @@ from typing import Protocol
 from gatehouse.errors import LauncherError
 
 JOB, RESULT, FAILURE, WEIGHTS, METRICS = "job.json", "result.json", "failure.json", "weights.safetensors", "metrics"
+LOG = "worker.log"
+TAIL_LINES = 20
 
 
 class TrainingFailedError(LauncherError):
@@ -14,7 +19,31 @@ class TrainingFailedError(LauncherError):
 
 
 class TrainingTimeoutError(LauncherError):
-    """The job took longer than it may, and was stopped."""
+    """The job ran longer than it may, and was stopped."""
+
+
+class SchedulingTimeoutError(LauncherError):
+    """The job waited longer than it may for its pods to run, and was withdrawn."""
+
+
+class UnschedulableError(LauncherError):
+    """The scheduler found no node for a pod of the job, until the job was withdrawn."""
+
+
+class ImagePullError(LauncherError):
+    """The image of the job cannot be pulled."""
+
+
+class EvictedError(LauncherError):
+    """A pod of the job was evicted, preempted or lost its node, more often than the job may start again."""
+
+
+class TrainingCancelledError(LauncherError):
+    """Somebody deleted the job while it ran."""
+
+
+class ClusterError(LauncherError):
+    """The cluster refuses a request, or does not answer."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +52,8 @@ class TrainingJob:
 
     Attributes:
         directory: Holds `job.json` and the data, and takes checkpoints, weights and the result.
-        processes: Workers.
-        timeout_minutes: After which the job is stopped.
+        processes: Workers over all machines.
+        timeout_minutes: After which the job is stopped, counted from when it runs.
     """
 
     directory: Path
@@ -38,9 +67,36 @@ class Launcher(Protocol):
     def run(self, job: TrainingJob) -> None:
         """Run `job`, from its last checkpoint where there is one, and return when its result and weights are there.
 
-        The first line of every error's message is the same for the same cause; the worker's last lines follow.
+        However this ends, also by SIGTERM, nothing of the job runs on. The first line of every error's message is the
+        same for the same cause; what the cluster said and the failing worker's last lines follow.
 
         Raises:
-            TrainingFailedError: if it ended in anything but success.
-            TrainingTimeoutError: if it was stopped for taking too long.
+            TrainingFailedError: if it ended in anything but success, or without the weights that its result names.
+            TrainingTimeoutError: if it was stopped for running too long.
+            LauncherError: if it could not run; each cause is a class of its own.
         """
+
+
+def problem(directory: Path) -> str:
+    """What is wrong with a job that ended in success; empty where it left the weights that its result names."""
+    try:
+        result = json.loads((directory / RESULT).read_text())
+        digest = hashlib.sha256((directory / WEIGHTS).read_bytes()).hexdigest()
+    except (OSError, ValueError) as error:
+        return f"the job reports success, but there is no result and weights ({type(error).__name__})."
+    if digest != result.get("weights_sha256"):
+        return f"the weights have SHA-256 {digest}, expected {result.get('weights_sha256')} as the result says."
+    return ""
+
+
+def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:
+    """The error of a job that ran too long."""
+    return TrainingTimeoutError(
+        f"Training took longer than training.timeout_minutes={minutes:g} and was stopped. "
+        f"Give it more time or less work.\n{tail}"
+    )
+
+
+def last_lines(lines: Sequence[str], where: str) -> str:
+    """The end of a worker's log, as errors show it."""
+    return f"The last lines of {where}:\n" + "\n".join(lines[-TAIL_LINES:])

@@ -1,7 +1,6 @@
 """Scores rows with a published model: reads `model.json` and the weights, and needs nothing else."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,26 +11,30 @@ from safetensors.torch import load_file
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.feature_columns import table_of_rows
 from gatehouse.components.training.models import build_model
+from gatehouse.components.training.row_blocks import fixed_shapes, score_rows
 from gatehouse.components.training.transformation import Transformation
-
-_BATCH = 16_384
 
 
 class Predictor:
-    """A model that is ready to score tables of raw features.
+    """A model that is ready to score raw features: tables in batch, rows online.
+
+    Both ways run the same code, and a row has the same score, to the bit, whichever way it comes and whatever rows come
+    with it.
 
     Example:
-        >>> predictor = Predictor.load(store, "models/flights/sha256-…")   # doctest: +SKIP
-        >>> predictor.predict(table)                                       # doctest: +SKIP
+        >>> predictor = Predictor.load(store, "models/flights/sha256-…")                # doctest: +SKIP
+        >>> predictor.predict(table)                                                    # doctest: +SKIP
+        >>> predictor.predict_online([{"distance": 1400, "wind": None, "carrier": "UA"}])   # doctest: +SKIP
     """
 
     def __init__(self, description: dict[str, Any], weights: dict[str, torch.Tensor]) -> None:
         self.description = description
         self._transformation = Transformation.from_json(description["transformation"])
-        self._model = build_model(description["architecture"])
-        self._model.load_state_dict(weights)
-        self._model.eval()
+        model = build_model(description["architecture"])
+        model.load_state_dict(weights)
+        self._model = fixed_shapes(model.eval())
 
     @classmethod
     def load(cls, store: ArtifactStore, model: Reference | str) -> "Predictor":
@@ -42,29 +45,29 @@ class Predictor:
         """
         return cls(store.read_json(model, "model.json"), load_file(store.path(model, "weights.safetensors")))
 
-    @torch.no_grad()
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that it reads."""
+        return tuple(column.name for column in self._transformation.columns)
+
     def predict(self, table: pa.Table) -> npt.NDArray[np.float64]:
         """Probability of the positive label for every row, in order, shape (rows,).
 
         Raises:
-            FeatureError: if a feature column is missing or holds an infinity.
+            FeatureError: if a feature column is missing, is not of the kind it was in training, or holds an infinity.
         """
-        numbers, ids = self._transformation.apply(table)
-        with _one_thread():
-            parts = [
-                self._model(torch.from_numpy(numbers[at : at + _BATCH]), torch.from_numpy(ids[at : at + _BATCH]))
-                for at in range(0, table.num_rows, _BATCH)
-            ]
-        logits = torch.cat(parts) if parts else torch.empty(0)
-        return np.asarray(torch.sigmoid(logits.double()).numpy())
+        numbers, ids = (torch.from_numpy(array) for array in self._transformation.apply(table))
+        return np.asarray(score_rows(self._score, numbers, ids).numpy())
 
+    def predict_online(self, rows: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float64]:
+        """Probability of the positive label for rows of features by name, as `predict`; None is a missing value.
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The number of threads changes the order of sums, and so the last bits of a score: fix it at one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        What an online store gives as an Arrow table goes into `predict` as it is.
+
+        Raises:
+            FeatureError: as `predict`; or if a row lacks a feature.
+        """
+        return self.predict(table_of_rows(rows, self.features))
+
+    def _score(self, numbers: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self._model(numbers, ids).double())

@@ -16,6 +16,7 @@ class TrainRequest(StageModel):
 
     training_set: str
     split: str
+    transformation: str = Field("", description="Reference; empty fits the default one on the train part.")
     spec: TrainSpec
     model_name: str
     live: bool = Field(False, exclude=True, description="Show the metrics while they are made.")
@@ -45,22 +46,23 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
 
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
     from gatehouse.components.training.job import job_directory, prepare_job
-    from gatehouse.components.training.launcher import METRICS, RESULT, WEIGHTS, TrainingJob
-    from gatehouse.components.training.local import LOG, LocalLauncher
+    from gatehouse.components.training.launcher import LOG, METRICS, RESULT, WEIGHTS, TrainingJob
+    from gatehouse.components.training.launchers.choose import launcher
 
     spec = request.spec
     began = time.monotonic()
     key = digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
     with job_directory(store, f"train-{key}") as directory:
-        prepared = prepare_job(store, request.training_set, request.split, spec, directory)
+        prepared = prepare_job(store, request.training_set, request.split, spec, directory, request.transformation)
         spool = open_spool(store, key, request.model_name.removesuffix("-trial"), directory / METRICS)
         with shipped_live(store, spool) if request.live else nullcontext():
-            LocalLauncher().run(TrainingJob(directory, spec.processes, spec.timeout_minutes))
+            launcher(store).run(TrainingJob(directory, spec.processes, spec.timeout_minutes))
         result = json.loads((directory / RESULT).read_text())
         description = {
             "architecture": prepared.architecture,
             "inputs": prepared.inputs,
             "transformation": prepared.transformation.to_json(),
+            "transformation_reference": prepared.reference,
             "label": store.manifest(request.training_set).details["label"],
             "training_set": request.training_set,
             "split": request.split,
@@ -73,7 +75,11 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
                 "model.json": canonical_json(description),
                 "history.json": canonical_json(result["history"]),
             },
-            derived_from={"training_set": request.training_set, "split": request.split},
+            derived_from={
+                "training_set": request.training_set,
+                "split": request.split,
+                "transformation": prepared.reference,
+            },
             configuration=spec.model_dump(mode="json"),
             details={"best_epoch": result["best_epoch"]},
         )

@@ -12,6 +12,7 @@ def tune(
     store: str,
     training_set: str,
     split: str,
+    transformation: str,
     base: str,
     space: str,
     model_name: str,
@@ -26,6 +27,7 @@ def tune(
         store: Address of the artifact store.
         training_set: Reference of the training set.
         split: Reference of its split.
+        transformation: Reference of the transformation fitted on its train part.
         base: Everything that is not searched, as canonical JSON of a TrainSpec.
         space: The search space, as canonical JSON of a SearchSpace.
         model_name: Name of the model.
@@ -44,7 +46,13 @@ def tune(
     opened = ArtifactStore.open(store)
     start, searched = TrainSpec.model_validate_json(base), SearchSpace.model_validate_json(space)
     request = TuneRequest(
-        training_set=training_set, split=split, base=start, space=searched, model_name=model_name, seed=seed
+        training_set=training_set,
+        split=split,
+        transformation=transformation,
+        base=start,
+        space=searched,
+        model_name=model_name,
+        seed=seed,
     )
     result = run(request, opened, code=code, force=force)
     track_experiment(opened, result.experiment)

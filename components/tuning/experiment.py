@@ -1,7 +1,7 @@
 """Runs an experiment: Optuna suggests, the real training program answers."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import optuna
@@ -20,6 +20,15 @@ class ExperimentFailedError(GatehouseError):
 
 
 @dataclass(frozen=True)
+class TrialData:
+    """References of what every trial is trained on; without a transformation, the default one is fitted."""
+
+    training_set: str
+    split: str
+    transformation: str = ""
+
+
+@dataclass(frozen=True)
 class Trial:
     """One trial: the parameters tried, and either its value and model or why it failed."""
 
@@ -32,7 +41,7 @@ class Trial:
 
 
 def run_experiment(
-    store: ArtifactStore, training_set: str, split: str, model_name: str, base: TrainSpec, space: SearchSpace, seed: int
+    store: ArtifactStore, data: TrialData, model_name: str, base: TrainSpec, space: SearchSpace, seed: int
 ) -> list[Trial]:
     """Run all trials one after another; each is a memoised training run, so a killed experiment goes on where it was.
 
@@ -41,8 +50,7 @@ def run_experiment(
 
     Args:
         store: Where data is read and trials' models are published.
-        training_set: Reference.
-        split: Reference.
+        data: What every trial is trained on.
         model_name: The trials' models are named `<model_name>-trial`.
         base: Every field that is not searched.
         space: What is searched.
@@ -62,7 +70,7 @@ def run_experiment(
         suggested = study.ask()
         chosen = {parameter.name: _suggest(suggested, parameter) for parameter in space.parameters}
         spec = TrainSpec.model_validate(base.model_dump() | chosen | budget | {"seed": seed})
-        request = TrainRequest(training_set=training_set, split=split, spec=spec, model_name=f"{model_name}-trial")
+        request = TrainRequest(**asdict(data), spec=spec, model_name=f"{model_name}-trial")
         try:
             result = train(request, store)
         except LauncherError as error:

@@ -8,10 +8,11 @@ from gatehouse.components.tuning.spec import SearchSpace
 
 
 class TuneRequest(StageModel):
-    """What is searched, on which data, from which starting point."""
+    """What is searched, on which data, from which starting point; without a transformation, with the default one."""
 
     training_set: str
     split: str
+    transformation: str = ""
     base: TrainSpec
     space: SearchSpace
     model_name: str
@@ -35,13 +36,12 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     """
     from dataclasses import asdict
 
-    from gatehouse.components.tuning.experiment import best_of, run_experiment
+    from gatehouse.components.tuning.experiment import TrialData, best_of, run_experiment
     from gatehouse.components.tuning.report import experiment_report
 
     space = request.space
-    trials = run_experiment(
-        store, request.training_set, request.split, request.model_name, request.base, space, request.seed
-    )
+    data = TrialData(request.training_set, request.split, request.transformation)
+    trials = run_experiment(store, data, request.model_name, request.base, space, request.seed)
     winner = best_of(trials, space.minimize)
     best = TrainSpec.model_validate(request.base.model_dump() | winner.parameters | {"seed": request.seed})
     experiment = store.publish(
@@ -52,7 +52,7 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
             "best.json": canonical_json(best.model_dump(mode="json")),
             "report.html": experiment_report(request.model_name, space, trials, winner),
         },
-        derived_from={"training_set": request.training_set, "split": request.split},
+        derived_from={role: reference for role, reference in asdict(data).items() if reference},
         configuration={"base": request.base.model_dump(mode="json"), "space": space.model_dump(mode="json")},
         details={"best_trial": winner.number, "value": winner.value},
     )

@@ -7,14 +7,14 @@
 WITH placed AS (
     SELECT
         flights.*,
-        flights.time_hour + to_minutes(flights.minute) AS scheduled_at,
-        flights.time_hour + to_minutes(flights.minute + flights.dep_delay) AS departed_at,
+        minutes_after(flights.time_hour, flights.minute) AS scheduled_at,
+        minutes_after(flights.time_hour, flights.minute + flights.dep_delay) AS departed_at,
         zones.zone
     FROM raw.flights
     LEFT JOIN staging.zones ON zones.airport = flights.dest
 )
 SELECT
-    carrier || flight || '-' || origin || '-' || strftime(scheduled_at, '%Y%m%dT%H%MZ') AS flight_id,
+    carrier || flight || '-' || origin || '-' || strftime(utc(scheduled_at), '%Y%m%dT%H%MZ') AS flight_id,
     carrier,
     flight,
     tailnum,
@@ -24,8 +24,8 @@ SELECT
     make_date(year, month, day) AS local_date,
     hour * 60 + minute AS local_minute,
     scheduled_at,
-    scheduled_at - INTERVAL 2 HOUR AS decision_time,
-    date_diff('minute', scheduled_at, next_clock(scheduled_at, zone, minutes_of_clock(sched_arr_time)))
+    minutes_after(scheduled_at, -120) AS decision_time,
+    date_diff('minute', utc(scheduled_at), utc(next_clock(scheduled_at, zone, minutes_of_clock(sched_arr_time))))
         AS scheduled_block,
     departed_at,
     dep_delay,

@@ -6,10 +6,10 @@
 WITH overdue AS (
     SELECT
         *,
-        scheduled_at + INTERVAL 15 MINUTE AS overdue_from,
-        least(departed_at, scheduled_at + INTERVAL 4 HOUR) AS overdue_until
+        minutes_after(scheduled_at, 15) AS overdue_from,
+        least(departed_at, minutes_after(scheduled_at, 240)) AS overdue_until
     FROM staging.flights
-    WHERE departed_at IS NULL OR departed_at > scheduled_at + INTERVAL 15 MINUTE
+    WHERE departed_at IS NULL OR departed_at > minutes_after(scheduled_at, 15)
 )
 SELECT
     carrier, origin, dest, landed_at AS known_at, 0 AS scheduled,
@@ -29,4 +29,4 @@ SELECT carrier, origin, dest, overdue_from, 0, 0, 0, 0, 0, 0, 0, 1 FROM overdue
 UNION ALL
 SELECT carrier, origin, dest, overdue_until, 0, 0, 0, 0, 0, 0, 0, -1 FROM overdue
 UNION ALL
-SELECT carrier, origin, dest, scheduled_at - INTERVAL 1 DAY, 1, 0, 0, 0, 0, 0, 0, 0 FROM staging.flights
+SELECT carrier, origin, dest, minutes_after(scheduled_at, -1440), 1, 0, 0, 0, 0, 0, 0, 0 FROM staging.flights

@@ -22,6 +22,6 @@ SELECT
 FROM days
 WHERE event_timestamp <= getvariable('as_of')
 WINDOW weeks AS (
-    PARTITION BY carrier, flight, origin ORDER BY event_timestamp
+    PARTITION BY carrier, flight, origin ORDER BY utc(event_timestamp)
     RANGE BETWEEN INTERVAL 27 DAY PRECEDING AND CURRENT ROW
 )

@@ -4,7 +4,7 @@
 -- airport, so it is known when the last of them is public.
 SELECT
     flight_id,
-    scheduled_at + INTERVAL 30 MINUTE - INTERVAL 1 DAY AS event_timestamp,
+    minutes_after(scheduled_at, 30 - 1440) AS event_timestamp,
     carrier AS airline,
     origin AS airport,
     dest AS destination,
@@ -14,7 +14,7 @@ SELECT
     distance,
     scheduled_block,
     count(*) OVER (
-        PARTITION BY origin ORDER BY scheduled_at
+        PARTITION BY origin ORDER BY utc(scheduled_at)
         RANGE BETWEEN INTERVAL 30 MINUTE PRECEDING AND INTERVAL 30 MINUTE FOLLOWING
     ) AS departures_nearby
 FROM staging.flights

@@ -2,8 +2,9 @@
 
 import csv
 import io
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -12,18 +13,14 @@ import pyarrow.csv
 
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.blocks import line_end
-from gatehouse.components.snapshot.sources.declared import check_columns, schema_of
-from gatehouse.components.snapshot.sources.files import FileTable
+from gatehouse.components.snapshot.sources.declared import check_columns, schema_of, times_of_text
+from gatehouse.components.snapshot.sources.files import FilesBase, FileTable
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
 
 BOM = b"\xef\xbb\xbf"
 HIDDEN = "***"
 _PARSED_AT_ONCE = 2**20
-_EXPECTED = {
-    ColumnType.string: "text in UTF-8",
-    ColumnType.timestamp: "a time with its zone, e.g. 2013-01-01T10:00:00Z,",
-}
 # Texts that Arrow reads for certain; all others are tried one by one.
 _CERTAIN = {
     ColumnType.int64: r"^-?(0|[1-9]\d{0,17})$",
@@ -33,6 +30,7 @@ _CERTAIN = {
 }
 NEWLINE = b"\n"
 _OPENED = re.compile(rb'(?<![^,\r\n])"')
+_INFINITY = re.compile(r"inf", re.IGNORECASE)
 _QUOTED = re.compile(_OPENED.pattern + rb'[^"]*(?:""[^"]*)*"(?=[,\r\n]|\Z)')
 csv.field_size_limit(2**31 - 1)
 
@@ -44,6 +42,7 @@ class CsvRows:
     Attributes:
         name: The table's name, for messages.
         file: The file's name, for messages.
+        time_zone: Zone of times that state none; empty refuses them.
         header: Names of the columns in the file.
     """
 
@@ -51,10 +50,11 @@ class CsvRows:
     file: str
     spec: FileTable
     nulls: tuple[str, ...]
+    time_zone: str = ""
     header: list[str] = field(default_factory=list)
 
     @classmethod
-    def open(cls, name: str, file: str, spec: FileTable, nulls: tuple[str, ...], beginning: bytes) -> "CsvRows":
+    def open(cls, name: str, file: str, spec: FileTable, source: FilesBase, beginning: bytes) -> "CsvRows":
         """Read the header in the first block.
 
         Raises:
@@ -68,7 +68,7 @@ class CsvRows:
                 f"Table {name}: {file} has columns of one name (repeated: {', '.join(repeated)}). Rename them there."
             )
         check_columns(name, header, spec)
-        return cls(name, file, spec, nulls, header)
+        return cls(name, file, spec, source.nulls, source.time_zone, header)
 
     def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
         """The rows of a block without the header.
@@ -116,19 +116,43 @@ class CsvRows:
             return self._parsed(block, len(block) + 1, quoted)
 
     def _parsed(self, block: bytes, at_once: int, quoted: bool) -> pa.Table:
-        schema = schema_of(self.spec.columns)
-        return pa.csv.read_csv(
-            pa.BufferReader(block),
-            read_options=pa.csv.ReadOptions(column_names=self.header, use_threads=False, block_size=at_once),
+        table = self._columns(block, self.header, self.spec.columns, at_once, quoted)
+        if overflown := next(self._overflown(block, table), None):
+            raise pa.ArrowInvalid(overflown)
+        return table
+
+    def _columns(
+        self, text: bytes, header: list[str], columns: Mapping[str, ColumnType], at_once: int, quoted: bool
+    ) -> pa.Table:
+        """A text as Arrow reads it, typed; ArrowInvalid where it does not fit."""
+        schema = schema_of(columns)
+        located = [name for name, kind in columns.items() if kind is ColumnType.timestamp and self.time_zone]
+        read_as = {field.name: pa.string() if field.name in located else field.type for field in schema}
+        table = pa.csv.read_csv(
+            pa.BufferReader(text),
+            read_options=pa.csv.ReadOptions(column_names=header, use_threads=False, block_size=at_once),
             parse_options=pa.csv.ParseOptions(newlines_in_values=quoted),
             convert_options=pa.csv.ConvertOptions(
-                column_types=schema,
+                column_types=read_as,
                 include_columns=schema.names,
                 include_missing_columns=True,
                 null_values=list(self.nulls),
                 strings_can_be_null=True,
             ),
         )
+        for name in located:
+            times = times_of_text(table[name], self.time_zone)
+            table = table.set_column(table.column_names.index(name), schema.field(name), times)
+        return table
+
+    def _overflown(self, block: bytes, table: pa.Table) -> Iterator[str]:
+        """Columns with a number that no double holds, which Arrow reads as an infinity."""
+        for name, kind in self.spec.columns.items():
+            if kind is ColumnType.double and pc.any(pc.is_inf(table[name])).as_py():
+                position = self.header.index(name)
+                cells = {row[position] for _, row in _rows_of(block) if row}
+                if any(not self._is_read(cell, kind) for cell in cells):
+                    yield f"column {name}: a number is out of range"
 
     def _explain(self, block: bytes, message: str, before: int) -> str:
         """The first row that does not fit, else Arrow's message."""
@@ -195,25 +219,22 @@ class CsvRows:
             if value not in known:
                 known[value] = self._is_read(value, kind)
             if not known[value]:
-                expected = _EXPECTED.get(kind, str(kind))
                 found = "a value that is not shown" if column in self.spec.sensitive else repr(_shown(value))
-                yield index, f"column {column}: expected {expected} or a null, found {found}"
+                yield index, f"column {column}: expected {self._wanted(kind)} or a null, found {found}"
+
+    def _wanted(self, kind: ColumnType) -> str:
+        if kind is ColumnType.timestamp and not self.time_zone:
+            return "a time with its zone, e.g. 2013-01-01T10:00:00Z (or source.time_zone),"
+        return "text in UTF-8" if kind is ColumnType.string else str(kind)
 
     def _is_read(self, value: str, kind: ColumnType) -> bool:
         quoted = value.replace('"', '""')
         cell = f'"{quoted}"\n'.encode("latin-1")
         try:
-            pa.csv.read_csv(
-                pa.BufferReader(cell),
-                read_options=pa.csv.ReadOptions(column_names=["cell"], use_threads=False, block_size=len(cell) + 1),
-                parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-                convert_options=pa.csv.ConvertOptions(
-                    column_types=schema_of({"cell": kind}), null_values=list(self.nulls), strings_can_be_null=True
-                ),
-            )
-        except pa.ArrowInvalid:
+            read = self._columns(cell, ["cell"], {"cell": kind}, len(cell) + 1, quoted=True)["cell"][0].as_py()
+        except (pa.ArrowInvalid, ValueError):
             return False
-        return True
+        return not isinstance(read, float) or not math.isinf(read) or bool(_INFINITY.search(value))
 
 
 def _opened(block: bytes, start: int) -> int:

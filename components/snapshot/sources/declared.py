@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from gatehouse.errors import SourceError
 Convert = Callable[[pa.Array], pa.Array]
 Place = Callable[[pa.Table, int, int], str]
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TYPES = {
     ColumnType.int64: pa.int64(),
     ColumnType.double: pa.float64(),
@@ -22,6 +24,10 @@ TYPES = {
     ColumnType.bool: pa.bool_(),
     ColumnType.timestamp: pa.timestamp("us", tz="UTC"),
 }
+FIRST_TIME, LAST_TIME = (
+    (end.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)
+)
+"""The times that Python has, in microseconds since 1970."""
 _WITH_ZONE = r"\d{2}:\d{2}.*(Z|z|[+-]\d{2}(:?\d{2})?)$"
 _WORDS = {
     ColumnType.int64: "a whole number of 64 bits",
@@ -78,7 +84,7 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
     for piece in pieces:
         reasons = _reasons(piece, spec, name, partial(_placed, place, piece, before), time_zone)
         rejected += [
-            {"row": before + row, "reason": reason, "raw": as_text(piece.slice(row, 1).to_pylist()[0], spec.sensitive)}
+            {"row": before + row, "reason": reason, "raw": as_text(_row(piece, row), spec.sensitive)}
             for row, reason in sorted(reasons.items())
         ]
         kept = piece.filter(_mask(piece.num_rows, reasons)) if reasons else piece
@@ -108,6 +114,17 @@ def as_text(row: Mapping[str, Any], sensitive: Collection[str]) -> str:
     return json.dumps(row, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
+def _row(piece: pa.Table, row: int) -> dict[str, Any]:
+    return {name: _python(piece[name][row]) for name in piece.column_names}
+
+
+def _python(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):  # Python has no such time: PostgreSQL's infinity, for one
+        return "a time that is not in the years 1 to 9999"
+
+
 def schema_of(columns: Mapping[str, ColumnType]) -> pa.Schema:
     """The Arrow schema of declared columns."""
     return pa.schema([(column, TYPES[kind]) for column, kind in columns.items()])
@@ -127,10 +144,10 @@ def _reasons(
         if convert is None and spec.on_invalid == "fail":
             _require_null(array, column, kind, name, place)
         for row in _filled(array) if convert is None else _failures(array, convert):
-            found = shown(column, array[row].as_py(), spec.sensitive)
+            found = shown(column, _python(array[row]), spec.sensitive)
             reason = f"column {column}: expected {expected(kind, time_zone)} or a null, found {found}"
             if spec.on_invalid == "fail":
-                raise SourceError(f"Table {name}, {place(row)}, {reason}.{_advice(kind, time_zone)}")
+                raise SourceError(f"Table {name}, {place(row)}, {reason}.{_advice(array.type, kind, time_zone)}")
             reasons.setdefault(row, reason)
     return reasons
 
@@ -140,8 +157,9 @@ def expected(kind: ColumnType, time_zone: str) -> str:
     return _WORDS[kind] + (" with its zone" if kind is ColumnType.timestamp and not time_zone else "")
 
 
-def _advice(kind: ColumnType, time_zone: str) -> str:
-    if kind is ColumnType.timestamp and not time_zone:
+def _advice(found: pa.DataType, kind: ColumnType, time_zone: str) -> str:
+    zoned = pa.types.is_timestamp(found) and found.tz
+    if kind is ColumnType.timestamp and not time_zone and not zoned:
         return " State the zone of times without one in source.time_zone."
     return " Correct the row, or declare on_invalid: reject to set such rows aside."
 
@@ -247,6 +265,13 @@ def _truth(array: pa.Array) -> pa.Array:
     return pc.cast(array, pa.bool_())
 
 
+def times_of_text(column: pa.ChunkedArray, time_zone: str) -> pa.Array:
+    """Times that are text in ISO 8601, those without a zone in `time_zone`; ArrowInvalid where one is no time."""
+    convert = _time_converter(pa.string(), time_zone)
+    assert convert is not None
+    return convert(column.combine_chunks())
+
+
 def _time_converter(kind: pa.DataType, time_zone: str) -> Convert | None:
     wanted = TYPES[ColumnType.timestamp]
 
@@ -265,8 +290,18 @@ def _time_converter(kind: pa.DataType, time_zone: str) -> Convert | None:
         aware = pc.cast(pc.if_else(zoned, array, nothing), wanted)
         return pc.coalesce(aware, located(pc.if_else(zoned, nothing, array)))
 
-    if pa.types.is_timestamp(kind):
-        return (lambda array: pc.cast(array, wanted)) if kind.tz else located
-    if pa.types.is_date(kind):
-        return located
-    return parsed if _is_text(kind) else None
+    def within(convert: Convert) -> Convert:
+        def converted(array: pa.Array) -> pa.Array:
+            times = convert(array)
+            found = pc.min_max(pc.cast(times, pa.int64())).as_py()
+            if found["min"] is not None and not (found["min"] >= FIRST_TIME and found["max"] <= LAST_TIME):
+                raise pa.ArrowInvalid("a time that is not in the years 1 to 9999")
+            return times
+
+        return converted
+
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return within(lambda array: pc.cast(array, wanted))
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return within(located)
+    return within(parsed) if _is_text(kind) else None

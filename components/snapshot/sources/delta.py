@@ -43,7 +43,6 @@ class DeltaSource(SourceBase):
 
     kind: Literal["delta"] = "delta"
     rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into runs of so many rows.")
-    time_zone: str = Field("", description="Zone of times that state none (`timestamp_ntz`); empty refuses them.")
     tables: dict[str, DeltaTable] = Field(min_length=1)
 
 

@@ -144,8 +144,8 @@ class FileReader:
 
     def _rows(self, table: str, spec: FileTable, file: RawFile, beginning: bytes) -> CsvRows | JsonRows:
         if file.suffix in _JSON:
-            return JsonRows(table, file.name, spec)
-        return CsvRows.open(table, file.name, spec, self._spec.nulls, beginning)
+            return JsonRows(table, file.name, spec, self._spec.time_zone)
+        return CsvRows.open(table, file.name, spec, self._spec, beginning)
 
     def _whole_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
         """Parts of a file that is told as a whole, each with its rows; where all are known the file is not opened."""
@@ -182,7 +182,7 @@ class FileReader:
     def _reads(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
         if file.suffix in _TYPED:
             for index, run in enumerate(row_runs(table, file)):
-                yield partial(_read_run, table, spec, file, run, index * ROWS_PER_PART)
+                yield partial(_read_run, table, spec, file, run, index * ROWS_PER_PART, self._spec.time_zone)
             return
         rows = None
         lines = 0
@@ -247,7 +247,7 @@ def _read_block(rows: CsvRows | JsonRows, data: bytes, first: bool, lines_before
     return rows.read(data[end:], lambda: lines_in((data[:end],)))
 
 
-def _read_run(table: str, spec: FileTable, file: RawFile, run: pa.Table, before: int) -> Raw:
+def _read_run(table: str, spec: FileTable, file: RawFile, run: pa.Table, before: int, time_zone: str) -> Raw:
     delivered = {field.name: str(field.type) for field in run.schema}
     check_columns(table, list(delivered), spec)
     absent = [column for column in spec.columns if column not in delivered]
@@ -257,5 +257,5 @@ def _read_run(table: str, spec: FileTable, file: RawFile, run: pa.Table, before:
     def place(_piece: pa.Table, _row: int, index: int) -> str:
         return f"{file.name}, row {before + index + 1}"
 
-    raw = declare((run,), spec, name=table, place=place, time_zone="")
+    raw = declare((run,), spec, name=table, place=place, time_zone=time_zone)
     return Raw(raw.table.cast(schema_of(spec.columns)), raw.rejected, delivered)

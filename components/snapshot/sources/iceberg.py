@@ -53,7 +53,6 @@ class IcebergSource(SourceBase):
     catalog_url: str = Field("", description="URL of a SQL catalog without a password, e.g. sqlite:///catalog.db.")
     warehouse: str = Field("", description="Folder of a SQL catalog's tables.")
     rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into runs of so many rows.")
-    time_zone: str = Field("", description="Zone of times that state none (`timestamp`); empty refuses them.")
     tables: dict[str, IcebergTable] = Field(min_length=1)
 
     @field_validator("catalog_url")

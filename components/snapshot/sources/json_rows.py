@@ -40,6 +40,7 @@ class JsonRows:
     name: str
     file: str
     spec: FileTable
+    time_zone: str = ""
 
     def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
         """The rows of a block.
@@ -50,7 +51,7 @@ class JsonRows:
         """
         block = block.removeprefix(b"\xef\xbb\xbf")
         if not block.strip():
-            return declare((), self.spec, name=self.name, place=lambda *_: "", time_zone="")
+            return declare((), self.spec, name=self.name, place=lambda *_: "", time_zone=self.time_zone)
         table = self._parsed(block)
         if table is None:
             return self._sifted(block, lines_before)
@@ -64,7 +65,7 @@ class JsonRows:
         def place(_piece: pa.Table, _row: int, index: int) -> str:
             return f"{self.file}, line {lines_before() + _lines(block)[index][0]}"
 
-        raw = declare((table,), self.spec, name=self.name, place=place, time_zone="")
+        raw = declare((table,), self.spec, name=self.name, place=place, time_zone=self.time_zone)
         return Raw(raw.table, raw.rejected, delivered)
 
     def _check(self, delivered: dict[str, str]) -> None:
@@ -119,7 +120,7 @@ class JsonRows:
 
         types = {name: pa.string() if kind in _TEXTS else TYPES[kind] for name, kind in self.spec.columns.items()}
         table = pa.Table.from_pylist(fit, pa.schema(list(types.items())))
-        raw = declare((table,), self.spec, name=self.name, place=place, time_zone="")
+        raw = declare((table,), self.spec, name=self.name, place=place, time_zone=self.time_zone)
         more = raw.rejected.to_pylist() if raw.rejected is not None else []
         rejected += [{**row, "row": at[row["row"]]} for row in more]
         return Raw(raw.table, rejected_table(sorted(rejected, key=lambda row: int(row["row"]))), delivered)
@@ -133,7 +134,9 @@ class JsonRows:
                 found[column] = None if value is None else _converted(value, kind)
             except (ValueError, OverflowError):
                 told = shown(column, value, self.spec.sensitive)
-                raise MisfitError(f"column {column}: expected {expected(kind, '')} or a null, found {told}") from None
+                raise MisfitError(
+                    f"column {column}: expected {expected(kind, self.time_zone)} or a null, found {told}"
+                ) from None
         return found
 
     def _raw(self, line: bytes, row: dict[str, Any]) -> str:

@@ -53,7 +53,6 @@ class KafkaSource(SourceBase):
         50_000, ge=1, description="Parts end at every multiple of this offset; so many messages are held at once."
     )
     timeout_seconds: float = Field(30, gt=0, description="How long the cluster may stay silent.")
-    time_zone: str = Field("", description="Zone of times in payloads that state none; empty refuses them.")
     tables: dict[str, KafkaTable] = Field(min_length=1)
 
 

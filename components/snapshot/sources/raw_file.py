@@ -183,9 +183,12 @@ def _elsewhere(address: str, member: str) -> list[RawFile]:
         folder = folder.rstrip("/")
         if not _is_glob(member):
             path = f"{folder}/{member}"
-            return [RawFile(PurePosixPath(member).name, path, files)] if files.isfile(path) else []
+            # `isfile` would take a refusal for an absence.
+            return [RawFile(PurePosixPath(member).name, path, files)] if files.info(path)["type"] == "file" else []
         paths = [path for path in files.glob(f"{folder}/{member}") if files.isfile(path)]
-    except (OSError, ValueError, ImportError) as error:
+    except FileNotFoundError:
+        return []
+    except Exception as error:  # each file system has errors of its own
         raise SourceError(
             f"{address} cannot be listed: {error}. Check the address, the credentials, and that what fsspec needs for "
             "it is installed."

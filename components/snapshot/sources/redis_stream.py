@@ -47,7 +47,6 @@ class RedisStreamSource(SourceBase):
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
     messages_per_part: int = Field(50_000, ge=1, description="Messages that are read, held and kept together.")
     timeout_seconds: float = Field(30, gt=0, description="How long the server may take for an answer.")
-    time_zone: str = Field("", description="Zone of times in payloads that state none; empty refuses them.")
     tables: dict[str, RedisStreamTable] = Field(min_length=1)
 
     @field_validator("url")

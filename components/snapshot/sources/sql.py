@@ -68,7 +68,6 @@ class SqlSource(SourceBase):
     url: str = Field("", description="Its URL without a password, e.g. sqlite:///data/shop.db; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
     rows_per_part: int = Field(131_072, ge=1, description="Rows that are read, held and kept together.")
-    time_zone: str = Field("", description="Zone of times that state none, e.g. UTC; empty refuses such times.")
     tables: dict[str, SqlTable] = Field(min_length=1)
 
     @field_validator("url")

@@ -23,15 +23,13 @@ from gatehouse.components.training.checkpointing.buffer import StagingBuffer
 from gatehouse.components.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
 from gatehouse.components.training.checkpointing.plan import PRIVATE, Plan, make_plan, structure_of
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.checkpointing.policy import FAR, NAME, CheckpointPolicy
 from gatehouse.components.training.checkpointing.reader import read_state
 from gatehouse.components.training.checkpointing.tree import flatten
 from gatehouse.errors import GatehouseError
 
 logger = logging.getLogger(__name__)
 
-FAR, NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
-"""Name in the environment the artifact store that gets a copy of every checkpoint, and what the run is called there."""
 _TIMEOUT = timedelta(seconds=120)
 _ORPHAN_SECONDS = 30.0
 _PEERS_SECONDS = 300.0

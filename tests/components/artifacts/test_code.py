@@ -1,5 +1,6 @@
 """Code digests: what changes them and what does not."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,21 @@ def test_computing_a_digest_imports_nothing_of_the_stage() -> None:
         "assert 'gatehouse.components.training.stage' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_imports_that_are_found_are_those_of_the_syntax_tree() -> None:
+    root = Path(code.__file__).parents[2]
+    for path in sorted((root / "components").rglob("*.py")) + sorted((root / "gatehouse").glob("*.py")):
+        name = ".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+        name = name.replace("gatehouse.gatehouse", "gatehouse")
+        wanted: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                wanted.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                wanted.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
+        ours = {each for each in wanted if each.startswith("gatehouse") and code._source(each)}
+        assert ours <= code._imports(name), path
+        assert {
+            each for each in code._imports(name) - ours if not any(other.startswith(each) for other in ours)
+        } == set()

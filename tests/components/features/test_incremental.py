@@ -89,7 +89,7 @@ def shop(raw_tables: dict[str, Path], repository: Repository, tmp_path_factory: 
 
 
 @settings(
-    max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=[Phase.generate]
+    max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=[Phase.generate]
 )
 @given(days=st.lists(st.integers(2, 18), min_size=2, max_size=3, unique=True), hour=st.integers(0, 23))
 def test_day_by_day_gives_the_tables_that_from_scratch_gives(shop: Shop, days: list[int], hour: int) -> None:
@@ -103,7 +103,7 @@ def test_day_by_day_gives_the_tables_that_from_scratch_gives(shop: Shop, days: l
 
 
 @settings(
-    max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=[Phase.generate]
+    max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=[Phase.generate]
 )
 @given(minutes=st.lists(st.integers(3 * 1440, 18 * 1440), min_size=2, max_size=3, unique=True))
 def test_in_the_order_of_landing_nothing_that_was_known_changes(shop: Shop, minutes: list[int]) -> None:

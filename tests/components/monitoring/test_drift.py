@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from gatehouse.components.monitoring.drift import (
     CategoryBins,
-    Counts,
     NumericBins,
     blocks_of,
     drift_of,
     jensen_shannon,
-    population_stability,
 )
+from gatehouse.components.tracking.stability import Counts, population_stability
 
 histograms = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=12).map(
     lambda pairs: (np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))

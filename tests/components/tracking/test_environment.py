@@ -17,7 +17,18 @@ def test_an_image_carries_its_commit_in_the_environment(monkeypatch: pytest.Monk
     monkeypatch.setenv(COMMIT, "abc123+dirty")
     captured = capture_environment()
     assert (captured.commit, captured.dirty) == ("abc123", True)
-    assert captured.tags()["gatehouse.commit"] == "abc123+dirty"
+    tags = captured.tags()
+    assert (tags["gatehouse.commit"], tags["gatehouse.dirty"]) == ("abc123+dirty", "true")
+    assert tags["mlflow.source.git.commit"] == "abc123"
+
+
+def test_the_image_is_named_by_its_digest_and_the_machine_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_IMAGE", "registry/gatehouse@sha256:" + "0" * 64)
+    monkeypatch.setenv("GATEHOUSE_MACHINE", "n2-standard-8")
+    tags = capture_environment().tags()
+    assert tags["gatehouse.image"].endswith("0" * 64) and tags["gatehouse.machine"] == "n2-standard-8"
+    monkeypatch.delenv("GATEHOUSE_IMAGE")
+    assert "gatehouse.image" not in capture_environment().tags()
 
 
 def test_without_git_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Shipping: every spooled point reaches MLflow once, whoever is killed and whenever the server is gone."""
 
+import math
 import os
 import shutil
 import signal
@@ -11,11 +12,36 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Run
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking import shipping
+from gatehouse.components.tracking.machine import Machine
 from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool, ship, shipped_live
 from gatehouse.components.tracking.spool import SpoolWriter
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database with its tables made, to copy: making them takes seconds."""
+    template = ArtifactStore.open(tmp_path_factory.mktemp("template"))
+    tracking = shipping.tracking_of(template)
+    assert tracking is not None and tracking.embedded is not None
+    with tracking.client() as client:
+        client.get_experiment_by_name("flights")
+    return tracking.embedded / "mlflow.db"
+
+
+@pytest.fixture
+def store(tmp_path: Path, database: Path) -> ArtifactStore:
+    """An artifact store with an empty MLflow database."""
+    return _with_database(ArtifactStore.open(tmp_path / "store"), database)
+
+
+def _with_database(made: ArtifactStore, database: Path) -> ArtifactStore:
+    (Path(made.address) / "mlflow").mkdir()
+    shutil.copyfile(database, Path(made.address) / "mlflow" / "mlflow.db")
+    return made
 
 
 def _client(store: ArtifactStore) -> MlflowClient:
@@ -76,6 +102,125 @@ def test_a_job_that_runs_again_while_its_spool_is_delivered_gets_a_fresh_one(
     assert again.result() == folder and (folder / "about.json").exists()
     deliver(store)
     assert folder.exists(), "it is open again"
+
+
+JOB = """
+import sys, time
+from pathlib import Path
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.shipping import open_spool
+from gatehouse.components.tracking.spool import SpoolWriter
+store = ArtifactStore.open(sys.argv[1])
+folder = open_spool(store, "job-1", "flights", Path(sys.argv[2]), params={"model": {"lr": 0.1}}, inputs={"split": "s"})
+writer = SpoolWriter(folder)
+for step in range(10**9):
+    writer.log({"loss": float(step)}, step)
+    if step == 3000:
+        print("ready", flush=True)
+    if step >= 3000:
+        time.sleep(0.001)
+"""
+
+
+def _killed_job(store: ArtifactStore, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", JOB, store.address, str(tmp_path / "metrics")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _only_run(store: ArtifactStore) -> Run:
+    client = _client(store)
+    experiment = client.get_experiment_by_name("flights")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    return run
+
+
+def test_the_next_process_delivers_the_spool_of_a_killed_one_and_says_that_it_was(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
+    _killed_job(store, tmp_path)
+    deliver(store)
+    steps = _steps(store)
+    assert len(steps) > 3000 and steps == list(range(len(steps)))
+    run = _only_run(store)
+    assert run.info.status == "KILLED" and not list((tmp_path / "store" / "scratch" / "metrics").iterdir())
+    assert run.data.params == {"model.lr": "0.1"} and run.data.tags["gatehouse.input.split"] == "s"
+    assert run.data.tags["gatehouse.hardware"]
+
+
+def test_the_next_pod_delivers_a_spool_that_is_on_a_volume(
+    store: ArtifactStore, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
+    _killed_job(store, tmp_path)
+    assert not (tmp_path / "store" / "scratch").exists()
+    another = _with_database(ArtifactStore.open(tmp_path / "another"), database)
+    deliver(another)
+    assert len(_steps(another)) > 3000 and list((tmp_path / "volume").iterdir()) == []
+
+
+def test_a_job_that_goes_on_takes_up_the_run_that_was_killed(store: ArtifactStore, tmp_path: Path) -> None:
+    _killed_job(store, tmp_path)
+    deliver(store)
+    killed = _only_run(store)
+    folder = _spool(store, tmp_path, 1)
+    tracking = shipping.tracking_of(store)
+    assert tracking is not None and ship(tracking, folder)
+    again = _only_run(store)
+    assert (again.info.run_id, again.info.status) == (killed.info.run_id, "RUNNING")
+    assert len(_steps(store)) == 1 + len(range(max(_steps(store)) + 1)), "step 0 twice, at its two times"
+
+
+def test_a_job_that_fails_says_why_and_keeps_its_metrics(store: ArtifactStore, tmp_path: Path) -> None:
+    folder = _spool(store, tmp_path, 4)
+    with pytest.raises(ValueError, match="diverged"), shipped_live(store, folder, live=False):
+        raise ValueError("the loss diverged")
+    deliver(store)
+    run = _only_run(store)
+    assert (run.info.status, run.data.tags["gatehouse.error"]) == ("FAILED", "ValueError: the loss diverged")
+    assert _steps(store) == [0, 1, 2, 3] and not folder.exists()
+
+
+def test_nan_infinity_and_odd_names_hold_nothing_up(store: ArtifactStore, tmp_path: Path) -> None:
+    folder = _spool(store, tmp_path, 1)
+    writer = SpoolWriter(folder)
+    odd = {"../up": 1.0, "a//b": 2.0, "per cent %": 3.0, ".": 4.0, "": 5.0, "é" * 300: 6.0}
+    writer.log({"loss": math.nan, "rate": math.inf, **odd}, 7)
+    close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
+    deliver(store)
+    run = _only_run(store)
+    assert math.isnan(run.data.metrics["loss"]) and run.data.metrics["rate"] > 1e308
+    assert sorted(value for name, value in run.data.metrics.items() if name not in ("loss", "rate")) == [
+        *map(float, range(1, 7))
+    ]
+
+
+def test_parameters_of_a_run_do_not_change(store: ArtifactStore, tmp_path: Path) -> None:
+    _killed_job(store, tmp_path)
+    deliver(store)
+    folder = open_spool(store, "job-1", "flights", tmp_path / "metrics", params={"model": {"lr": 0.2}})
+    tracking = shipping.tracking_of(store)
+    SpoolWriter(folder).log({"loss": 1.0}, 0)
+    assert tracking is not None
+    with pytest.raises(Exception, match="Changing param values is not allowed"):
+        ship(tracking, folder)
+    assert _only_run(store).data.params == {"model.lr": "0.1"}
+
+
+def test_the_machine_is_sampled_beside_the_job(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _spool(store, tmp_path, 1)
+    samples = SpoolWriter(folder / "machine")
+    samples.log(Machine(os.getpid()).sample(), 5)
+    close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
+    deliver(store)
+    metrics = _only_run(store).data.metrics
+    assert metrics["system/job_memory_usage_megabytes"] > 10
+    assert 0 < metrics["system/system_memory_usage_percentage"] < 100
 
 
 def test_points_are_shipped_while_they_are_made(store: ArtifactStore, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.components.tracking import spool
-from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, read
+from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, in_use, read
 
 WRITER = """
 import sys
@@ -102,6 +102,20 @@ def test_room_is_bounded_and_what_is_dropped_is_counted(tmp_path: Path, monkeypa
     assert [point.name for point in everything(tmp_path)] == ["again"]
 
 
+def test_a_spool_is_in_use_until_its_writer_closes_it_or_is_gone(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    assert in_use(tmp_path)
+    writer.close()
+    assert not in_use(tmp_path)
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert in_use(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not in_use(tmp_path)
+
+
 def test_a_full_disk_drops_metrics_and_not_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -109,4 +123,4 @@ def test_a_full_disk_drops_metrics_and_not_the_program(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "posix_fallocate", full)
     writer = SpoolWriter(tmp_path)
     writer.log({"loss": 1.0, "accuracy": 0.5}, 1)
-    assert writer.dropped == 2 and list(tmp_path.iterdir()) == []
+    assert writer.dropped == 2 and list(tmp_path.glob("*.spool")) == []

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.lineage import lineage_of
 from gatehouse.components.tracking.mlflow_client import tracking_of
+from gatehouse.components.tracking.shipping import close_spool, open_spool
+from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.tracking.training import track_experiment, track_training
 
 
@@ -53,6 +56,35 @@ def test_a_run_has_parameters_history_lineage_and_environment(shared: ArtifactSt
     assert run.data.tags["mlflow.parentRunId"] == above.info.run_id
     assert above.info.run_name == "test_a_run_has_parameters_history_lineage_and_environment"
     assert {run.info.status, above.info.status} == {"FINISHED"}
+
+
+def test_a_run_has_its_duration_its_cost_and_what_it_read(
+    shared: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_PRICES", '{"per_hour": {"default": 2.0}}')
+    model = _model(shared, "costly", seed=7)
+    shared.append(f"measurements/{model}", {"stage": "latency", "seconds": 1.0})
+    shared.append(f"measurements/{model}", {"stage": "train", "seconds": 1800.0})
+    track_training(shared, model)
+    run = _runs(shared, "costly")[1]
+    assert (run.data.metrics["duration_seconds"], run.data.metrics["cost"]) == (1800.0, 1.0)
+    assert run.info.end_time - run.info.start_time == pytest.approx(1_800_000, abs=20_000)
+    assert run.data.params["seed"] == "7"
+    (read,) = run.inputs.dataset_inputs
+    assert read.dataset.name == "delay" and lineage_of(shared, model)[0] in read.dataset.source
+    assert [(tag.key, tag.value) for tag in read.tags] == [("mlflow.data.context", "training_set")]
+
+
+def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: ArtifactStore, tmp_path: Path) -> None:
+    folder = open_spool(shared, "job-7", "live", tmp_path / "link", params={"dropout": 9})
+    SpoolWriter(folder).log({"step_loss": 3.0}, 0)
+    close_spool(shared, folder, "", "diverged")
+    trials = [{"number": 0, "parameters": {"dropout": 9}, "value": None, "error": "diverged", "job": "job-7"}]
+    files = {"trials.json": canonical_json(trials)}
+    track_experiment(shared, str(shared.publish("experiments", "live", files, details={"best_trial": 0})))
+    _, trial, tune = _runs(shared, "live")
+    assert (trial.info.run_name, trial.info.status, trial.data.metrics) == ("trial 0", "FAILED", {"step_loss": 3.0})
+    assert trial.data.tags["mlflow.parentRunId"] == tune.info.run_id
 
 
 def test_the_history_of_more_epochs_than_one_call_takes_is_complete(shared: ArtifactStore) -> None:

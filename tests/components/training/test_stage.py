@@ -115,7 +115,7 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     store, result = trained
     manifest = store.manifest(result.model)
     assert [file.path for file in manifest.files] == ["history.json", "model.json", "weights.safetensors"]
-    assert set(manifest.derived_from) == {"training_set", "split"}
+    assert set(manifest.derived_from) == {"training_set", "split", "transformation"}
     assert manifest.configuration == SPEC.model_dump(mode="json")
     everything = manifest.to_json() + store.read_text(result.model, "model.json")
     assert store.address not in everything

@@ -73,7 +73,7 @@ def test_trials_are_real_training_runs_and_come_from_the_memo_when_an_experiment
         assert manifest.configuration["learning_rate"] == trial["parameters"]["learning_rate"]
         assert manifest.configuration["epochs"] == 1
         assert trial["value"] == trial["metrics"]["log_loss"]
-    monkeypatch.setattr("gatehouse.components.training.local._WRAPPER", "this")
+    monkeypatch.setattr("gatehouse.components.training.launchers.local._WRAPPER", "this")
     assert tune.function(request, store) == first, "a trial was trained a second time"
 
 

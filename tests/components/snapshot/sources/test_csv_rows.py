@@ -2,7 +2,9 @@
 
 import gzip
 import io
+import math
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.catalog import open_source, parse_source
 from gatehouse.components.snapshot.sources.files import FileTable
 from gatehouse.errors import SourceError
@@ -96,3 +99,48 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
 
 def test_a_quote_inside_a_value_without_quotes_is_a_letter(tmp_path: Path) -> None:
     assert _read(tmp_path, "t.csv", b'a,b\n1,5" pipe\n2,"6"" ""pipe"\n').to_pylist()[0] == {"a": 1, "b": '5" pipe'}
+
+
+ROME = "Europe/Rome"
+
+
+def _zoned(folder: Path, name: str, content: bytes, **more: str) -> Raw:
+    (folder / name).write_bytes(content)
+    table = TIMED.model_dump(mode="json") | {"member": name, **more}
+    body = {"name": "s", "kind": "files", "path": str(folder), "time_zone": ROME, "tables": {"t": table}}
+    with open_source(parse_source(body), "", ArtifactStore.open(folder / "store")) as opened:
+        return next(part.read() for part in opened.parts("t", ()))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", b"a\n2013-07-01 12:00:00\nNA\n2013-07-01T10:00:00Z\n"),
+        ("t.jsonl", b'{"a": "2013-07-01 12:00:00"}\n{"a": null}\n{"a": "2013-07-01T10:00:00Z"}\n'),
+    ],
+)
+def test_times_without_a_zone_are_in_the_zone_that_the_source_states(tmp_path: Path, name: str, content: bytes) -> None:
+    noon = datetime(2013, 7, 1, 10, tzinfo=UTC)
+    assert _zoned(tmp_path, name, content).table["a"].to_pylist() == [noon, None, noon]
+
+
+@pytest.mark.parametrize("time", ["2013-10-27 02:30:00", "2013-03-31 02:30:00"], ids=["twice", "never"])
+def test_a_time_that_the_zone_has_twice_or_never_is_refused_or_set_aside(tmp_path: Path, time: str) -> None:
+    content = f"a\n2013-01-01 00:00:00\n{time}\n".encode()
+    with pytest.raises(SourceError, match=rf"line 3, column a: expected timestamp or a null, found '{time}'"):
+        _zoned(tmp_path, "t.csv", content)
+    raw = _zoned(tmp_path, "t.csv", content, on_invalid="reject")
+    assert raw.table.num_rows == 1 and raw.rejected.num_rows == 1
+
+
+def test_a_zone_that_does_not_exist_is_refused() -> None:
+    body = {"name": "s", "kind": "files", "path": ".", "time_zone": "Mars/Base", "tables": {"t": TIMED.model_dump()}}
+    with pytest.raises(ValueError, match="expected a zone of the IANA database"):
+        parse_source(body)
+
+
+def test_a_number_that_no_double_holds_is_refused_where_an_infinity_is_read(tmp_path: Path) -> None:
+    spec = FileTable.model_validate({"member": "t.csv", "columns": {"a": "double"}})
+    assert _read(tmp_path, "t.csv", b"a\n1.5\n-inf\nInfinity\n", spec)["a"].to_pylist() == [1.5, -math.inf, math.inf]
+    with pytest.raises(SourceError, match="line 3, column a: expected double or a null, found '1e400'"):
+        _read(tmp_path, "t.csv", b"a\ninf\n1e400\n", spec)

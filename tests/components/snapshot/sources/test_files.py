@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.base import KnownPart
 from gatehouse.components.snapshot.sources.catalog import open_source, parse_source
+from gatehouse.components.snapshot.sources.raw_file import find_files
 from gatehouse.errors import SourceError
 
 COLUMNS = {"a": "int64", "b": "string"}
@@ -161,3 +162,16 @@ def test_a_packed_typed_file_is_refused_for_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "t.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
     with pytest.raises(SourceError, match=r"t\.parquet\.gz is a packed \.parquet file"):
         _rows(tmp_path, "t.parquet.gz")
+
+
+@pytest.mark.parametrize("member", ["t.csv", "*.csv"])
+def test_a_store_without_credentials_is_not_taken_for_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch, member: str
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(SourceError, match=r"s3://bucket/raw cannot be listed: .*[Cc]redentials"):
+        find_files("s3://bucket/raw", member)

@@ -353,6 +353,17 @@ def test_times_dates_and_special_doubles(kind: str, tmp_path: Path, request: pyt
             read(source(url, columns={"id": "int64", column: "timestamp"}, guards={"new_column": "accept"}))
 
 
+def test_a_time_that_never_comes_is_named_or_set_aside(postgres: str) -> None:
+    run(postgres, "CREATE TABLE orders (id int, at timestamptz)")
+    run(postgres, "INSERT INTO orders VALUES (1, '2024-01-01 00:00:00+00'), (2, 'infinity'), (3, '-infinity')")
+    columns = {"id": "int64", "at": "timestamp"}
+    with pytest.raises(SourceError, match=r"id=2, column at: .*found 'a time that is not in the years 1 to 9999'"):
+        read(source(postgres, columns=columns))
+    parts = read(source(postgres, columns=columns, on_invalid="reject", reject_limit=1))[1]
+    raw = parts[0].read()
+    assert raw.table["id"].to_pylist() == [1] and raw.rejected.num_rows == 2
+
+
 def test_bytes_are_refused_and_uuids_are_text(postgres: str) -> None:
     run(postgres, "CREATE TABLE orders (id uuid, b bytea)")
     run(postgres, "INSERT INTO orders VALUES ('00000000-0000-0000-0000-00000000000a', '\\x00')")

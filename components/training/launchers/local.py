@@ -1,6 +1,5 @@
 """The local launcher: torchrun as a child process, watched, and stopped with everything below it."""
 
-import hashlib
 import json
 import logging
 import os
@@ -12,19 +11,20 @@ from typing import IO
 
 from gatehouse.components.training.launcher import (
     FAILURE,
+    LOG,
     RESULT,
     WEIGHTS,
     TrainingFailedError,
     TrainingJob,
-    TrainingTimeoutError,
+    last_lines,
+    problem,
+    timed_out,
 )
 from gatehouse.process import owner_env, stop_tree
 
 logger = logging.getLogger(__name__)
 
-LOG = "worker.log"
 _WRAPPER = "gatehouse.components.training.wrapper"
-_TAIL_LINES = 20
 _GRACE_SECONDS = 5.0
 
 
@@ -62,13 +62,10 @@ class LocalLauncher:
             code = wrapper.wait()
             reader.join(timeout=_GRACE_SECONDS)
         if expired:
-            raise TrainingTimeoutError(
-                f"Training took longer than training.timeout_minutes={job.timeout_minutes:g} and was stopped. "
-                f"Give it more time or less work.\n{_tail(log)}"
-            )
-        problem = _problem(job, code)
-        if problem:
-            raise TrainingFailedError(f"Training failed: {problem}\n{_tail(log)}")
+            raise timed_out(job.timeout_minutes, _tail(log))
+        wrong = _problem(job, code)
+        if wrong:
+            raise TrainingFailedError(f"Training failed: {wrong}\n{_tail(log)}")
 
 
 def _problem(job: TrainingJob, code: int) -> str:
@@ -77,14 +74,7 @@ def _problem(job: TrainingJob, code: int) -> str:
         return str(json.loads((job.directory / FAILURE).read_text())["message"])
     if code != 0:
         return f"torchrun ended with exit code {code}, expected 0."
-    try:
-        result = json.loads((job.directory / RESULT).read_text())
-        digest = hashlib.sha256((job.directory / WEIGHTS).read_bytes()).hexdigest()
-    except (OSError, ValueError) as error:
-        return f"torchrun ended with exit code 0, but there is no result and weights ({type(error).__name__})."
-    if digest != result.get("weights_sha256"):
-        return f"the weights have SHA-256 {digest}, expected {result.get('weights_sha256')} as the result says."
-    return ""
+    return problem(job.directory)
 
 
 def _copy_lines(stream: IO[bytes], log: Path) -> None:
@@ -96,5 +86,4 @@ def _copy_lines(stream: IO[bytes], log: Path) -> None:
 
 
 def _tail(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()
-    return f"The last lines of its log, {log}:\n" + "\n".join(lines[-_TAIL_LINES:])
+    return last_lines(log.read_text(errors="replace").splitlines(), f"its log, {log}")

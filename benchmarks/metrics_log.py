@@ -1,0 +1,193 @@
+"""`metrics.log` inside a training loop: ours, MLflow's own and MLflow's asynchronous one, over one real MLflow server.
+
+Each loop runs in a process of its own, takes real training steps, and is killed with SIGKILL at the end of its time:
+while the server answers (up), answers after half a second (slow), or answers nothing (down). Then the server is there
+again, and what arrived is counted: ours after the next process has delivered the spool. Microseconds a call; the loops
+take turns, so that a busy moment meets everyone. Ends with 1 where a limit is missed.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gatehouse.process import start_time
+from tests.components.tracking.servers import Proxy, mlflow_server
+
+P99_US, OF_ASYNC = 50.0, 0.1
+STATES = ("up", "slow", "down")
+LOGGERS = ("ours", "mlflow async", "mlflow")
+_EXPERIMENT = "benchmark"
+_MOST = 1 << 20
+_WARM = 100  # Calls that are not counted: the first reach MLflow's and torch's lazy parts.
+
+
+def main() -> int:
+    """Measure, print, and say whether the limits are kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=6.0, help="Of each loop.")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--fork", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.fork:
+        _fork_loops()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory() as directory, mlflow_server(Path(directory)) as port:
+        proxy = Proxy(port)
+        os.environ |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_DISABLE_TELEMETRY": "true"}
+        os.environ |= {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1"}
+        measured = _measure(Path(directory), proxy, options.seconds, options.rounds)
+    return _judge(measured)
+
+
+def _measure(folder: Path, proxy: Proxy, seconds: float, rounds: int) -> dict[tuple[str, str], list[Any]]:
+    """For each state and logger: one row a round of calls, p50 and p99 in microseconds, and points lost."""
+    rows: dict[tuple[str, str], list[Any]] = {(state, logger): [] for state in STATES for logger in LOGGERS}
+    command = [sys.executable, __file__, "--fork"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forker:
+        for number in range(rounds):
+            for state, logger in rows:
+                job = f"{logger}-{state}-{number}".replace(" ", "-")
+                times = _killed(forker, folder, proxy, state, logger, job, seconds)
+                lost = len(times) - _arrived(folder, logger, job)
+                micros = times[min(_WARM, len(times) // 2) :] / 1000
+                rows[state, logger].append((len(times), *np.percentile(micros, [50, 99]), lost))
+                print(job, *(f"{each:.1f}" for each in rows[state, logger][-1]), file=sys.stderr)
+        forker.kill()
+    return rows
+
+
+def _killed(
+    forker: "subprocess.Popen[str]", folder: Path, proxy: Proxy, state: str, logger: str, job: str, seconds: float
+) -> np.ndarray:
+    """Nanoseconds of each call of a loop that was killed while the server was in this state."""
+    assert forker.stdin is not None and forker.stdout is not None
+    print(f"{logger}\t{folder}\t{job}", file=forker.stdin, flush=True)
+    pid = int(forker.stdout.readline())
+    proxy.delay, proxy.down = {"up": (0.0, False), "slow": (0.5, False), "down": (0.0, True)}[state]
+    (folder / f"{job}.go").touch()
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGKILL)
+    while start_time(pid):
+        time.sleep(0.01)
+    proxy.delay, proxy.down = 0.0, False
+    record = np.fromfile(folder / f"{job}.times", dtype=np.int64)
+    return record[1 : record[0] + 1]
+
+
+def _fork_loops() -> None:
+    """Fork a loop for each line of standard input: imports are paid for once."""
+    import mlflow  # noqa: F401
+    import torch  # noqa: F401
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for line in sys.stdin:
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _train(*line.rstrip("\n").split("\t"))
+    sys.exit()
+
+
+def _train(logger: str, folder: str, job: str) -> None:
+    """Train until killed; the times file holds the number of calls that returned, and what each took."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    rows, labels = torch.randn(256, 64), torch.rand(256, 1)
+    log = _logger(logger, Path(folder), job)
+    np.zeros(_MOST, dtype=np.int64).tofile(f"{folder}/{job}.times")
+    record = np.memmap(f"{folder}/{job}.times", dtype=np.int64, mode="r+")
+    print(os.getpid(), flush=True)
+    while not os.path.exists(f"{folder}/{job}.go"):
+        time.sleep(0.01)
+    for step in range(_MOST - 1):
+        loss = nn.functional.binary_cross_entropy_with_logits(model(rows), labels)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        metrics = {"loss": float(loss.detach()), "grad_norm": 1.0, "learning_rate": 1e-3}
+        began = time.perf_counter_ns()
+        log(metrics, step)
+        record[step + 1] = time.perf_counter_ns() - began
+        record[0] = step + 1
+
+
+def _logger(logger: str, folder: Path, job: str) -> Callable[[dict[str, float], int], object]:
+    if logger == "ours":
+        from gatehouse.components.artifacts.store import ArtifactStore
+        from gatehouse.components.tracking.shipping import open_spool, shipped_live
+        from gatehouse.components.tracking.spool import SpoolWriter
+
+        store = ArtifactStore.open(folder / "store")
+        spool = open_spool(store, job, _EXPERIMENT, folder / f"{job}.spool")
+        shipped_live(store, spool).__enter__()
+        # The others' first call has reached the server too.
+        while not (spool / "run.json").exists():
+            time.sleep(0.05)
+        return SpoolWriter(spool).log
+    import mlflow
+
+    mlflow.set_experiment(_EXPERIMENT)
+    mlflow.start_run(tags={"gatehouse.job": job})
+    synchronous = logger == "mlflow"
+
+    def log(metrics: dict[str, float], step: int) -> None:
+        # A training loop that is to survive a server that is down would have to write it so.
+        with contextlib.suppress(mlflow.MlflowException):
+            mlflow.log_metrics(metrics, step, synchronous=synchronous)
+
+    log({"warm": 0.0}, 0)
+    return log
+
+
+def _arrived(folder: Path, logger: str, job: str) -> int:
+    """Steps of a loop whose loss is in MLflow, once what can be delivered has been."""
+    from mlflow import MlflowClient
+
+    if logger == "ours":
+        from gatehouse.components.artifacts.store import ArtifactStore
+        from gatehouse.components.tracking.shipping import deliver
+
+        deliver(ArtifactStore.open(folder / "store"))
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name(_EXPERIMENT)
+    found = client.search_runs([experiment.experiment_id], f"tags.`gatehouse.job` = '{job}'") if experiment else []
+    return len({point.step for run in found for point in client.get_metric_history(run.info.run_id, "loss")})
+
+
+def _judge(measured: dict[tuple[str, str], list[Any]]) -> int:
+    print(f"{'server':<8}{'logger':<14}{'calls':>8}{'p50 us':>11}{'p99 us':>12}{'lost':>8}")
+    p99: dict[tuple[str, str], float] = {}
+    missed = []
+    for (state, logger), rounds in measured.items():
+        calls, p50, worst, _ = (statistics.median(column) for column in zip(*rounds, strict=True))
+        p99[state, logger] = worst
+        most = max(row[3] for row in rounds)
+        print(f"{state:<8}{logger:<14}{calls:>8.0f}{p50:>11.1f}{worst:>12.1f}{most:>8}")
+        if logger == "ours" and most > 0:
+            missed.append(f"{most} points lost while the server was {state}")
+    for state in STATES:
+        ratio = p99[state, "ours"] / p99[state, "mlflow async"]
+        print(f"{state}: p99 {p99[state, 'ours']:.1f} us, limit {P99_US:.0f}; of async {ratio:.4f}, limit {OF_ASYNC}")
+        if p99[state, "ours"] > P99_US or ratio > OF_ASYNC:
+            missed.append(f"p99 while the server was {state}")
+    print("\n".join(f"MISSED: {line}" for line in missed) or "All limits are kept.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

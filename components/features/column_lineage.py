@@ -1,0 +1,363 @@
+"""From which source columns a feature comes: the repository's SQL followed column by column, down to `raw.<table>`.
+
+A column depends on others in two ways: its VALUE is computed from them, or they decide which ROWS count for it (a
+filter, a join, a grouping, a window). Who asks whether a feature may know something asks about both. Common table
+expressions and subqueries are followed through; what is shown are the queries' own tables: views, staging, raw.
+
+Where SQL cannot be followed exactly, more columns are named rather than fewer.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import Scope, build_scope
+
+from gatehouse.components.features.definitions import EVENT_TIMESTAMP
+from gatehouse.components.features.repository import Repository, View, staged_by
+from gatehouse.errors import ConfigurationError
+
+By = Literal["value", "rows"]
+VALUE: By = "value"
+ROWS: By = "rows"
+RAW = "raw"
+_DIALECT = "duckdb"
+_ALL = "*"
+_Origin = tuple["Column", By]
+
+
+class Column(NamedTuple):
+    """A column of `raw.<table>`, `staging.<table>` or a view; an empty name stands for which rows the table has."""
+
+    table: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.name}" if self.name else f"{self.table} (rows)"
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is a column of a raw table."""
+        return self.table.startswith(f"{RAW}.") and bool(self.name)
+
+
+class Edge(NamedTuple):
+    """`after` is computed from `before` (value), or `before` decides which rows count for it (rows)."""
+
+    before: Column
+    after: Column
+    by: By
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """All that features depend on.
+
+    Attributes:
+        features: Where the lineage ends.
+        edges: Every step, from the features down to the sources.
+    """
+
+    features: tuple[Column, ...]
+    edges: tuple[Edge, ...]
+
+    def before(self, column: Column) -> list[tuple[Column, By]]:
+        """What a column depends on directly, values first."""
+        found = [(edge.before, edge.by) for edge in self.edges if edge.after == column]
+        return sorted(found, key=lambda pair: (pair[1] != VALUE, pair[0]))
+
+    def sources(self) -> dict[Column, By]:
+        """The columns of raw tables: `value` where only values lead there, `rows` otherwise."""
+        found = dict.fromkeys(self._reached((VALUE, ROWS)), ROWS) | dict.fromkeys(self.value_columns(), VALUE)
+        return {column: found[column] for column in sorted(found) if column.is_source}
+
+    def value_columns(self) -> set[Column]:
+        """The columns that the features' values are computed from, step by step; the features as well."""
+        return self._reached((VALUE,))
+
+    def _reached(self, kinds: Iterable[By]) -> set[Column]:
+        steps: dict[Column, list[Column]] = {}
+        for edge in self.edges:
+            if edge.by in kinds:
+                steps.setdefault(edge.after, []).append(edge.before)
+        found, pending = set(self.features), list(self.features)
+        while pending:
+            fresh = set(steps.get(pending.pop(), ())) - found
+            found |= fresh
+            pending += fresh
+        return found
+
+
+def lineage_of(
+    repository: Repository, view: View, features: Iterable[str], columns: Mapping[str, Iterable[str]]
+) -> Lineage:
+    """The lineage of some features of a view.
+
+    Args:
+        repository: The definitions.
+        view: The view.
+        features: Names of its features.
+        columns: Columns of every raw table, by its name. One that is not there is followed as far as its name.
+
+    Raises:
+        ConfigurationError: naming the file whose SQL cannot be followed.
+    """
+    macros = _macros(repository.macros)
+    schema = {RAW: {table: list(names) for table, names in columns.items()}, "staging": dict[str, list[str]]()}
+    edges: dict[Edge, None] = {}
+    for name in staged_by(repository, [view.query]):
+        read = _Query(f"staging/{name}.sql", repository.staging[name], schema, macros)
+        schema["staging"][name] = read.names
+        edges |= dict.fromkeys(_edges(read, f"staging.{name}", ()))
+    read = _Query(f"views/{view.name}.sql", view.query, schema, macros)
+    spec = view.spec
+    # Which row of the table a join takes is decided by its keys and times.
+    deciding = [*spec.entities, EVENT_TIMESTAMP, *([spec.available.column] if spec.available else [])]
+    edges |= dict.fromkeys(_edges(read, view.name, deciding))
+    ends = tuple(Column(view.name, feature) for feature in features)
+    return Lineage(ends, tuple(_leading_to(edges, ends)))
+
+
+def _leading_to(edges: Iterable[Edge], ends: Iterable[Column]) -> list[Edge]:
+    by_end: dict[Column, list[Edge]] = {}
+    for edge in edges:
+        by_end.setdefault(edge.after, []).append(edge)
+    found: dict[Edge, None] = {}
+    seen, pending = set(ends), list(ends)
+    while pending:
+        for edge in by_end.get(pending.pop(0), ()):
+            found[edge] = None
+            if edge.before not in seen:
+                seen.add(edge.before)
+                pending.append(edge.before)
+    return list(found)
+
+
+def _edges(read: "_Query", table: str, deciding: Iterable[str]) -> Iterator[Edge]:
+    own = Column(table)
+    rows = read.rows()
+    for name in deciding:
+        rows |= {before for before, _ in read.origins(name)}
+    yield from (Edge(before, own, ROWS) for before in sorted(rows))
+    for name in read.names:
+        after = Column(table, name)
+        yield Edge(own, after, ROWS)
+        origins = read.origins(name)
+        for before, by in sorted(origins):
+            if by == VALUE or (before, VALUE) not in origins:
+                yield Edge(before, after, by)
+
+
+@dataclass
+class _Macro:
+    parameters: list[str]
+    body: exp.Expr
+
+
+@dataclass
+class _Query:
+    """One file's query: what its columns come from, in the tables that it reads."""
+
+    file: str
+    text: str
+    schema: Mapping[str, Mapping[str, list[str]]]
+    macros: Mapping[str, _Macro]
+    _scope: Scope = field(init=False)
+    _origins: dict[tuple[int, str], set[_Origin]] = field(default_factory=dict)
+    _rows: dict[int, set[Column]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        typed: dict[str, object] = {
+            schema: {table: dict.fromkeys(names, "unknown") for table, names in tables.items() if names}
+            for schema, tables in self.schema.items()
+            if any(tables.values())
+        }
+        try:
+            tree = _expanded(sqlglot.parse_one(self.text, dialect=_DIALECT), self.macros)
+            tree = qualify(tree, dialect=_DIALECT, schema=typed, validate_qualify_columns=False, identify=False)
+            scope = build_scope(tree)
+        except SqlglotError as error:
+            raise ConfigurationError(
+                f"{self.file}: the lineage cannot follow this SQL, though DuckDB may run it: {_said(error)}"
+            ) from error
+        if scope is None:
+            raise ConfigurationError(f"{self.file}: expected a query, found {type(tree).__name__}.")
+        self._scope = scope
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns."""
+        return [name for name in _names(self._scope) if name != _ALL]
+
+    def origins(self, name: str) -> set[_Origin]:
+        """What one of its columns comes from."""
+        return self._of_column(self._scope, name)
+
+    def rows(self) -> set[Column]:
+        """What decides which rows it reads and gives."""
+        return set(self._of_rows(self._scope))
+
+    def _of_column(self, scope: Scope, name: str) -> set[_Origin]:
+        key = (id(scope), name)
+        if key not in self._origins:
+            self._origins[key] = set()  # A recursive query asks for itself.
+            self._origins[key] = self._find_column(scope, name)
+        return self._origins[key]
+
+    def _find_column(self, scope: Scope, name: str) -> set[_Origin]:
+        tree = scope.expression
+        if scope.set_operation_scopes:
+            names = _names(scope)
+            found: set[_Origin] = set()
+            for part in scope.set_operation_scopes:
+                own = _names(part)
+                same_place = own[names.index(name)] if name in names and len(own) == len(names) else name
+                found |= self._of_column(part, same_place)
+            return found
+        if not isinstance(tree, exp.Select):
+            return self._of_expression(scope, tree)
+        for projection in tree.selects:
+            if projection.alias_or_name == name:
+                return self._of_expression(scope, projection)
+        # A star over a table whose columns nobody knows.
+        return {origin for source in _read_by(scope).values() for origin in self._of_source(source, name)}
+
+    def _of_source(self, source: Scope | exp.Table, name: str) -> set[_Origin]:
+        if isinstance(source, Scope):
+            return self._of_column(source, name)
+        known = {each.lower(): each for each in self.schema.get(source.db, {}).get(source.name, [])}
+        names = [known.get(name.lower(), name)] if not known or name.lower() in known else list(known.values())
+        return {(Column(_called(source), each), VALUE) for each in names}
+
+    def _of_expression(self, scope: Scope, expression: exp.Expr) -> set[_Origin]:
+        """What an expression reads, subqueries and the windows that it names included.
+
+        The argument of an aggregate makes its value; its filter and its window decide which rows count.
+        """
+        found: set[_Origin] = set()
+        for node in expression.walk(prune=lambda node: isinstance(node, exp.Query | exp.Window | exp.Filter)):
+            if isinstance(node, exp.Query):
+                found |= self._of_subquery(scope, node)
+            elif isinstance(node, exp.Column):
+                found |= self._of_reference(scope, node)
+            elif isinstance(node, exp.Window | exp.Filter):
+                found |= self._of_expression(scope, node.this)
+                for part in _framing(scope, node):
+                    found |= {(column, ROWS) for column, _ in self._of_expression(scope, part)}
+        return found
+
+    def _of_reference(self, scope: Scope, column: exp.Column) -> set[_Origin]:
+        around: Scope | None = scope
+        while around is not None and column.table:
+            read = _read_by(around)
+            if column.table in read:
+                return self._of_source(read[column.table], column.name)
+            around = around.parent  # A correlated subquery reads what is around it.
+        return {origin for source in _read_by(scope).values() for origin in self._of_source(source, column.name)}
+
+    def _of_subquery(self, scope: Scope, query: exp.Query) -> set[_Origin]:
+        inner = query.unnest()
+        found: set[_Origin] = set()
+        for child in scope.subquery_scopes:
+            if child.expression is inner:
+                found |= {(column, ROWS) for column in self._of_rows(child)}
+                for name in _names(child):
+                    found |= self._of_column(child, name)
+        return found
+
+    def _of_rows(self, scope: Scope) -> set[Column]:
+        if id(scope) not in self._rows:
+            self._rows[id(scope)] = set()
+            self._rows[id(scope)] = self._find_rows(scope)
+        return self._rows[id(scope)]
+
+    def _find_rows(self, scope: Scope) -> set[Column]:
+        read = list(_read_by(scope).values())
+        found = {Column(_called(source)) for source in read if isinstance(source, exp.Table)}
+        inner = [source for source in read if isinstance(source, Scope)]
+        for part in [*scope.set_operation_scopes, *inner]:
+            found |= self._of_rows(part)
+        for expression in _deciding(scope.expression):
+            found |= {column for column, _ in self._of_expression(scope, expression)}
+        return found
+
+
+def _said(error: SqlglotError) -> str:
+    """What is wrong, without the terminal's colours that the message holds."""
+    listed = error.errors if isinstance(error, ParseError) else []
+    return f"line {listed[0]['line']}: {listed[0]['description']}" if listed else str(error)
+
+
+def _names(scope: Scope) -> list[str]:
+    return scope.expression.named_selects if isinstance(scope.expression, exp.Query) else []
+
+
+def _called(table: exp.Table) -> str:
+    return f"{table.db}.{table.name}" if table.db else table.name
+
+
+def _read_by(scope: Scope) -> dict[str, Scope | exp.Table]:
+    """What stands in FROM and the joins, by the name that columns use."""
+    return {name: source for name, (_, source) in scope.selected_sources.items()}
+
+
+def _framing(scope: Scope, node: exp.Window | exp.Filter) -> Iterator[exp.Expr]:
+    """What a window or a filter says about rows."""
+    if isinstance(node, exp.Filter):
+        yield node.expression
+        return
+    yield from node.args.get("partition_by") or []
+    yield from filter(None, [node.args.get("order")])
+    for named in scope.expression.args.get("windows") or []:
+        if node.alias and named.name == node.alias:
+            yield from named.args.get("partition_by") or []
+            yield from filter(None, [named.args.get("order")])
+
+
+def _deciding(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a query that decide which rows there are, and which of them count in a column."""
+    for name in ("where", "group", "having", "qualify", "distinct"):
+        if tree.args.get(name):
+            yield tree.args[name]
+    yield from tree.args.get("joins") or []
+    if tree.args.get("limit"):
+        yield from filter(None, [tree.args.get("order")])
+    group = tree.args.get("group")
+    if isinstance(tree, exp.Select) and (tree.args.get("distinct") or (group and group.args.get("all"))):
+        yield from (each for each in tree.selects if not each.find(exp.AggFunc))
+
+
+def _macros(text: str) -> dict[str, _Macro]:
+    found = {}
+    try:
+        statements = sqlglot.parse(text, dialect=_DIALECT) if text.strip() else []
+    except SqlglotError:
+        return {}
+    for statement in statements:
+        if isinstance(statement, exp.Create) and isinstance(statement.this, exp.UserDefinedFunction):
+            names = [parameter.name for parameter in statement.this.expressions]
+            found[statement.this.this.name.lower()] = _Macro(names, statement.expression)
+    return found
+
+
+def _expanded(tree: exp.Expr, macros: Mapping[str, _Macro]) -> exp.Expr:
+    """The query with every macro in place of its call, so that what a macro reads, or does not read, is seen."""
+
+    def expand(node: exp.Expr) -> exp.Expr:
+        macro = macros.get(node.name.lower()) if isinstance(node, exp.Anonymous) else None
+        if macro is None or len(macro.parameters) != len(node.expressions):
+            return node
+        given = dict(zip(macro.parameters, node.expressions, strict=True))
+
+        def fill(part: exp.Expr) -> exp.Expr:
+            if isinstance(part, exp.Column) and not part.table and part.name in given:
+                return exp.Paren(this=given[part.name].copy())
+            return part
+
+        return exp.Paren(this=macro.body.copy().transform(fill)).transform(expand)
+
+    return tree.transform(expand)

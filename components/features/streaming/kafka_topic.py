@@ -1,0 +1,133 @@
+"""Messages of a Kafka topic, all of its partitions; the group's committed offsets show what had its effect."""
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+
+from gatehouse.components.features.streaming.stream import Event, Position, milliseconds, moment_of
+from gatehouse.errors import SourceError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+logger = logging.getLogger(__name__)
+
+SETTINGS = "GATEHOUSE_KAFKA_SETTINGS"
+_SILENCE_SECONDS = 30.0
+_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+class KafkaEvents:
+    """An `EventStream`. Partitions are assigned, not subscribed to: one pusher reads all of them."""
+
+    def __init__(self, servers: str, topic: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
+        self._topic, self._servers = topic, servers
+        settings = {
+            "bootstrap.servers": servers,
+            **_settings(),
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+        }
+        self._consumer = Consumer(settings, logger=logger)
+        try:
+            starts = self._starts(since, after)
+            self._consumer.assign(starts)
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+        self._partitions = frozenset(str(each.partition) for each in starts)
+        self._ended: set[str] = set()
+
+    @property
+    def behind(self) -> frozenset[str]:
+        """As `EventStream.behind`."""
+        return self._partitions - self._ended
+
+    def read(self, limit: int, wait: float) -> Sequence[Event]:
+        """As `EventStream.read`."""
+        events: list[Event] = []
+        for message in self._consumer.consume(limit, timeout=wait if wait else 0.05):
+            error, partition = message.error(), str(message.partition())
+            if error is None:
+                self._ended.discard(partition)
+                events.append(_event(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ended.add(partition)
+            elif error.code() in _LOST:
+                raise SourceError(
+                    f"The topic {self._topic} no longer holds messages of partition {partition} that were never read: "
+                    "they expired. Retain them longer; to go on without them, push from newer feature tables."
+                )
+            elif error.fatal() or not error.retriable():
+                raise self._unreachable(error)
+        return events
+
+    def acknowledge(self, positions: Mapping[str, Position]) -> None:
+        """As `EventStream.acknowledge`."""
+        offsets = [TopicPartition(self._topic, int(name), place[0] + 1) for name, place in positions.items()]
+        try:
+            if offsets:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+
+    def close(self) -> None:
+        """As `EventStream.close`."""
+        self._consumer.close()
+
+    def _starts(self, since: datetime, after: Mapping[str, Position]) -> list[TopicPartition]:
+        """Where each partition is read from: behind what was read, else from `since` on."""
+        found = self._consumer.list_topics(self._topic, timeout=_SILENCE_SECONDS).topics[self._topic]
+        if found.error is not None or not found.partitions:
+            raise SourceError(f"The cluster at {self._servers} has no topic {self._topic!r}: {found.error}.")
+        return [
+            TopicPartition(
+                self._topic,
+                each,
+                after[str(each)][0] + 1 if str(each) in after else self._offset_after(each, since),
+            )
+            for each in sorted(found.partitions)
+        ]
+
+    def _offset_after(self, partition: int, since: datetime) -> int:
+        wanted = TopicPartition(self._topic, partition, milliseconds(since) + 1)
+        found = self._consumer.offsets_for_times([wanted], timeout=_SILENCE_SECONDS)[0]
+        if found.offset >= 0:
+            return int(found.offset)
+        return int(self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition))[1])
+
+    def _unreachable(self, error: object) -> SourceError:
+        return SourceError(
+            f"The topic {self._topic} at {self._servers} cannot be read: {error}. Check the servers and the settings "
+            f"in {SETTINGS}, and start again: nothing is lost."
+        )
+
+
+def _settings() -> dict[str, Any]:
+    text = os.environ.get(SETTINGS, "")
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise SourceError(f"The environment variable {SETTINGS} holds no JSON object of librdkafka settings.")
+    return found
+
+
+def _event(message: "Message") -> Event:
+    partition, offset, value = message.partition(), message.offset(), message.value()
+    kind, time = message.timestamp()
+    if kind == TIMESTAMP_NOT_AVAILABLE or partition is None or offset is None:
+        raise SourceError(
+            f"A message of partition {partition}, offset {offset} does not say when it was sent, so nobody knows since "
+            "when its features are known. Let the topic stamp its messages (message.timestamp.type)."
+        )
+    payload = value.encode() if isinstance(value, str) else value
+    return Event(str(partition), (offset,), moment_of(time), payload)

@@ -1,0 +1,222 @@
+"""What a pusher keeps on disk: folders of micro-batches, each whole by itself, and a link to the one that counts.
+
+    current -> 42
+    42/state.json                     where the streams stand, and since when what is known
+    42/landed/<table>/*.parquet       the newest row of every key that arrived
+    42/misfits.jsonl                  messages that were set aside
+    42/tables/<view>/*.parquet        the feature tables
+
+A batch is landed first: its rows and positions are on disk before anything is computed. A pusher that is killed takes
+up the same batch again, so that all that it writes is the same. Then the link is moved. Files that nothing changed are
+linked from one batch to the next.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gatehouse.components.features.streaming.rows import Misfit
+from gatehouse.errors import StoreError
+
+CURRENT = "current"
+_STATE, _LANDED, _TABLES, _MISFITS = "state.json", "landed", "tables", "misfits.jsonl"
+_PARTS = 16  # Files of landed rows before they are made one.
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a pusher stands.
+
+    Attributes:
+        number: Of the micro-batch; 0 for the tables from which it started.
+        as_of: The newest moment that is known. All rows known until then are settled.
+        started_from: The feature tables from which the pusher started.
+        views: What is pushed.
+        positions: The last message that counts, by table and partition.
+        newest: The newest event time by table, in ISO 8601.
+        counts: Messages by table: `rows`, of which `repeated` (nothing new, or told again within the batch) and `late`;
+            and `misfits`.
+    """
+
+    number: int
+    as_of: datetime
+    started_from: str
+    views: tuple[str, ...]
+    positions: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+    newest: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def dump(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self), default=str, sort_keys=True, indent=1)
+
+    @classmethod
+    def load(cls, text: str) -> "State":
+        """From JSON."""
+        body: dict[str, Any] = json.loads(text)
+        body["as_of"] = datetime.fromisoformat(body["as_of"])
+        body["views"] = tuple(body["views"])
+        body["positions"] = {
+            table: {name: tuple(place) for name, place in found.items()} for table, found in body["positions"].items()
+        }
+        return cls(**body)
+
+
+class Landing:
+    """The folder of one pusher; only one at a time may have it open."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """While this is open no other pusher can work here; it ends with its process, however that ends.
+
+        Raises:
+            StoreError: if another pusher works here.
+        """
+        with (self.folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(f"Another pusher works in {self.folder}. End it first, or wait for it.") from None
+            yield
+
+    def state(self) -> State | None:
+        """The state that counts; None before the first."""
+        path = self.folder / CURRENT / _STATE
+        return State.load(path.read_text()) if path.is_file() else None
+
+    def landed(self, number: int) -> State | None:
+        """The state after a batch that is landed and does not count yet; None if there is none."""
+        path = self.folder / str(number) / _STATE
+        return State.load(path.read_text()) if path.is_file() else None
+
+    def rows(self, number: int, table: str) -> list[Path]:
+        """Files with the rows of a table that arrived until a batch, the newest of every key."""
+        return sorted((self.folder / str(number) / _LANDED / table).glob("*.parquet"))
+
+    def table(self, number: int, view: str) -> dict[str, Path]:
+        """The files of a view's table after a batch, by name."""
+        return {path.name: path for path in sorted((self.folder / str(number) / _TABLES / view).glob("*.parquet"))}
+
+    def scratch(self, number: int) -> Path:
+        """An empty folder for new files of a batch, on the same disk."""
+        folder = self.folder / f"{number}.scratch"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def misfits(self, number: int) -> Path:
+        """The file with the messages that a batch set aside."""
+        return self.folder / str(number) / _MISFITS
+
+    def land(
+        self, state: State, rows: Mapping[str, pa.Table], key: Mapping[str, Sequence[str]], misfits: Sequence[Misfit]
+    ) -> None:
+        """Put the rows of a batch on disk, with those before them; all or nothing."""
+        new = self.folder / f"{state.number}.new"
+        shutil.rmtree(new, ignore_errors=True)
+        (new / _LANDED).mkdir(parents=True)
+        before = self.folder / str(state.number - 1) / _LANDED
+        for table in {*rows, *(path.name for path in before.glob("*"))}:
+            (new / _LANDED / table).mkdir()
+            _add_rows(before / table, new / _LANDED / table, state.number, rows.get(table), key[table])
+        (new / _MISFITS).write_text("".join(json.dumps(asdict(each)) + "\n" for each in misfits))
+        (new / _STATE).write_text(state.dump())
+        _to_disk(new)
+        new.rename(self.folder / str(state.number))
+        _sync(self.folder)
+
+    def keep_tables(self, number: int, tables: Mapping[str, Mapping[str, Path]]) -> None:
+        """Put the files of a batch's feature tables, by view and name, in their place; unchanged ones are linked."""
+        new = self.folder / str(number) / f"{_TABLES}.new"
+        shutil.rmtree(new, ignore_errors=True)
+        for view, files in tables.items():
+            (new / view).mkdir(parents=True)
+            for name, path in files.items():
+                _link(path, new / view / name)
+        _to_disk(new)
+        new.rename(self.folder / str(number) / _TABLES)
+        _sync(self.folder / str(number))
+
+    def has_tables(self, number: int) -> bool:
+        """Whether the feature tables of a batch are there."""
+        return (self.folder / str(number) / _TABLES).is_dir()
+
+    def commit(self, number: int) -> None:
+        """From here on the batch counts. Readers of the one before have until the next to close its files."""
+        link = self.folder / f"{CURRENT}.new"
+        link.unlink(missing_ok=True)
+        link.symlink_to(str(number))
+        os.replace(link, self.folder / CURRENT)
+        _sync(self.folder)
+        for old in self.folder.iterdir():
+            if old.name.split(".")[0].isdigit() and (int(old.name.split(".")[0]) < number - 1 or old.suffix):
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _add_rows(before: Path, after: Path, number: int, rows: pa.Table | None, key: Sequence[str]) -> None:
+    parts = sorted(before.glob("*.parquet")) if before.is_dir() else []
+    for path in parts:
+        _link(path, after / path.name)
+    if rows is not None and rows.num_rows:
+        pq.write_table(rows, after / f"{number:012d}.parquet")
+    parts = sorted(after.glob("*.parquet"))
+    if len(parts) >= _PARTS:
+        newest = newest_rows(parts, key)
+        for path in parts:
+            path.unlink()
+        pq.write_table(newest, after / f"{number:012d}.parquet")
+
+
+def newest_rows(parts: Sequence[Path], key: Sequence[str]) -> pa.Table:
+    """Of every key the row that arrived last."""
+    from gatehouse.components.features.compute import connect
+
+    with connect() as connection:
+        return connection.sql(newest_query(parts, key)).to_arrow_table()
+
+
+def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
+    """SQL for `newest_rows`: files are named in the order of their batches, and hold a key once."""
+    files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in parts)
+    keys = ", ".join('"' + name + '"' for name in key)
+    return (
+        f"SELECT * EXCLUDE (filename) FROM read_parquet([{files}], filename = true, union_by_name = true) "
+        f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY filename DESC) = 1"
+    )
+
+
+def _link(path: Path, target: Path) -> None:
+    """The same file under another name; a copy where the file systems differ."""
+    path = path.resolve()
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copyfile(path, target)
+
+
+def _to_disk(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        _sync(path)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,114 @@
+"""Messages of a Redis stream through a consumer group, which shows what is not acknowledged yet."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from gatehouse.components.features.streaming.stream import Event, Position, milliseconds, moment_of
+from gatehouse.errors import SourceError
+
+_CONSUMER = "gatehouse"
+_ONE = ""  # The only partition.
+_SILENCE_SECONDS = 30.0
+_LONGEST_WAIT = 20_000  # Milliseconds: less than the silence that ends the connection.
+
+
+class RedisEvents:
+    """An `EventStream`. The group is set to where reading goes on: what was delivered and has no effect comes again."""
+
+    def __init__(self, url: str, stream: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
+        parts = urlsplit(url)
+        self._redis: Redis = Redis.from_url(
+            parts._replace(query="").geturl(), socket_timeout=_SILENCE_SECONDS, socket_connect_timeout=_SILENCE_SECONDS
+        )
+        self._server = parts.hostname or parts.path
+        self._stream, self._group = stream, group
+        self._after: Position | None = after.get(_ONE)
+        self._behind = True
+        begin = _text(self._after or (milliseconds(since), 0))
+        with self._explained():
+            try:
+                self._redis.xgroup_create(stream, group, id=begin, mkstream=True)
+            except ResponseError as error:
+                if "BUSYGROUP" not in str(error):
+                    raise
+                self._redis.xgroup_setid(stream, group, begin)
+
+    @property
+    def behind(self) -> frozenset[str]:
+        """As `EventStream.behind`."""
+        return frozenset({_ONE}) if self._behind else frozenset()
+
+    def read(self, limit: int, wait: float) -> Sequence[Event]:
+        """As `EventStream.read`."""
+        with self._explained():
+            events = [self._event(entry) for entry in self._next(limit, wait)]
+        self._behind = len(events) >= limit
+        if events:
+            self._after = events[-1].position
+        return events
+
+    def acknowledge(self, positions: Mapping[str, Position]) -> None:
+        """As `EventStream.acknowledge`."""
+        last = positions.get(_ONE)
+        if last is None:
+            return
+        with self._explained():
+            while waiting := self._redis.xpending_range(
+                self._stream, self._group, "-", _text(last), 1000, consumername=_CONSUMER
+            ):
+                self._redis.xack(self._stream, self._group, *(each["message_id"] for each in waiting))
+
+    def close(self) -> None:
+        """As `EventStream.close`."""
+        self._redis.close()
+
+    def _next(self, count: int, wait: float) -> list[Any]:
+        """The next entries; the message read last must still be there, else what followed it may be gone too."""
+        block = min(max(1, int(wait * 1000)), _LONGEST_WAIT) if wait else None
+        # One transaction: between the two answers nothing can be trimmed. What blocks cannot be part of one.
+        both = self._redis.pipeline(transaction=block is None)
+        both.xrange(self._stream, _text(self._after or (0, 0)), "+", count=1)
+        both.xreadgroup(self._group, _CONSUMER, {self._stream: ">"}, count=count, block=block)
+        following, found = both.execute()
+        if self._after and not (following and _position(following[0][0]) == self._after):
+            raise self._lost(_text(self._after))
+        return list(found[0][1]) if found else []
+
+    def _event(self, entry: tuple[bytes, Mapping[bytes, bytes]]) -> Event:
+        position = _position(entry[0])
+        fields = {name.decode("utf-8", "backslashreplace"): value for name, value in entry[1].items()}
+        payload = fields["json"] if set(fields) == {"json"} else fields
+        return Event(_ONE, position, moment_of(position[0]), payload)
+
+    def _lost(self, identity: str) -> SourceError:
+        return SourceError(
+            f"The stream {self._stream} no longer holds the message {identity}, so messages after it may have been "
+            "trimmed before they were read. Trim by MINID, not beyond what the group has acknowledged; to go on "
+            "without them, push from newer feature tables."
+        )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            raise SourceError(
+                f"The stream {self._stream} in Redis at {self._server} cannot be read: {type(error).__name__}. Check "
+                "the server, the user and the password, and start again: nothing is lost."
+            ) from error
+
+
+def _text(position: Position) -> str:
+    return f"{position[0]}-{position[1]}"
+
+
+def _position(identity: bytes | str) -> Position:
+    text = identity.decode() if isinstance(identity, bytes) else identity
+    first, _, second = text.partition("-")
+    return int(first), int(second or 0)

@@ -1,0 +1,48 @@
+"""From where pushing starts: published feature tables, and the snapshot from which they were computed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.stage import raw_tables, view_tables
+
+
+@dataclass(frozen=True)
+class Start:
+    """The feature tables from which pushing starts.
+
+    Attributes:
+        reference: Their reference.
+        as_of: The moment that they know.
+        raw: Files of the raw tables from which they were computed, by table.
+        tables: Their files by view and name.
+    """
+
+    reference: str
+    as_of: datetime
+    raw: Mapping[str, Sequence[Path]]
+    tables: Mapping[str, Mapping[str, Path]]
+
+    @property
+    def group(self) -> str:
+        """Under which name streams keep what was acknowledged: other tables read a stream on their own."""
+        reference = Reference.parse(self.reference)
+        return f"gatehouse-{reference.name}-{reference.digest[:12]}"
+
+
+def start_from(store: ArtifactStore, feature_tables: str) -> Start:
+    """Start from the feature tables of a reference; their files and those of their snapshot are verified."""
+    manifest = store.manifest(feature_tables)
+    snapshot = store.manifest(manifest.derived_from["snapshot"])
+    return Start(
+        reference=feature_tables,
+        as_of=datetime.fromisoformat(str(snapshot.details["as_of"])),
+        raw=raw_tables(store, manifest.derived_from["snapshot"]),
+        tables={
+            name: dict(zip((entry.path for entry in store.manifest(table).files), store.paths(table), strict=True))
+            for name, table in view_tables(store, feature_tables).items()
+        },
+    )

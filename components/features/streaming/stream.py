@@ -1,0 +1,107 @@
+"""What a stream is: messages in order, read from where one stopped, acknowledged once their effect is kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from gatehouse.errors import ConfigurationError, SourceError
+
+Position = tuple[int, ...]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One message.
+
+    Attributes:
+        partition: The part of the stream in which it stands; empty where there is one only.
+        position: Its place there, greater than those before it.
+        time: When it arrived, as its envelope says.
+        payload: A JSON object, or fields of text; None for a message without a value.
+    """
+
+    partition: str
+    position: Position
+    time: datetime
+    payload: bytes | Mapping[str, bytes] | None
+
+
+class EventStream(Protocol):
+    """The messages of one raw table. One reader at a time."""
+
+    def read(self, limit: int, wait: float) -> Sequence[Event]:
+        """The messages that follow those read before, in order within their partition.
+
+        Args:
+            limit: At most so many.
+            wait: How many seconds to wait for the first of them.
+
+        Raises:
+            SourceError: if the stream cannot be reached, or messages are gone that were never read.
+        """
+        ...
+
+    @property
+    def behind(self) -> frozenset[str]:
+        """Partitions that may hold messages which were there already and are not read yet."""
+        ...
+
+    def acknowledge(self, positions: Mapping[str, Position]) -> None:
+        """Note in the stream that all messages up to these positions have had their effect."""
+        ...
+
+    def close(self) -> None:
+        """Leave the stream."""
+        ...
+
+
+def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Position]) -> EventStream:
+    """Open the stream at `url`.
+
+    Args:
+        url: `redis://host:port/0?stream=<key>` or `kafka://host:port,host:port?topic=<name>`.
+        group: The name under which the stream shows what was acknowledged.
+        since: Where nothing was read yet: begin with messages after this moment.
+        after: The last message that counts, by partition. What the stream has for acknowledged does not: it may be
+            more, where the reader's folder is lost.
+
+    Raises:
+        ConfigurationError: if the URL names no stream.
+    """
+    parts = urlsplit(url)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    if parts.scheme in ("redis", "rediss", "unix") and query.get("stream"):
+        from gatehouse.components.features.streaming.redis_stream import RedisEvents
+
+        return RedisEvents(url, query["stream"], group, since, after)
+    if parts.scheme == "kafka" and query.get("topic"):
+        from gatehouse.components.features.streaming.kafka_topic import KafkaEvents
+
+        return KafkaEvents(parts.netloc, query["topic"], group, since, after)
+    raise ConfigurationError(
+        "The stream's URL: expected redis://host:port/0?stream=<key> or kafka://host:port?topic=<name>, found the "
+        f"scheme {parts.scheme or 'none'!r} and the parameters {', '.join(sorted(query)) or 'none'}."
+    )
+
+
+def milliseconds(moment: datetime) -> int:
+    """A time as milliseconds since 1970, rounded up: messages from there on came after it."""
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+
+
+def moment_of(found: int) -> datetime:
+    """The time so many milliseconds after 1970.
+
+    Raises:
+        SourceError: if it is beyond the year 9999.
+    """
+    try:
+        return _EPOCH + timedelta(milliseconds=found)
+    except OverflowError:
+        raise SourceError(
+            f"A message says that it arrived {found:,} milliseconds after 1970, which no calendar has. Correct the "
+            "clock or the ids of the sender."
+        ) from None

@@ -1,0 +1,169 @@
+"""The views of a repository on a micro-batch: their own queries, over the event times that its rows touch."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
+from gatehouse.components.features.repository import Repository, View, staged_by, tables_of
+from gatehouse.components.features.streaming.landing import newest_query
+from gatehouse.components.features.touched import BEGINNING, END, Span, merged, rows_needed, touched_spans
+from gatehouse.errors import ConfigurationError
+
+MICROSECOND = timedelta(microseconds=1)
+_AS_OF = re.compile(r"getvariable\s*\(\s*'as_of'\s*\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class RawTables:
+    """The raw tables after a micro-batch: files of the snapshot, and files of what arrived since, by table."""
+
+    snapshot: Mapping[str, Sequence[Path]]
+    landed: Mapping[str, Sequence[Path]]
+
+
+def streamed_views(repository: Repository, tables: Sequence[str], names: Sequence[str] = ()) -> list[View]:
+    """The named views, or all that can be pushed from these tables.
+
+    A view can be pushed if it reads one of the tables, is not static and looks back no further than its window.
+
+    Raises:
+        ConfigurationError: if there is none, or a named one cannot be pushed, with the reason.
+    """
+    problems = [
+        f"definitions.py: {table}: expected a Stream with its key, found none"
+        for table in tables
+        if table not in repository.streams
+    ]
+    reasons = {name: _not_streamed(repository, view, tables) for name, view in repository.views.items()}
+    problems += [f"no view {name!r}: expected {', '.join(repository.views)}" for name in names if name not in reasons]
+    problems += [f"{name}: {reasons[name]}" for name in names if reasons.get(name)]
+    chosen = [view for name, view in repository.views.items() if (name in names or not names) and not reasons[name]]
+    if problems or not chosen:
+        listed = problems or [f"{name}: {reason}" for name, reason in reasons.items()]
+        raise ConfigurationError("These cannot be pushed:" + "".join(f"\n  - {text}" for text in listed))
+    return chosen
+
+
+def _not_streamed(repository: Repository, view: View, tables: Sequence[str]) -> str:
+    if not set(tables_of(repository, [view.query])) & set(tables):
+        return f"reads none of the streamed tables {', '.join(tables)}"
+    if view.spec.static:
+        return "is static, so its rows have no time"
+    if view.spec.window is None:
+        return "has no window, so the whole past would be read for every batch: state how far its query looks back"
+    return ""
+
+
+def depends_on_time(repository: Repository, view: View) -> bool:
+    """Whether a view's rows can change by time alone: whether its SQL reads `as_of`."""
+    texts = [view.query, repository.macros]
+    texts += [repository.staging[name] for name in staged_by(repository, [view.query])]
+    return any(_AS_OF.search(text) for text in texts)
+
+
+def spans_of(
+    repository: Repository, view: View, hours: Mapping[str, Sequence[datetime] | None], since: datetime
+) -> list[Span]:
+    """The event times of a view to be computed again.
+
+    Args:
+        repository: The definitions.
+        view: The view.
+        hours: Hours of event time in which rows of a table are new or changed.
+        since: What is known later than this is not settled.
+    """
+    tables = tables_of(repository, [view.query])
+    touched = touched_spans(
+        {table: hours[table] for table in tables if table in hours}, repository.sources, view.spec.window
+    )
+    if touched or depends_on_time(repository, view):
+        touched = merged([*touched, Span(since, END)])
+    return touched
+
+
+def compute_spans(
+    repository: Repository, raw: RawTables, plans: Mapping[str, Sequence[Span]], as_of: datetime
+) -> dict[str, pa.Table]:
+    """The rows of views in the spans of their plans, as known at `as_of`."""
+    together: dict[Span, list[str]] = defaultdict(list)
+    for name, spans in plans.items():
+        for span in spans:
+            together[span].append(name)
+    found: dict[str, list[pa.Table]] = defaultdict(list)
+    for span, names in sorted(together.items()):
+        for name, table in _compute_span(repository, raw, span, names, as_of).items():
+            found[name].append(table)
+    return {name: pa.concat_tables(tables) for name, tables in found.items()}
+
+
+def _compute_span(
+    repository: Repository, raw: RawTables, span: Span, names: Sequence[str], as_of: datetime
+) -> dict[str, pa.Table]:
+    windows = [window for name in names if (window := repository.views[name].spec.window) is not None]
+    with connect() as connection:
+        tables = tables_of(repository, [repository.views[name].query for name in names])
+        open_tables(connection, {table: raw.snapshot[table] for table in tables}, "source")
+        for table in tables:
+            source = repository.sources.get(table)
+            needed = rows_needed(span, source, max(windows)) if source else "true"
+            connection.execute(
+                f'CREATE VIEW raw."{table}" AS SELECT * FROM ({_rows(repository, raw, table)}) WHERE {needed}'
+            )
+        set_time(connection, "as_of", as_of)
+        if span.start > BEGINNING:
+            set_time(connection, "from", span.start)
+        if span.end < END:
+            set_time(connection, "until", span.end)
+        return compute_views(connection, repository, names)
+
+
+def _rows(repository: Repository, raw: RawTables, table: str) -> str:
+    """SQL of a raw table with what arrived since the snapshot in place of what it replaces."""
+    parts = raw.landed.get(table, ())
+    if not parts:
+        return f'SELECT * FROM source."{table}"'
+    key = repository.streams[table].key
+    match = " AND ".join(f'arrived."{name}" = kept."{name}"' for name in key)
+    arrived = newest_query(parts, key)
+    return (
+        f'SELECT * FROM source."{table}" AS kept WHERE NOT EXISTS (FROM ({arrived}) AS arrived WHERE {match}) '
+        f"UNION ALL BY NAME SELECT * FROM ({arrived})"
+    )
+
+
+def new_rows(
+    raw: RawTables, table: str, rows: pa.Table, key: Sequence[str], event: str
+) -> tuple[pa.Table, list[datetime] | None]:
+    """Those rows that say something new, and the hours of event time that they change.
+
+    A changed row changes the hour that it was in as well. None for the hours where a row has no event time.
+    """
+    with connect() as connection:
+        open_tables(connection, {table: raw.snapshot[table]}, "source")
+        connection.register("rows", rows)
+        match = " AND ".join(f'one."{name}" = other."{name}"' for name in key)
+        kept = f'SELECT * FROM source."{table}" AS one WHERE EXISTS (FROM rows AS other WHERE {match})'
+        if parts := raw.landed.get(table, ()):
+            arrived = (
+                f"SELECT * FROM ({newest_query(parts, key)}) AS one WHERE EXISTS (FROM rows AS other WHERE {match})"
+            )
+            kept = (
+                f"SELECT * FROM ({kept}) AS one WHERE NOT EXISTS (FROM ({arrived}) AS other WHERE {match}) "
+                f"UNION ALL BY NAME {arrived}"
+            )
+        connection.execute(f"CREATE TEMP TABLE held AS {kept}")
+        columns = ", ".join(f'"{name}"' for name in rows.column_names)
+        new = connection.sql(f"SELECT {columns} FROM rows EXCEPT SELECT {columns} FROM held").to_arrow_table()
+        connection.register("fresh", new)
+        hours = connection.sql(
+            f'SELECT DISTINCT time_bucket(INTERVAL 1 HOUR, "{event}"::TIMESTAMPTZ) AS hour FROM (FROM fresh UNION ALL '
+            f"SELECT {columns} FROM held AS one WHERE EXISTS (FROM fresh AS other WHERE {match})) ORDER BY hour"
+        ).fetchall()
+    found = [None if hour is None else hour.astimezone(UTC) for (hour,) in hours]
+    return new, None if None in found else [hour for hour in found if hour is not None]

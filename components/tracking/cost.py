@@ -1,0 +1,42 @@
+"""What a machine costs by the hour, and so what a run has cost."""
+
+import os
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PRICES, MACHINE = "GATEHOUSE_PRICES", "GATEHOUSE_MACHINE"
+_HOUR = 3600.0
+
+
+class Prices(BaseModel):
+    """Prices by the hour, by type of machine. They say what a run cost, and never change what it does."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    currency: str = Field("USD", pattern="^[A-Z]{3}$", description="ISO 4217 code.")
+    per_hour: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = Field(
+        {},
+        description="Price of an hour by type of machine, as GATEHOUSE_MACHINE names it; `default` for every other.",
+    )
+
+    def cost(self, seconds: float, machine: str = "", machines: int = 1) -> float | None:
+        """What `machines` of a type cost for that long; None where no price is known."""
+        price = self.per_hour.get(machine, self.per_hour.get("default"))
+        return None if price is None else price * machines * seconds / _HOUR
+
+
+def prices_here() -> Prices:
+    """The price table of the environment (`GATEHOUSE_PRICES`, as JSON); an empty one where there is none.
+
+    Raises:
+        ValueError: if it is not a price table.
+    """
+    text = os.environ.get(PRICES, "")
+    return Prices.model_validate_json(text) if text else Prices()
+
+
+def cost_here(seconds: float) -> dict[str, float]:
+    """The metric `cost` of a run of this machine that took so long; empty where no price is known."""
+    cost = prices_here().cost(seconds, os.environ.get(MACHINE, ""))
+    return {} if cost is None else {"cost": cost}

@@ -1,0 +1,89 @@
+"""What the machine does while a job runs: CPU, memory and GPUs, under the names that MLflow's own page shows.
+
+Sampled by the process that ships metrics, never by the training loop.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gatehouse.process import descendants
+
+_MEGABYTE = 1e6
+
+
+class Machine:
+    """Samples this machine; `owner` is the process whose job it is, with all below it."""
+
+    def __init__(self, owner: int) -> None:
+        self._owner = owner
+        self._before = _cpu_ticks()
+        self._gpus = list(_gpus())
+
+    def sample(self) -> dict[str, float]:
+        """Everything that can be read here and now; CPU is the mean since the last call."""
+        return self._cpu() | self._memory() | self._gpu()
+
+    def _cpu(self) -> dict[str, float]:
+        now = _cpu_ticks()
+        busy, total = (after - before for before, after in zip(self._before, now, strict=True))
+        self._before = now
+        return {"system/cpu_utilization_percentage": 100.0 * busy / total} if total > 0 else {}
+
+    def _memory(self) -> dict[str, float]:
+        found = {}
+        with suppress(OSError, KeyError, ValueError, IndexError):
+            lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+            kilobytes = {words[0].rstrip(":"): float(words[1]) for words in lines}
+            used = kilobytes["MemTotal"] - kilobytes["MemAvailable"]
+            found["system/system_memory_usage_megabytes"] = used * 1024 / _MEGABYTE
+            found["system/system_memory_usage_percentage"] = 100.0 * used / kilobytes["MemTotal"]
+        job = sum(map(_resident, [self._owner, *descendants(self._owner)]))
+        return found | {"system/job_memory_usage_megabytes": job / _MEGABYTE}
+
+    def _gpu(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for index, (nvml, handle) in enumerate(self._gpus):
+            # A driver may know one number and not another.
+            with suppress(nvml.NVMLError):
+                rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+                found[f"system/gpu_{index}_utilization_percentage"] = float(rates.gpu)
+            with suppress(nvml.NVMLError):
+                memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+                found[f"system/gpu_{index}_memory_usage_megabytes"] = memory.used / _MEGABYTE
+                found[f"system/gpu_{index}_memory_usage_percentage"] = 100.0 * memory.used / memory.total
+            with suppress(nvml.NVMLError):
+                found[f"system/gpu_{index}_power_usage_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0
+        return found
+
+
+def _gpus() -> Iterator[tuple[Any, Any]]:
+    """NVML and a handle of each GPU; nothing where there is no GPU, no driver or no binding."""
+    try:
+        import pynvml
+    except ImportError:
+        return
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            yield pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)
+
+
+def _cpu_ticks() -> tuple[float, float]:
+    """Ticks that all CPUs together were busy, and had, since boot."""
+    try:
+        fields = [float(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except (OSError, ValueError):
+        return 0.0, 0.0
+    idle = sum(fields[3:5])
+    return sum(fields) - idle, sum(fields)
+
+
+def _resident(pid: int) -> float:
+    """Bytes that a process holds in memory; pages that it shares count for each."""
+    try:
+        return float(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0.0

@@ -1,0 +1,123 @@
+"""Shows a pipeline run in MLflow: one run for it, and below it one for each stage that ran."""
+
+import json
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.artifacts.run import Event, events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.world import WORLD
+from gatehouse.components.tracking.cost import cost_here
+from gatehouse.components.tracking.mlflow_client import (
+    REFERENCE,
+    RUN,
+    Point,
+    Tracking,
+    degrading,
+    ensure_run,
+    find_run,
+    log,
+    pipeline_run,
+    tracking_of,
+)
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+STAGE = "gatehouse.stage"
+_SHOWN_BY_THEIR_RESULT = {"train": "model", "tune": "experiment"}
+
+
+def track_run(store: ArtifactStore, run: str) -> None:
+    """Show the stages of a pipeline run: durations, cost, results and errors; what came from the memo is only named.
+
+    A stage is shown once, and training and tuning by the runs that they have anyway. The experiment is that of the
+    model, or has the project's name where the run has none. A run that had all its work in the memo costs one look at
+    its record and does not import MLflow. What goes wrong is a warning in the run record, never an error.
+
+    Args:
+        store: The store that holds the run's record.
+        run: The pipeline run.
+    """
+    tracking = tracking_of(store)
+    ended = _ended(store, run)
+    worked = any(event.event == "failed" or _works(event) for event in ended)
+    if tracking is None or not worked or tracking.told(f"runs/{run}/{len(ended)}"):
+        return
+    with degrading(store, "run:tracking"):
+        with tracking.client() as client:
+            _show(tracking, client, run, _experiment(store, run, ended), ended)
+        tracking.mark(f"runs/{run}/{len(ended)}")
+
+
+def _works(event: Event) -> bool:
+    """Whether a stage did work that the memo could have spared; what looks at the world runs every time."""
+    return event.event == "finished" and event.stage in WORLD and WORLD[event.stage].memo
+
+
+def _ended(store: ArtifactStore, run: str) -> list[Event]:
+    """How the newest attempt at each stage of a run ended, in order of time; parts of stages left out."""
+    latest: dict[str, Event] = {}
+    for _, event in events(store, run):
+        if ":" in event.stage or event.event not in ("finished", "failed", "hit"):
+            continue
+        if event.stage not in latest or event.attempt >= latest[event.stage].attempt:
+            latest[event.stage] = event
+    return sorted(latest.values(), key=lambda event: float(event.body["at"]))
+
+
+def _experiment(store: ArtifactStore, run: str, ended: Iterable[Event]) -> str:
+    """The experiment of the model that the run is about, so that all of it stands in one place."""
+    for event in ended:
+        result = event.body.get("result", {})
+        made = result.get(_SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
+        if made:
+            return Reference.parse(made).name
+    plan = f"runs/{run}/plan.json"
+    if store.objects.stat(plan) is None:
+        return "pipelines"
+    return str(json.loads(store.objects.get_bytes(plan))["project"])
+
+
+def _show(tracking: Tracking, client: "MlflowClient", run: str, name: str, ended: list[Event]) -> None:
+    experiment = tracking.experiment(client, name)
+    above = pipeline_run(tracking, client, experiment, run)
+    for event in ended:
+        if event.event != "hit" and not _shown_already(client, experiment, event):
+            _show_stage(client, experiment, above, run, event)
+    failed = [event.stage for event in ended if event.event == "failed"]
+    recalled = [event.stage for event in ended if event.event == "hit"]
+    spent = sum(float(event.body["seconds"]) for event in ended)
+    found = find_run(client, experiment, RUN, run)
+    assert found is not None  # made above
+    points: list[Point] = [(key, value, 0) for key, value in cost_here(spent).items()]
+    tags = {"gatehouse.from_memo": " ".join(recalled), "gatehouse.error": ", ".join(failed)}
+    log(client, found, points=points, tags={key: value for key, value in tags.items() if value})
+    client.set_terminated(above, "FAILED" if failed else "FINISHED", int(float(ended[-1].body["at"]) * 1000))
+
+
+def _shown_already(client: "MlflowClient", experiment: str, event: Event) -> bool:
+    made = event.body.get("result", {}).get(_SHOWN_BY_THEIR_RESULT.get(event.stage, ""), "")
+    return bool(made) and find_run(client, experiment, REFERENCE, str(Reference.parse(made))) is not None
+
+
+def _show_stage(client: "MlflowClient", experiment: str, above: str, run: str, event: Event) -> None:
+    at, seconds = float(event.body.get("at", time.time())), float(event.body["seconds"])
+    shown = ensure_run(client, experiment, STAGE, f"{run}/{event.stage}", event.stage, {}, above, at - seconds)
+    result: dict[str, Any] = event.body.get("result", {})
+    points: list[Point] = [("duration_seconds", seconds, 0), *((k, v, 0) for k, v in cost_here(seconds).items())]
+    for field, value in result.items():
+        numbers = value.items() if isinstance(value, dict) else [(field, value)]
+        points += [(name, float(each), 0) for name, each in numbers if _is_number(each)]
+    tags = {f"gatehouse.result.{name}": str(value) for name, value in result.items() if references_in(value)}
+    if event.event == "failed":
+        tags["gatehouse.error"] = f"{event.body.get('error', '')}: {event.body.get('message', '')}"
+    log(client, shown, points=points, tags=tags)
+    status = "FAILED" if event.event == "failed" else "FINISHED"
+    client.set_terminated(shown.info.run_id, status, int(at * 1000))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,113 @@
+"""A launcher's claim on one job of the cluster: made or found again, and given up by deleting the job."""
+
+import logging
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+from gatehouse.components.training.launcher import ClusterError, TrainingCancelledError
+from gatehouse.components.training.launchers.api import ApiConflict, KubernetesApi
+from gatehouse.components.training.launchers.operator import JOB_DIGEST
+from gatehouse.errors import LauncherError
+
+logger = logging.getLogger(__name__)
+
+_POD_NAME, _POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
+
+
+class Claim:
+    """The object `name` below `path`, if its annotation says that it trains what `digest` names."""
+
+    def __init__(self, api: KubernetesApi, path: str, name: str, digest: str) -> None:
+        self._api, self.path, self.name, self.digest = api, path, name, digest
+        self.uid = ""
+
+    def find(self) -> dict[str, Any] | None:
+        """The job, taken over from the launcher that created it; None where there is none.
+
+        Raises:
+            ClusterError: if an object of this name trains something else.
+        """
+        while (found := self._get()) is not None:
+            if found["metadata"].get("annotations", {}).get(JOB_DIGEST) != self.digest:
+                raise ClusterError(
+                    "Another job has the name of this one.\n"
+                    f"{self.path}/{self.name} does not have the annotation {JOB_DIGEST}={self.digest}. Delete it."
+                )
+            if "deletionTimestamp" not in found["metadata"]:
+                self.uid = found["metadata"]["uid"]
+                logger.info("Found the job %s again: watching it.", self.name)
+                self._own()
+                return found
+            time.sleep(self._api.pace.shortest)  # The launcher before this one has deleted it: wait until it is gone.
+        return None
+
+    def create(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Create the job. Where an attempt that seemed to fail had created it, take that one.
+
+        Raises:
+            ClusterError: if the cluster does not take it.
+        """
+        body["metadata"] |= {"ownerReferences": _owners()} if self._owned(body) else {}
+        while True:
+            try:
+                made = self._api.create(self.path, body)
+            except ApiConflict as conflict:
+                if conflict.status == 404:
+                    raise ClusterError(
+                        f"The cluster knows no {body['kind']} here: its operator is not installed, or there is no such "
+                        f"namespace.\nThe request was POST {self.path}."
+                    ) from conflict
+                if found := self.find():
+                    return found
+            else:
+                self.uid = made["metadata"]["uid"]
+                logger.info("Created the %s %s.", body["kind"], self.name)
+                return made
+
+    def current(self) -> dict[str, Any]:
+        """The job as it is now.
+
+        Raises:
+            TrainingCancelledError: if somebody deleted it.
+        """
+        found = self._get()
+        if found is None or found["metadata"]["uid"] != self.uid or "deletionTimestamp" in found["metadata"]:
+            raise TrainingCancelledError(
+                f"Training was cancelled: its job was deleted while it ran.\nThe job was {self.path}/{self.name}. Run "
+                "again to start it anew, from its last checkpoint."
+            )
+        return found
+
+    def withdraw(self) -> None:
+        """Delete the job and its pods, if it is there; where the cluster does not answer, say what is left behind."""
+        self._api.hurry()
+        try:
+            found = self._get()
+            if found is not None and found["metadata"].get("annotations", {}).get(JOB_DIGEST) == self.digest:
+                self._api.delete(f"{self.path}/{self.name}", found["metadata"]["uid"])
+        except LauncherError as error:
+            logger.warning("%s/%s could not be deleted, delete it by hand: %s", self.path, self.name, error)
+
+    def _get(self) -> dict[str, Any] | None:
+        try:
+            return self._api.get(f"{self.path}/{self.name}")
+        except ApiConflict:
+            return None
+
+    def _owned(self, body: dict[str, Any]) -> bool:
+        """Whether this is a pod that can own the job: one of the same namespace."""
+        return bool(os.environ.get(_POD_UID)) and body["metadata"]["namespace"] == self._api.namespace
+
+    def _own(self) -> None:
+        """Be the owner instead of the launcher before, whose pod may go at any time, and the job with it."""
+        namespace = self.path.split("/")[-2]
+        if self._owned({"metadata": {"namespace": namespace}}):
+            with suppress(ApiConflict):
+                self._api.patch(f"{self.path}/{self.name}", {"metadata": {"ownerReferences": _owners()}})
+
+
+def _owners() -> list[dict[str, Any]]:
+    name, uid = os.environ[_POD_NAME], os.environ[_POD_UID]
+    return [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]

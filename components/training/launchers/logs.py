@@ -1,0 +1,97 @@
+"""Streams the logs of a job's pods to the job's log file and to this process's log, each line once."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from gatehouse.components.training.launcher import TAIL_LINES, last_lines
+from gatehouse.components.training.launchers.api import ApiConflict, KubernetesApi
+from gatehouse.components.training.launchers.pods import Pod, name_of
+from gatehouse.errors import LauncherError
+
+logger = logging.getLogger(__name__)
+
+
+class PodLogs:
+    """The logs of one job.
+
+    A stream that breaks is taken up where it was: the API gives lines with their times, and no line twice is kept.
+    """
+
+    def __init__(self, api: KubernetesApi, namespace: str, container: str, log: Path, *, named: bool) -> None:
+        """Begin the file `log`; with `named`, each line opens with the name of its pod."""
+        self._api, self._pods = api, f"/api/v1/namespaces/{namespace}/pods"
+        self._container, self._named = container, named
+        self._file = open(log, "w")  # noqa: SIM115  # `finish` closes it.
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._following: dict[str, str] = {}
+        self._latest: dict[str, str] = {}
+        self._tails: dict[str, deque[str]] = {}
+
+    def follow(self, pods: Iterable[Pod]) -> None:
+        """Stream the logs of those pods that have been started and are not followed yet."""
+        for pod in pods:
+            name, uid = name_of(pod), pod["metadata"]["uid"]
+            started = pod.get("status", {}).get("phase") in ("Running", "Succeeded", "Failed")
+            if started and self._following.get(name) != uid:
+                self._following[name] = uid
+                threading.Thread(target=self._follow, args=(name, uid), name=f"log-{name}", daemon=True).start()
+
+    def finish(self) -> None:
+        """Read what the streams have not brought yet, and close the file."""
+        self._ended.set()
+        for name, uid in self._following.items():
+            with suppress(LauncherError, ApiConflict):
+                if self._is_there(name, uid):
+                    for line in self._api.text(f"{self._pods}/{name}/log", self._query(uid)).splitlines():
+                        self._write(name, uid, line)
+        with self._lock:
+            self._file.close()
+
+    def tail(self, pod: Pod) -> str:
+        """The last lines of one pod, as errors show them."""
+        name, uid = name_of(pod), pod["metadata"]["uid"]
+        if not self._tails.get(uid):
+            with suppress(LauncherError, ApiConflict):
+                query = {"container": self._container, "tailLines": TAIL_LINES}
+                lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines()
+                return last_lines(lines, f"the log of pod {name}")
+        return last_lines(list(self._tails.get(uid, ())), f"the log of pod {name}")
+
+    def _follow(self, name: str, uid: str) -> None:
+        while not self._ended.is_set() and self._following[name] == uid:
+            with suppress(Exception):  # The API is away, or the container is not there yet: try again.
+                if not self._is_there(name, uid):
+                    return
+                query = self._query(uid) | {"follow": "true"}
+                for line in self._api.lines(f"{self._pods}/{name}/log", query, silence=self._api.pace.patience):
+                    if self._ended.is_set():
+                        return
+                    self._write(name, uid, line.decode(errors="replace"))
+            self._ended.wait(self._api.pace.shortest)
+
+    def _is_there(self, name: str, uid: str) -> bool:
+        """Whether this very pod is still there: one that is started again may have the same name."""
+        found: str = self._api.get(f"{self._pods}/{name}")["metadata"]["uid"]
+        return found == uid
+
+    def _query(self, uid: str) -> dict[str, str]:
+        query = {"container": self._container, "timestamps": "true"}
+        # The API rounds to seconds, so that some lines come again; `_write` knows them by their times.
+        return query | ({"sinceTime": self._latest[uid][:19] + "Z"} if uid in self._latest else {})
+
+    def _write(self, name: str, uid: str, line: str) -> None:
+        at, _, text = line.partition(" ")
+        with self._lock:
+            if at <= self._latest.get(uid, "") or self._file.closed:
+                return
+            self._latest[uid] = at
+            self._tails.setdefault(uid, deque(maxlen=TAIL_LINES)).append(text)
+            shown = f"[{name}] {text}" if self._named else text
+            self._file.write(shown + "\n")
+            self._file.flush()
+        logger.info("%s", shown)

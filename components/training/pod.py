@@ -1,0 +1,122 @@
+"""What a pod of a training job runs: fetches the job's files, trains, and sends back what came of it.
+
+Every node fetches and trains. The node that holds the result sends it; the others wait until it has, because the
+operator ends all pods when one that it goes by has ended.
+"""
+
+import argparse
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.checkpointing.policy import FAR, NAME
+from gatehouse.components.training.launcher import FAILURE, RESULT
+from gatehouse.components.training.launchers.travel import (
+    fetch_inputs,
+    outcome,
+    program_code,
+    report_failure,
+    report_success,
+)
+from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
+
+logger = logging.getLogger(__name__)
+
+_WRAPPER = "gatehouse.components.training.wrapper"
+_TRY_AGAIN = 128  # The least exit code after which the operator starts the pod again.
+_LAST_SECONDS = 20.0
+"""Of the grace period are left for bringing the last checkpoint to the store."""
+_RESULT_SECONDS, _RESULT_POLL = 900.0, 1.0
+
+
+def main() -> None:
+    """Train as the job says; ends with the wrapper's exit code, 128 and above where another attempt makes sense."""
+    parser = argparse.ArgumentParser(description="Train one model in a pod of a cluster.")
+    parser.add_argument("store", help="Address of the artifact store, as pods see it.")
+    parser.add_argument("folder", help="The job's folder in the store.")
+    parser.add_argument("record", help="SHA-256 of the job's record.")
+    parser.add_argument("processes", type=int, help="Workers of this pod.")
+    parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    store = ArtifactStore.open(arguments.store)
+    with tempfile.TemporaryDirectory(prefix="job-") as directory:
+        try:
+            expected = fetch_inputs(store, arguments.folder, arguments.record, Path(directory))
+            _require_program(expected.code)
+            os.environ |= {FAR: arguments.store, NAME: expected.digest}
+            launch = arguments.folder.rpartition("/")[2]
+            code = _train(arguments.processes, arguments.grace, launch, Path(directory))
+            _report(store, arguments.folder, Path(directory), code)
+        except StoreError as error:
+            logger.error("StoreError: %s", error)
+            sys.exit(_TRY_AGAIN)
+        except GatehouseError as error:
+            report_failure(store, arguments.folder, f"{type(error).__name__}: {error}")
+            sys.exit(f"{type(error).__name__}: {error}")
+    sys.exit(code)
+
+
+def _require_program(expected: str) -> None:
+    if expected != (found := program_code()):
+        raise StaleSpecError(
+            f"The image of the pod holds another training program than the launcher: expected {expected[:12]}, found "
+            f"{found[:12]}. Give launch.image the image of the train task."
+        )
+
+
+def _train(processes: int, grace: float, launch: str, directory: Path) -> int:
+    """Run the wrapper, hand it the pod's SIGTERM, and return its exit code."""
+    given = [f"--grace-seconds={max(grace - _LAST_SECONDS, grace / 2)}", *_rendezvous(launch)]
+    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, str(processes), str(directory), *given])
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        wrapper.send_signal(number)
+
+    signal.signal(signal.SIGTERM, hand_on)
+    code = wrapper.wait()
+    return 128 - code if code < 0 else code
+
+
+def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> None:
+    """Send what came of it; another attempt is for the operator to begin, and nothing is said about this one."""
+    if (directory / FAILURE).exists():
+        report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"])
+    elif code == 0 and (directory / RESULT).exists():
+        report_success(store, folder, directory)
+    elif code == 0 and _nodes() != "1":
+        _wait_for_result(store, folder)
+
+
+def _nodes() -> str:
+    return os.environ.get("PET_NNODES", "1")
+
+
+def _rendezvous(launch: str) -> list[str]:
+    """Where the nodes meet, as the operator says; empty for one node, and where it says all itself (elastic jobs).
+
+    Operators give a static rendezvous, with which a node that starts again is lost; over a store on the first node it
+    is found again.
+    """
+    if _nodes() == "1" or "PET_RDZV_ENDPOINT" in os.environ:
+        return []
+    nodes, endpoint = _nodes(), f"{os.environ['PET_MASTER_ADDR']}:{os.environ['PET_MASTER_PORT']}"
+    return [f"--nodes={nodes}:{nodes}", f"--rendezvous={endpoint}", f"--run-id={launch}"]
+
+
+def _wait_for_result(store: ArtifactStore, folder: str) -> None:
+    until = time.monotonic() + _RESULT_SECONDS
+    while not outcome(store, folder) and time.monotonic() < until:
+        time.sleep(_RESULT_POLL)
+
+
+if __name__ == "__main__":
+    main()

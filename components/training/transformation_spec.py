@@ -1,0 +1,85 @@
+"""How feature columns are transformed: clipping, imputation and normalisation of numbers, ids of categories."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Normalisation = Literal["standard", "min_max", "quantile", "none"]
+
+
+class NumericSpec(BaseModel):
+    """What is done to a number: it is clipped, imputed where it is missing, then normalised."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clip: tuple[float, float] | None = Field(
+        (0.001, 0.999), description="Quantiles of the train part beyond which values are clipped; null for none."
+    )
+    imputation: Literal["median", "mean", "constant"] = Field(
+        "median", description="What stands for a missing value: of the train part, or `constant`."
+    )
+    constant: float = Field(0.0, allow_inf_nan=False, description="Stands for a missing value where so imputed.")
+    normalisation: Normalisation = Field(
+        "standard",
+        description="To mean 0 and deviation 1; to 0 to 1 by least and greatest value; to the rank from 0 to 1 among "
+        "the train rows; or as it is.",
+    )
+    indicator: Literal["when_missing", "always", "never"] = Field(
+        "when_missing",
+        description="One more column that is 1 where the value is missing: by default where the train part has such.",
+    )
+
+    @field_validator("clip")
+    @classmethod
+    def _ascending(cls, clip: tuple[float, float] | None) -> tuple[float, float] | None:
+        if clip is not None and not 0.0 <= clip[0] < clip[1] <= 1.0:
+            raise ValueError("expected two ascending quantiles from 0 to 1")
+        return clip
+
+
+class CategoricalSpec(BaseModel):
+    """Which categories have an id of their own. The id of missing values is 0, that of unknown ones 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_count: int = Field(20, ge=1, description="Train rows that a category needs; rarer ones are unknown.")
+    max_size: int = Field(0, ge=0, description="Most categories, the most frequent first; 0 for any number.")
+    buckets: int = Field(
+        0, ge=0, le=1_000_000, description="Ids that categories outside the vocabulary are hashed to; 0 for unknown."
+    )
+
+
+class TransformationSpec(BaseModel):
+    """How the feature columns of a model are transformed; all is fitted on the train part only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    numeric: NumericSpec = Field(NumericSpec(), description="What is done to numeric features.")
+    categorical: CategoricalSpec = Field(CategoricalSpec(), description="What is done to categorical features.")
+    columns: dict[str, NumericSpec | CategoricalSpec] = Field(
+        {}, description="Settings of single features, in place of all those above."
+    )
+
+    def of_numeric(self, name: str) -> NumericSpec:
+        """The settings of a numeric feature."""
+        found = self.columns.get(name)
+        return found if isinstance(found, NumericSpec) else self.numeric
+
+    def of_categorical(self, name: str) -> CategoricalSpec:
+        """The settings of a categorical feature."""
+        found = self.columns.get(name)
+        return found if isinstance(found, CategoricalSpec) else self.categorical
+
+    def problems(self, numeric: Sequence[str], categorical: Sequence[str]) -> list[str]:
+        """Where `columns` names what is no feature, or gives one the settings of the other kind."""
+        problems = []
+        for name, found in self.columns.items():
+            kind = "numeric" if isinstance(found, NumericSpec) else "categorical"
+            if name not in (*numeric, *categorical):
+                features = ", ".join((*numeric, *categorical))
+                problems.append(f"columns.{name}: expected a feature, found none of that name among {features}")
+            elif name not in (numeric if kind == "numeric" else categorical):
+                other = "categorical" if kind == "numeric" else "numeric"
+                problems.append(f"columns.{name}: expected settings of a {other} feature, found those of a {kind} one")
+        return problems

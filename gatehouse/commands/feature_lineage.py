@@ -1,0 +1,101 @@
+"""`gatehouse features lineage`: from which source columns a feature comes, as text, JSON and a picture."""
+
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from gatehouse.commands.feature_project import FeatureProject, ProjectOption, open_features, store_if_there
+from gatehouse.commands.output import JsonOption, StoreOption, print_json
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.features.column_lineage import ROWS, VALUE, Column, Lineage, lineage_of
+from gatehouse.components.features.lineage_picture import lineage_svg
+from gatehouse.components.features.repository import View
+from gatehouse.errors import ConfigurationError
+
+_WIDTH = 400  # A name that is cut cannot be copied.
+
+
+def lineage(
+    name: Annotated[str, typer.Argument(metavar="VIEW[.FEATURE]", help="A feature, or all those of a view.")],
+    svg: Annotated[Path | None, typer.Option(help="Write the picture to this file.")] = None,
+    project: ProjectOption = None,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Follow a feature through views and staging queries down to the columns of the raw tables."""
+    opened = open_features(project)
+    view, features = _named(opened, name)
+    found = lineage_of(opened.repository, view, features, _columns(opened, store))
+    if svg is not None:
+        svg.parent.mkdir(parents=True, exist_ok=True)
+        svg.write_text(lineage_svg(found, name, view.spec.description))
+    if as_json:
+        edges = [{"from": str(edge.before), "to": str(edge.after), "by": edge.by} for edge in found.edges]
+        sources = [{"column": str(column), "by": by} for column, by in found.sources().items()]
+        print_json({"features": list(map(str, found.features)), "sources": sources, "edges": edges})
+        return
+    _print(Console(soft_wrap=True, highlight=False), view, found)
+    if svg is not None:
+        typer.echo(f"\n{svg}")
+
+
+def _named(opened: FeatureProject, name: str) -> tuple[View, list[str]]:
+    owner, _, feature = name.partition(".")
+    view = opened.view(owner)
+    if feature and feature not in view.spec.features:
+        raise ConfigurationError(
+            f"The view {owner} has no feature {feature!r}: expected one of {', '.join(view.spec.features)}."
+        )
+    return view, [feature] if feature else list(view.spec.features)
+
+
+def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
+    """The columns of the raw tables: those of the newest snapshot; before there is one, those of the contract."""
+    found = store_if_there(store)
+    history = opened.history(found) if found else []
+    if history:
+        return history[-1].columns()
+    from gatehouse.components.validation.contract import parse_contract
+
+    contract = parse_contract(opened.project.contract.files["contract.yaml"].decode())
+    return {name: list(table.columns) for name, table in contract.tables.items()}
+
+
+def _print(console: Console, view: View, found: Lineage) -> None:
+    for feature in found.features:
+        kind = view.spec.features[feature.name]
+        tree = Tree(Text.assemble((str(feature), "bold"), (f"  {kind}", "dim")))
+        _grow(tree, found, feature, set())
+        Console(width=_WIDTH, highlight=False).print(tree, soft_wrap=True)
+    sources = found.sources()
+    for title, by in (("\nvalues from", VALUE), ("\nrows decided by", ROWS)):
+        console.print(title, style="bold")
+        columns = [column for column, kind in sources.items() if kind == by]
+        for line in _grouped(columns) or ["none: it counts rows" if by == VALUE else "none"]:
+            console.print(f"  {line}")
+
+
+def _grow(tree: Tree, found: Lineage, column: Column, shown: set[Column]) -> None:
+    """Add what a column is computed from; what stands above already is not followed again."""
+    for before, by in found.before(column):
+        if by != VALUE:
+            continue
+        again = before in shown and any(kind == VALUE for _, kind in found.before(before))
+        branch = tree.add(Text.assemble(str(before), (" (as above)" if again else "", "dim")))
+        if before not in shown:
+            shown.add(before)
+            _grow(branch, found, before, shown)
+    rows = [before for before, by in found.before(column) if by == ROWS and before.name]
+    if rows:
+        tree.add(Text(f"rows: {'; '.join(_grouped(rows))}", style="dim"))
+
+
+def _grouped(columns: list[Column]) -> list[str]:
+    """One text a table: `raw.flights: carrier, dest`."""
+    tables = groupby(sorted(columns), key=lambda column: column.table)
+    return [f"{table}: {', '.join(column.name for column in group)}" for table, group in tables]

@@ -1,0 +1,152 @@
+"""What the commands on features share: a project's definitions, and its newest feature tables in a store."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gatehouse.commands.output import open_store
+from gatehouse.commands.run import EXAMPLE
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.repository import Repository, View, read_repository
+from gatehouse.components.features.stage import view_tables
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.project import Project, load_project
+
+ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project; default: here, else the example.")]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Feature tables of a project: one manifest, and the table of every view."""
+
+    store: ArtifactStore
+    reference: Reference
+    manifest: Manifest
+
+    @property
+    def as_of(self) -> str:
+        """The moment up to which they were computed, as ISO 8601."""
+        return str(self.manifest.details["as_of"])
+
+    @property
+    def snapshot(self) -> str:
+        """Reference of the snapshot that they were computed from."""
+        return self.manifest.derived_from["snapshot"]
+
+    @property
+    def definitions(self) -> str:
+        """Reference of the definitions that they were computed with."""
+        return self.manifest.derived_from["definitions"]
+
+    @property
+    def views(self) -> dict[str, str]:
+        """Reference of the table of every view."""
+        return view_tables(self.store, str(self.reference))
+
+    def columns(self) -> dict[str, list[str]]:
+        """The columns of every raw table of the snapshot."""
+        datasets = self.store.manifest(self.snapshot).derived_from
+        return {
+            table: [column.name for column in self.store.manifest(each).columns] for table, each in datasets.items()
+        }
+
+
+@dataclass(frozen=True)
+class FeatureProject:
+    """A project as the commands on features see it."""
+
+    project: Project
+    repository: Repository
+
+    def view(self, name: str) -> View:
+        """A view by name. Raises ConfigurationError, naming those there are."""
+        if name not in self.repository.views:
+            raise ConfigurationError(
+                f"There is no feature view {name!r}: expected one of {', '.join(sorted(self.repository.views))}."
+            )
+        return self.repository.views[name]
+
+    def served(self, service: str, views: Iterable[str]) -> list[View]:
+        """The views that were named, else those of a service, by default the project's. Raises ConfigurationError."""
+        named = list(views)
+        if named and service:
+            raise ConfigurationError("Expected either --service or --view, found both.")
+        wanted = service or self.project.file.features.service
+        if not named and wanted not in self.repository.services:
+            known = ", ".join(sorted(self.repository.services)) or "none"
+            raise ConfigurationError(f"There is no feature service {wanted!r}: expected one of {known}.")
+        return [self.view(name) for name in named or self.repository.services[wanted].views]
+
+    def history(self, store: ArtifactStore) -> list[Tables]:
+        """All feature tables of the project, by the moment up to which they were computed, the newest last."""
+        found = [
+            Tables(store, each, store.manifest(each)) for each in store.references("feature-tables", self.project.name)
+        ]
+        now = str(self.project.definitions.reference)
+        return sorted(found, key=lambda each: (each.as_of, each.definitions == now, each.reference.digest))
+
+    def tables(self, store: ArtifactStore, needed: Iterable[View] = ()) -> Tables:
+        """The newest feature tables.
+
+        Raises:
+            MissingArtifactError: if there are none, or they lack what the definitions promise of a view that is needed.
+        """
+        found = self.history(store)
+        if not found:
+            name = self.project.name
+            raise MissingArtifactError(
+                f"The store {store.address} has no feature tables of {name}. `gatehouse run` computes them."
+            )
+        for view in needed:
+            table = found[-1].views.get(view.name)
+            names = {column.name for column in store.manifest(table).columns} if table else set()
+            lacking = sorted({*view.columns} - names)
+            if lacking:
+                what = f"the columns {', '.join(lacking)}" if table else "it"
+                raise MissingArtifactError(
+                    f"{view.name}: expected {what} in the newest feature tables, {found[-1].reference}: they were "
+                    "computed with other definitions. `gatehouse run` computes them again."
+                )
+        return found[-1]
+
+
+def open_features(project: Path | None) -> FeatureProject:
+    """The project in a folder, by default this one, else the example.
+
+    Raises:
+        ConfigurationError: if its definitions do not hold.
+    """
+    folder = project or (Path.cwd() if (Path.cwd() / "project.yaml").is_file() else EXAMPLE)
+    loaded = load_project(folder)
+    return FeatureProject(loaded, read_repository(loaded.folder / loaded.file.features.repo))
+
+
+def store_if_there(address: str) -> ArtifactStore | None:
+    """The store; None where there is none yet, as definitions can be read without."""
+    try:
+        return open_store(address)
+    except ConfigurationError:
+        return None
+
+
+def span(length: timedelta | None, without: str = "") -> str:
+    """A length of time for a person: 2 d, 12 h, 1 d 6 h."""
+    if length is None:
+        return without
+    seconds = int(length.total_seconds())
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        parts += [f"{count} {unit}"] if count else []
+    return " ".join(parts) or "0"
+
+
+def moment(text: str) -> str:
+    """A time that is ISO 8601 in UTC, for a person."""
+    return text.replace("T", " ").replace("+00:00", " UTC")

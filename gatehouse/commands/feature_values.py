@@ -1,0 +1,128 @@
+"""`gatehouse features retrieve`: the values of features, point-in-time for entity rows or current for keys."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from gatehouse.commands.feature_project import FeatureProject, ProjectOption, open_features
+from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.repository import View
+from gatehouse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def retrieve(
+    rows: Annotated[Path, typer.Argument(help="Entity rows: CSV or Parquet, with the keys and a time.")],
+    to: Annotated[Path, typer.Argument(help="Write them with their features here: CSV or Parquet.")],
+    service: Annotated[str, typer.Option(help="Feature service; default: the project's.")] = "",
+    view: Annotated[list[str] | None, typer.Option(help="Only this feature view; may be repeated.")] = None,
+    time: Annotated[str, typer.Option(help="Column with the time; default: event_timestamp, else the only one.")] = "",
+    online: Annotated[bool, typer.Option("--online", help="Current values from the online store; no time.")] = False,
+    at: Annotated[str, typer.Option(help="With --online: the moment of the read, ISO 8601; default: now.")] = "",
+    project: ProjectOption = None,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""
+    from gatehouse.components.features.entity_file import read_entity_rows, write_rows
+
+    if at and not online:
+        raise ConfigurationError("--at is the moment of a read from the online store: expected --online with it.")
+    opened, found = open_features(project), open_store(store)
+    views = opened.served(service, view or [])
+    keys = {key: opened.repository.entities[key] for one in views for key in one.spec.entities}
+    asked = read_entity_rows(rows, keys)
+    _check_names(asked.column_names, views, rows.name)
+    if online:
+        joined = _online(opened, found, views, asked, _moment(at))
+    else:
+        joined = _offline(opened, found, views, asked, time, rows.name)
+    write_rows([joined], to)
+    _report(joined, views, to, as_json)
+
+
+def _offline(
+    opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", time: str, name: str
+) -> "pa.Table":
+    from gatehouse.components.features.asof_join import Joined, asof_join
+    from gatehouse.components.features.compute import connect
+    from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
+    from gatehouse.components.features.entity_file import time_column
+
+    tables = opened.tables(store, views)
+    joins = [
+        Joined(
+            table=f"read_parquet([{', '.join(_text(path) for path in store.paths(tables.views[view.name]))}])",
+            keys={key: key for key in view.spec.entities},
+            event=EVENT_TIMESTAMP,
+            created=KNOWN_FROM,
+            features={feature: feature for feature in view.spec.features},
+            ttl=view.spec.ttl,
+        )
+        for view in views
+    ]
+    with connect() as connection:
+        return asof_join(connection, asked, time_column(asked, time, name), joins)
+
+
+def _online(
+    opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", now: datetime
+) -> "pa.Table":
+    from gatehouse.components.features.online import online_view, open_online
+    from gatehouse.components.features.stage import online_store
+
+    reader = open_online(opened.repository.folder, online_store(store, opened.project.name))
+    values = reader.read([online_view(view) for view in views], asked, now)
+    for feature in values.column_names:
+        asked = asked.append_column(feature, values[feature])
+    return asked
+
+
+def _check_names(found: list[str], views: list[View], name: str) -> None:
+    hidden = sorted({feature for view in views for feature in view.spec.features} & set(found))
+    if hidden:
+        raise ConfigurationError(
+            f"{name}: the features {', '.join(hidden)} would hide columns of the same name. Rename the columns."
+        )
+
+
+def _report(joined: "pa.Table", views: list[View], to: Path, as_json: bool) -> None:
+    """How many entity rows got a value, by view: a view that gives none is most often a wrong key or time."""
+    counted = [
+        {
+            "view": view.name,
+            "features": len(view.spec.features),
+            "rows": max(joined.num_rows - joined[feature].null_count for feature in view.spec.features),
+        }
+        for view in views
+    ]
+    if as_json:
+        print_json({"file": str(to), "rows": joined.num_rows, "views": counted})
+        return
+    table = Table("view", box=None, pad_edge=False)
+    for name in ("features", "rows with a value"):
+        table.add_column(name, justify="right")
+    for each in counted:
+        share = each["rows"] / joined.num_rows
+        table.add_row(str(each["view"]), str(each["features"]), f"{each['rows']:,} ({share:.1%})")
+    print_table(table)
+    typer.echo(f"\n{to}: {joined.num_rows:,} rows, {len(joined.column_names)} columns")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text) if text else datetime.now(UTC)
+    except ValueError as error:
+        raise ConfigurationError(f"--at: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}.") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _text(value: Any) -> str:
+    return "'" + str(value).replace("'", "''") + "'"

@@ -1,0 +1,203 @@
+"""`gatehouse features`: what feature views there are, what they hold, where they come from, and their values."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from gatehouse.commands import feature_values, online_features, push
+from gatehouse.commands.feature_lineage import lineage
+from gatehouse.commands.feature_project import (
+    FeatureProject,
+    ProjectOption,
+    Tables,
+    moment,
+    open_features,
+    span,
+    store_if_there,
+)
+from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions import FeatureView
+from gatehouse.components.features.repository import View
+
+app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, skew, lineage.")
+
+
+@app.command("list")
+def list_views(
+    project: ProjectOption = None, store: StoreOption = str(DEFAULT_STORE), as_json: JsonOption = False
+) -> None:
+    """List the project's feature views, with the newest table of each."""
+    opened, found = open_features(project), store_if_there(store)
+    tables = _newest(opened, found)
+    rows = [_facts(view) | _held(tables, view) for view in opened.repository.views.values()]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("view", "entities", "features", "version", "ttl", "available", box=None, pad_edge=False)
+    with_freshness = any(row["freshness"] for row in rows)
+    if with_freshness:
+        table.add_column("freshness")
+    table.add_column("rows", justify="right")
+    table.add_column("newest table")
+    for row in rows:
+        kinds = _kinds(row["features"])
+        cells = [row["view"], ", ".join(row["entities"]), kinds, str(row["version"]), row["ttl"] or "for ever"]
+        fresh = [row["freshness"]] if with_freshness else []
+        held = f"{row['rows']:,}" if row["table"] else ""
+        table.add_row(*cells, row["available"], *fresh, held, Text(row["table"] or "none yet", style="dim"))
+    print_table(table)
+    if tables is not None:
+        typer.echo(f"\n{tables.reference}, as of {moment(tables.as_of)}")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="VIEW", help="The feature view.")],
+    project: ProjectOption = None,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Show a view: its definition, its SQL, its versions with what changed, and what its newest table holds."""
+    from gatehouse.components.features.table_statistics import table_statistics
+
+    opened, found = open_features(project), store_if_there(store)
+    view = opened.view(name)
+    versions = _versions(opened.history(found), view) if found else []
+    statistics = None
+    if found is not None and versions:
+        statistics = table_statistics(view, found.paths(versions[-1]["table"]))
+    if as_json:
+        facts = _facts(view) | {"sql": view.query, "versions": versions}
+        print_json(facts | {"statistics": statistics.as_dict() if statistics else None})
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(view.name, style="bold")
+    console.print(view.spec.description, markup=False)
+    console.print(_definition(view))
+    console.print("\nversions", style="bold")
+    for version in versions:
+        _print_version(console, version)
+    if not versions:
+        console.print("  no table yet; `gatehouse run` computes one", style="dim")
+    if statistics is not None:
+        console.print(f"\nnewest table: {statistics.rows:,} rows, {statistics.keys:,} keys", style="bold")
+        console.print(f"  events {statistics.first_event} to {statistics.last_event}", style="dim")
+        print_table(_statistics(statistics.features))
+    console.print(f"\nviews/{view.name}.sql", style="bold")
+    console.print(Syntax(view.query.rstrip(), "sql", theme="ansi_light", background_color="default"))
+
+
+def _newest(opened: FeatureProject, store: ArtifactStore | None) -> Tables | None:
+    found = opened.history(store) if store else []
+    return found[-1] if found else None
+
+
+def _facts(view: View) -> dict[str, Any]:
+    spec = view.spec
+    return {
+        "view": view.name,
+        "description": spec.description,
+        "entities": list(spec.entities),
+        "features": dict(spec.features),
+        "version": spec.version,
+        "ttl": span(spec.ttl),
+        "window": "" if spec.static else span(spec.window, "the whole past"),
+        "available": _available(spec),
+        "freshness": _freshness(spec),
+    }
+
+
+def _available(spec: FeatureView) -> str:
+    if spec.available is None:
+        return "always (static)"
+    lag = f" + {span(spec.available.lag)}" if spec.available.lag else ""
+    return f"{spec.available.column}{lag}"
+
+
+def _freshness(spec: FeatureView) -> str:
+    return span(getattr(spec, "freshness", None))
+
+
+def _held(tables: Tables | None, view: View) -> dict[str, Any]:
+    reference = tables.views.get(view.name, "") if tables else ""
+    rows = tables.store.manifest(reference).rows if tables and reference else None
+    return {"table": reference, "rows": rows}
+
+
+def _kinds(features: dict[str, str]) -> str:
+    counts = {kind: sum(each == kind for each in features.values()) for kind in ("numeric", "categorical")}
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+
+
+def _definition(view: View) -> Text:
+    facts = _facts(view)
+    listed = {name: facts[name] for name in ("version", "available", "ttl", "window", "freshness")}
+    listed = {"entities": ", ".join(facts["entities"])} | listed | {"ttl": facts["ttl"] or "for ever"}
+    listed["features"] = ", ".join(f"{name} ({kind})" for name, kind in facts["features"].items())
+    lines = [Text.assemble((f"  {name:<10}", "dim"), str(value)) for name, value in listed.items() if value]
+    return Text("\n").join(lines)
+
+
+def _versions(history: list[Tables], view: View) -> list[dict[str, Any]]:
+    """Every table of a view, the newest last, with what changed in its definition since the one before."""
+    found: list[dict[str, Any]] = []
+    for tables in history:
+        reference = tables.views.get(view.name)
+        if reference is None or any(one["table"] == reference for one in found):
+            continue
+        manifest = tables.store.manifest(reference)
+        changed = tables.manifest.details.get("changed", {}).get(view.name, [])
+        found.append(
+            {
+                "version": manifest.details["version"],
+                "as_of": tables.as_of,
+                "table": reference,
+                "rows": manifest.rows,
+                "changed": list(changed),
+            }
+        )
+    return found
+
+
+def _print_version(console: Console, version: dict[str, Any]) -> None:
+    head = f"  {version['version']}  as of {moment(version['as_of'])}, {version['rows']:,} rows  "
+    console.print(Text.assemble(head, (version["table"], "dim")))
+    for line in version["changed"]:
+        console.print(Text(f"     {line}", style="yellow"))
+
+
+def _statistics(features: list[dict[str, Any]]) -> Table:
+    table = Table("  feature", box=None, pad_edge=False)
+    for name in ("null", "distinct", "least", "mean", "greatest"):
+        table.add_column(name, justify="right")
+    categories = any(each["frequent"] for each in features)
+    if categories:
+        table.add_column("most frequent")
+    for each in features:
+        numbers = [_number(each[name]) for name in ("least", "mean", "greatest")]
+        top = ", ".join(f"{value} {share:.0%}" for value, share in each["frequent"])
+        table.add_row(
+            f"  {each['name']}",
+            f"{each['null']:.1%}",
+            f"{each['distinct']:,}",
+            *numbers,
+            *([Text(top)] if categories else []),
+        )
+    return table
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:,.4g}"
+
+
+app.command("retrieve")(feature_values.retrieve)
+app.command("materialize")(online_features.materialize)
+app.command("skew")(online_features.skew)
+app.command("lineage")(lineage)
+app.command("push")(push.push)

@@ -1,0 +1,127 @@
+"""`gatehouse features materialize` and `skew`: the online store, written and held against the offline one."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from gatehouse.commands.feature_project import ProjectOption, Tables, moment, open_features
+from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.features.repository import View
+from gatehouse.errors import ConfigurationError
+
+ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def materialize(
+    service: ServiceOption = "",
+    as_of: Annotated[str, typer.Option(help="What was known then, ISO 8601; default: all that the tables hold.")] = "",
+    rewrite: Annotated[bool, typer.Option("--rewrite", help="Write all again, also to go back in time.")] = False,
+    project: ProjectOption = None,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the project's online store up to its newest feature tables, and compare; ends with 1 above max_skew."""
+    from gatehouse.components.features.stage import MaterializeRequest
+    from gatehouse.components.features.stage import materialize as write
+
+    opened, found = open_features(project), open_store(store)
+    tables = opened.tables(found, opened.served(service, []))
+    request = MaterializeRequest(
+        snapshot=tables.snapshot,
+        feature_tables=str(tables.reference),
+        definitions=tables.definitions,
+        project=opened.project.name,
+        service=service or opened.project.file.features.service,
+        as_of=as_of or tables.as_of,
+        max_skew=opened.project.file.features.max_skew,
+        rewrite=rewrite,
+    )
+    result = write(request, found)
+    if as_json:
+        print_json(result.model_dump())
+    else:
+        table = Table("view", box=None, pad_edge=False)
+        table.add_column("rows that changed", justify="right")
+        for view, changed in result.written.items():
+            table.add_row(view, f"{changed:,}")
+        print_table(table)
+        typer.echo(
+            f"\nas of {moment(request.as_of)}; skew {result.skew:.4%} of {result.cells:,} values: {result.verdict}"
+        )
+        for reason in result.reasons:
+            typer.echo(f"  {reason}")
+        typer.echo(found.address_of(result.report))
+    raise typer.Exit(0 if result.verdict == "pass" else 1)
+
+
+def skew(
+    service: ServiceOption = "",
+    project: ProjectOption = None,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Read a sample of the online store back and compare it with the offline values; ends with 1 above max_skew.
+
+    Each view is compared at the moment up to which it was materialized. Nothing is written.
+    """
+    opened, found = open_features(project), open_store(store)
+    views = opened.served(service, [])
+    rows = _measured(opened.repository.folder, opened.project.name, opened.tables(found, views), views)
+    cells, differing = (sum(row[name] for row in rows) for name in ("values", "differing"))
+    share, limit = differing / cells if cells else 0.0, opened.project.file.features.max_skew
+    if as_json:
+        print_json({"skew": share, "max_skew": limit, "views": rows})
+    else:
+        table = Table("view", "as of", box=None, pad_edge=False)
+        for name in ("values compared", "differing"):
+            table.add_column(name, justify="right")
+        table.add_column("first that differ: key, online, offline")
+        for row in rows:
+            examples = "; ".join(
+                f"{one['feature']} {one['key']}: {one['online']}, {one['offline']}" for one in row["examples"]
+            )
+            style = "red" if row["differing"] else ""
+            differ = Text(f"{row['differing']:,}", style=style)
+            table.add_row(row["view"], moment(row["as_of"]), f"{row['values']:,}", differ, Text(examples, style="dim"))
+        print_table(table)
+        typer.echo(f"\nskew {share:.4%} of {cells:,} values, {limit:.4%} allowed")
+    raise typer.Exit(0 if share <= limit else 1)
+
+
+def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
+    from gatehouse.components.features.online import online_view, open_online
+    from gatehouse.components.features.online_skew import measure_skew
+    from gatehouse.components.features.repository import check_out
+    from gatehouse.components.features.stage import decided_last, feature_files, online_store
+
+    reader = open_online(folder, online_store(tables.store, project))
+    known = {view.name: reader.state(view.name).known for view in views}
+    missing = [name for name, until in known.items() if until is None]
+    if missing:
+        raise ConfigurationError(
+            f"The online store holds nothing of {', '.join(missing)}. `gatehouse features materialize` writes it."
+        )
+    files = feature_files(tables.store, str(tables.reference))
+    rows, recent = [], {}
+    with tables.store.workspace() as workspace:
+        repository = check_out(tables.store, tables.definitions, workspace / "feature_repo")
+        for view in views:
+            until = _BEGINNING + timedelta(microseconds=known[view.name] or 0)
+            if until not in recent:
+                recent[until] = decided_last(tables.store, tables.snapshot, repository, until)
+            measured = measure_skew(
+                reader, [online_view(view)], {view.name: [files[view.name]]}, recent[until], until, {}
+            )
+            examples = [
+                {"feature": one.feature, "key": key, "online": there, "offline": here}
+                for one in measured.compared
+                for key, there, here in one.examples
+            ]
+            counts = {"values": measured.cells, "differing": sum(measured.differing.values())}
+            rows.append({"view": view.name, "as_of": until.isoformat(), **counts, "examples": examples[:3]})
+    return rows

@@ -1,0 +1,106 @@
+"""`gatehouse features push`: rows that arrive as messages, to the online store and the pushed feature tables."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+from rich.table import Table
+
+from gatehouse.commands.feature_project import ProjectOption, moment, open_features
+from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.errors import ConfigurationError
+
+FromOption = Annotated[
+    list[str],
+    typer.Option(
+        "--from",
+        metavar="TABLE=URL",
+        help="A raw table and its stream, redis://host:port/0?stream=<key> or kafka://host:port?topic=<name>; or the "
+        "name of an environment variable that holds the URL, where it has a password. May be given several times.",
+    ),
+]
+
+
+def push(
+    source: FromOption,
+    view: Annotated[list[str] | None, typer.Option(help="A feature view; default: all that can be pushed.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Messages in a micro-batch, about.")] = 1000,
+    wait: Annotated[float, typer.Option(min=0.01, help="Seconds to wait for messages.")] = 1.0,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="End when nothing arrives for that long; default: go on for ever.")
+    ] = False,
+    project: ProjectOption = None,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
+    from gatehouse.components.features.online import open_online
+    from gatehouse.components.features.repository import check_out
+    from gatehouse.components.features.stage import online_store
+    from gatehouse.components.features.streaming.landing import Landing, State
+    from gatehouse.components.features.streaming.pusher import Pusher, push_streams
+    from gatehouse.components.features.streaming.start import start_from
+    from gatehouse.components.features.streaming.stream import EventStream, open_stream
+
+    urls = _urls(source)
+    opened, found = open_features(project), open_store(store)
+    tables = opened.tables(found)
+    start = start_from(found, str(tables.reference))
+    folder = found.local_folder / "streams" / opened.project.name / tables.reference.digest[:16]
+    with found.workspace() as workspace:
+        repository = check_out(found, tables.definitions, workspace / "feature_repo")
+        online = open_online(repository.folder, online_store(found, opened.project.name))
+        pusher = Pusher(repository, start, Landing(folder), online, [*urls], view or ())
+
+        def streams(state: State) -> dict[str, EventStream]:
+            return {
+                table: open_stream(url, start.group, start.as_of, state.positions.get(table, {}))
+                for table, url in urls.items()
+            }
+
+        def told(state: State) -> None:
+            if not as_json:
+                rows = sum(counts["rows"] for counts in state.counts.values())
+                typer.echo(f"batch {state.number}: {rows:,} rows, known until {moment(_whole(state.as_of))}")
+
+        state = push_streams(pusher, streams, limit=limit, wait=wait, until_idle=until_idle, progress=told)
+    if as_json:
+        print_json({"folder": str(folder), "as_of": state.as_of.isoformat(), "counts": state.counts})
+    else:
+        _print_counts(state.counts)
+        typer.echo(f"\nknown until {moment(_whole(state.as_of))}; pushed tables in {folder / 'current' / 'tables'}")
+
+
+def _urls(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        table, equals, place = each.partition("=")
+        if not equals or not table or table in found:
+            raise ConfigurationError(f"--from: expected <table>=<URL>, each table once, found {table!r}.")
+        if "://" in place and urlsplit(place).password:
+            raise ConfigurationError(
+                f"--from {table}: the URL holds a password, which others can see. Put it into an environment variable "
+                "and name that instead."
+            )
+        if "://" not in place and place not in os.environ:
+            raise ConfigurationError(f"--from {table}: expected a URL or the name of a set variable, found {place!r}.")
+        found[table] = place if "://" in place else os.environ[place]
+    return found
+
+
+def _whole(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _print_counts(counts: Mapping[str, Mapping[str, int]]) -> None:
+    table = Table("table", box=None, pad_edge=False)
+    names = ("rows", "repeated", "late", "misfits")
+    for name in names:
+        table.add_column(name, justify="right")
+    for each, found in counts.items():
+        table.add_row(each, *(f"{found[name]:,}" for name in names))
+    print_table(table)

@@ -1,0 +1,239 @@
+"""`gatehouse features` as a person or a program uses it: what is printed, and what is said of bad input."""
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gatehouse.commands.features import app
+from gatehouse.commands.run import EXAMPLE
+from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.online import OnlineView
+from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.stage import ComputeRequest, compute_features, online_store
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.project import load_project
+
+NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
+DEFINITIONS = """
+from datetime import timedelta
+from gatehouse.components.features.definitions import *
+
+driver = Entity(name="driver")
+trips = FeatureView(name="trips", description="What a driver did.", entities=("driver",), ttl=timedelta(hours=2),
+    available=Available("event_timestamp", lag=timedelta(minutes=5)),
+    features={"fare": "numeric", "town": "categorical"})
+paid = LabelView(name="paid", entities=("driver",), arrives=Available("ended"))
+pay = FeatureService(name="pay", views=("trips",))
+"""
+VIEW = "SELECT driver, ended AS event_timestamp, fare, upper(town) AS town FROM raw.trips"
+LABEL = "SELECT driver, ended AS decision_time, fare > 1 AS label, ended FROM raw.trips"
+
+
+@dataclass
+class Place:
+    """A project in a folder, a store with a snapshot of its table, and the commands on both."""
+
+    project: Path
+    store: ArtifactStore
+
+    def compute(self, parent: str = "") -> str:
+        loaded = load_project(self.project)
+        loaded.definitions.publish(self.store)
+        snapshot = str(next(iter(self.store.references("snapshots"))))
+        request = ComputeRequest(
+            snapshot=snapshot, definitions=str(loaded.definitions.reference), project=loaded.name, parent=parent
+        )
+        return compute_features.function(request, self.store).feature_tables
+
+    def run(self, *arguments: object, code: int = 0) -> Result:
+        options = ["--project", str(self.project), "--store", self.store.address]
+        result = CliRunner().invoke(app, [*map(str, arguments), *options])
+        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+        return result
+
+    def json(self, *arguments: object, code: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "--json", code=code).stdout)
+
+    def fails(self, *arguments: object) -> str:
+        error = self.run(*arguments, code=1).exception
+        assert isinstance(error, (ConfigurationError, MissingArtifactError)), repr(error)
+        return str(error)
+
+
+def rides() -> pa.Table:
+    times = pa.array([NOON, NOON + timedelta(minutes=30), NOON], pa.timestamp("us", "UTC"))
+    return pa.table({"driver": ["007", "007", "8"], "ended": times, "fare": [1.5, 2.5, 9.0], "town": ["a", "b", "a"]})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a project, and a store with a snapshot; a second store that has feature tables as well."""
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copytree(EXAMPLE, folder / "project")
+    text = (folder / "project/project.yaml").read_text().replace("../../../feature_repo", "repo")
+    (folder / "project/project.yaml").write_text(text.replace("service: flight_delay", "service: pay"))
+    files = {"definitions.py": DEFINITIONS, "views/trips.sql": VIEW, "labels/paid.sql": LABEL}
+    files["feature_store.yaml"] = (EXAMPLE.parents[2] / "feature_repo/feature_store.yaml").read_text()
+    for name, body in files.items():
+        (folder / "project/repo" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "project/repo" / name).write_text(body)
+    store = ArtifactStore.open(folder / "empty")
+    table, path = rides(), folder / "trips.parquet"
+    pq.write_table(table, path)
+    columns = [Column(field.name, str(field.type), True) for field in table.schema]
+    trips = store.publish("datasets", "trips", {"p.parquet": path}, columns=columns, rows=table.num_rows)
+    as_of = {"as_of": (NOON + timedelta(hours=1)).isoformat()}
+    store.publish("snapshots", "s", {"s.json": "1"}, derived_from={"trips": trips}, details=as_of)
+    shutil.copytree(folder / "empty", folder / "computed")
+    Place(folder / "project", ArtifactStore.open(folder / "computed")).compute()
+    return folder
+
+
+@pytest.fixture
+def empty(made: Path, tmp_path: Path) -> Place:
+    """The project, with a snapshot and no feature tables yet."""
+    return _copy(made, "empty", tmp_path)
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Place:
+    """The same with feature tables."""
+    return _copy(made, "computed", tmp_path)
+
+
+def _copy(made: Path, store: str, folder: Path) -> Place:
+    for name, called in (("project", "project"), (store, "store")):
+        shutil.copytree(made / name, folder / called)
+    return Place(folder / "project", ArtifactStore.open(folder / "store"))
+
+
+def ask(folder: Path, *rows: str) -> Path:
+    path = folder / "rows.csv"
+    path.write_text("\n".join(["driver,event_timestamp,note", *rows]) + "\n")
+    return path
+
+
+def test_list_tells_what_there_is_with_and_without_a_store(empty: Place) -> None:
+    assert "none yet" in empty.run("list").stdout
+    empty.compute()
+    (row,) = empty.json("list")
+    assert row["table"].startswith("features/trips/sha256-") and row["rows"] == 3
+    assert (row["entities"], row["ttl"], row["available"]) == (["driver"], "2 h", "event_timestamp + 5 min")
+    assert "1 numeric, 1 categorical" in empty.run("list").stdout
+
+
+def test_show_tells_the_versions_with_what_changed_and_what_the_newest_table_holds(place: Place) -> None:
+    parent = str(next(iter(place.store.references("feature-tables"))))
+    (place.project / "repo/views/trips.sql").write_text(VIEW.replace("upper(town)", "lower(town)"))
+    definitions = place.project / "repo/definitions.py"
+    definitions.write_text(definitions.read_text().replace("hours=2),", "hours=2), version=2,"))
+    place.compute(parent)
+    shown = place.json("show", "trips")
+    assert [(each["version"], each["changed"]) for each in shown["versions"]] == [
+        (1, []),
+        (2, ["version: 1 became 2", "code views/trips.sql"]),
+    ]
+    town = shown["statistics"]["features"][1]
+    assert shown["statistics"]["keys"] == 2 and town["frequent"] == [["a", 2 / 3], ["b", 1 / 3]]
+    text = place.run("show", "trips").stdout
+    assert "version: 1 became 2" in text and "lower(town) AS town" in text and "newest table: 3 rows, 2 keys" in text
+
+
+def test_retrieve_joins_what_was_known_and_keeps_every_row_in_order(place: Place, tmp_path: Path) -> None:
+    rows = ask(tmp_path, "8,2013-06-01 12:04:59Z,x", "007,2013-06-01 12:40:00Z,y", "007,2013-06-01 12:10:00Z,z", "9,,")
+    done = place.json("retrieve", rows, tmp_path / "out.parquet")
+    assert done["views"] == [{"view": "trips", "features": 2, "rows": 2}]
+    found = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    # A fare is known five minutes after its ride.
+    assert (found["fare"], found["note"]) == ([None, 2.5, 1.5, None], ["x", "y", "z", None])
+    place.run("retrieve", rows, tmp_path / "out.csv", "--view", "trips")
+    assert (tmp_path / "out.csv").read_text().splitlines()[2].startswith("007,2013-06-01 12:40:00+00,y,2.5,B")
+
+
+def test_materialize_then_retrieve_online_and_compare(place: Place, tmp_path: Path) -> None:
+    rows = ask(tmp_path, "007,,x", "9,,y")
+    assert "holds nothing of trips" in place.fails("skew")
+    assert place.json("materialize")["written"] == {"trips": 2}
+    place.json("retrieve", rows, tmp_path / "out.parquet", "--online", "--at", "2013-06-01T13:00:00Z")
+    assert pq.read_table(tmp_path / "out.parquet")["fare"].to_pylist() == [2.5, None]
+    place.run("retrieve", rows, tmp_path / "now.parquet", "--online")
+    assert pq.read_table(tmp_path / "now.parquet")["fare"].to_pylist() == [None, None], "it is years later: expired"
+    measured = place.json("skew")
+    assert measured["skew"] == 0.0 and measured["views"][0]["values"] > 0
+    _overwrite(place, 7.0)
+    differing = place.json("skew", code=1)["views"][0]
+    assert differing["differing"] > 0 and differing["examples"][0]["online"] == "7.0"
+
+
+def _overwrite(place: Place, fare: float) -> None:
+    """Another writer puts a fare online that the feature table does not have."""
+    moment = pa.array([NOON + timedelta(minutes=50)], pa.timestamp("us", "UTC"))
+    view = OnlineView("trips", ("driver",), ("fare",), "event", ttl=timedelta(hours=2))
+    rows = pa.table({"driver": ["007"], "event": moment, "fare": pa.array([fare], pa.float32())})
+    SqliteOnline(online_store(place.store, "flights"), "flights").write(view, rows)
+
+
+def test_lineage_as_text_json_and_picture(place: Place, tmp_path: Path) -> None:
+    text = place.run("lineage", "trips.town", "--svg", tmp_path / "town.svg").stdout
+    assert "raw.trips: town" in text and "raw.trips: driver, ended" in text
+    assert (tmp_path / "town.svg").read_text().startswith("<svg")
+    found = place.json("lineage", "trips")
+    assert {"column": "raw.trips.fare", "by": "value"} in found["sources"]
+    assert {"from": "raw.trips.ended", "to": "trips (rows)", "by": "rows"} in found["edges"]
+
+
+def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
+    good, to = ask(tmp_path, "8,2013-06-01 12:10:00Z,x"), tmp_path / "out.parquet"
+    (other := tmp_path / "other.csv").write_text("rider,event_timestamp\n8,2013-06-01 12:10:00Z\n")
+    (none := tmp_path / "none.csv").write_text("driver,event_timestamp\n")
+    (untimed := tmp_path / "untimed.csv").write_text("driver,day\n8,monday\n")
+    (hiding := tmp_path / "hiding.csv").write_text("driver,event_timestamp,fare\n8,2013-06-01 12:10:00Z,1\n")
+    (broken := tmp_path / "broken.parquet").write_text("not Parquet")
+    for arguments, message in (
+        (("show", "tips"), "no feature view 'tips': expected one of trips"),
+        (("lineage", "trips.tip"), "no feature 'tip': expected one of fare, town"),
+        (("retrieve", tmp_path / "gone.csv", to), "gone.csv: expected a file of entity rows"),
+        (("retrieve", other, to), "driver is missing"),
+        (("retrieve", none, to), "expected entity rows, found none"),
+        (
+            ("retrieve", untimed, to),
+            r"expected a timestamp in the column event_timestamp, found driver \(string\), day",
+        ),
+        (("retrieve", good, to, "--time", "note"), "expected a timestamp in the column note"),
+        (("retrieve", hiding, to), "the features fare would hide columns"),
+        (("retrieve", broken, to), r"broken.parquet cannot be read"),
+        (("retrieve", good, tmp_path / "out.xlsx"), r"ends in \.csv or \.parquet"),
+        (("retrieve", good, to, "--service", "tips"), "no feature service 'tips': expected one of pay"),
+        (("retrieve", good, to, "--at", "2013-06-01"), "expected --online"),
+    ):
+        said = place.fails(*arguments)
+        assert re.search(message, said), said
+
+
+def test_without_tables_the_commands_say_what_computes_them(empty: Place, tmp_path: Path) -> None:
+    rows = ask(tmp_path, "8,2013-06-01 12:10:00Z,x")
+    for arguments in (("retrieve", rows, tmp_path / "out.csv"), ("materialize",), ("skew",)):
+        assert "no feature tables of flights. `gatehouse run` computes them" in empty.fails(*arguments)
+    assert "no table yet" in empty.run("show", "trips").stdout
+
+
+def test_definitions_newer_than_the_tables_are_told(place: Place, tmp_path: Path) -> None:
+    definitions = place.project / "repo/definitions.py"
+    definitions.write_text(
+        definitions.read_text().replace('"town": "categorical"', '"town": "categorical", "tip": "numeric"')
+    )
+    rows = ask(tmp_path, "8,2013-06-01 12:10:00Z,x")
+    assert "trips: expected the columns tip in the newest feature tables" in place.fails(
+        "retrieve", rows, tmp_path / "o.csv"
+    )

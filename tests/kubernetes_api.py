@@ -1,0 +1,402 @@
+"""A small stand-in for the Kubernetes API, with real CRD schemas at its door and scripted operators behind it.
+
+It takes only objects that a cluster would take: every field is known to the schema, and of its type. What happens to a
+job then is a scenario, a function `(cluster, job)` that runs in a thread of its own as operator, scheduler and kubelet
+would. `run_pods` is the scenario that really runs what the pods are told to run.
+"""
+
+import itertools
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+
+CRDS = Path(__file__).parent / "crds"
+NAMESPACE = "ml"
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the stand-in knows of one kind of job."""
+
+    crd: str
+    container: str
+    label: str
+    success: str
+
+
+KINDS = {
+    "PyTorchJob": Kind("kubeflow.org_pytorchjobs.yaml", "pytorch", "training.kubeflow.org/job-name", "Succeeded"),
+    "TrainJob": Kind("trainer.kubeflow.org_trainjobs.yaml", "node", "jobset.sigs.k8s.io/jobset-name", "Complete"),
+}
+
+
+@cache
+def validator(kind: str) -> Any:
+    """The schema that a cluster holds objects of this kind against, and no unknown fields."""
+    from jsonschema import Draft202012Validator
+
+    definition = yaml.load((CRDS / KINDS[kind].crd).read_text(), Loader=yaml.CSafeLoader)
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return Draft202012Validator(_strict(schema))
+
+
+def _strict(schema: Any) -> Any:
+    """Kubernetes' structural schema as JSON schema. A cluster drops unknown fields; here they are errors."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string") is True:
+        return {"type": ["integer", "string"]}
+    known = {
+        name: {key: _strict(each) for key, each in value.items()} if name == "properties" else _strict(value)
+        for name, value in schema.items()
+        if name not in ("description", "default", "format")
+    }
+    if "properties" in known and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        known.setdefault("additionalProperties", False)
+    return known
+
+
+@dataclass
+class Cluster:
+    """The state of the stand-in.
+
+    Attributes:
+        scenario: What happens to a job that is created.
+        faults: What befalls the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
+        requests: Every request that was made, as `<method> <path>`.
+        created: Every object that was taken.
+    """
+
+    scenario: Callable[["Cluster", Object], None]
+    token: str = "token"
+    port: int = 0
+    jobs: dict[str, Object] = field(default_factory=dict)
+    pods: dict[str, Object] = field(default_factory=dict)
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    events: list[Object] = field(default_factory=list)
+    faults: deque[int | str | None] = field(default_factory=deque)
+    requests: list[str] = field(default_factory=list)
+    created: list[Object] = field(default_factory=list)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def touch(self, thing: Object) -> None:
+        """Give an object a new version, and wake those who watch."""
+        with self.changed:
+            thing["metadata"]["resourceVersion"] = str(next(self._versions))
+            self.changed.notify_all()
+
+    def add_pod(self, job: Object, name: str = "master-0", phase: str = "Pending", **status: Any) -> Object:
+        """Add a pod of the job."""
+        kind, metadata = KINDS[job["kind"]], job["metadata"]
+        full = f"{metadata['name']}-{name}"
+        about = {"name": full, "uid": uuid.uuid4().hex, "labels": {kind.label: metadata["name"]}}
+        pod = {"metadata": about, "status": {"phase": phase} | status}
+        self.pods[full] = pod
+        self.logs[about["uid"]] = []
+        self.touch(job)
+        return pod
+
+    def set_pod(self, job: Object, pod: Object, phase: str, state: Object | None = None, **status: Any) -> None:
+        """Change a pod's status; `state` is that of its container."""
+        container = {"name": KINDS[job["kind"]].container, "state": state or {}}
+        pod["status"] = {"phase": phase, "containerStatuses": [container]} | status
+        self.touch(job)
+
+    def start(self, job: Object, pod: Object) -> None:
+        """Let a pod run."""
+        self.set_pod(job, pod, "Running", {"running": {"startedAt": _now()}})
+
+    def end(self, job: Object, pod: Object, code: int, reason: str = "", **status: Any) -> None:
+        """Let a pod's container end."""
+        ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "finishedAt": _now()}
+        self.set_pod(job, pod, "Failed" if code else "Succeeded", {"terminated": ended}, **status)
+
+    def say(self, pod: Object, text: str) -> None:
+        """Write a line to a pod's log."""
+        with self.changed:
+            self.logs[pod["metadata"]["uid"]].append(f"{datetime.now(UTC).isoformat()[:-6]}000Z {text}")
+            self.changed.notify_all()
+
+    def conclude(self, job: Object, *, succeeded: bool, reason: str = "Done", message: str = "It ended.") -> None:
+        """Set the condition that ends the job, beside one that does not hold, as operators leave them."""
+        held = KINDS[job["kind"]].success if succeeded else "Failed"
+        other = "Failed" if succeeded else KINDS[job["kind"]].success
+        job.setdefault("status", {})["conditions"] = [
+            {"type": other, "status": "False", "reason": "No", "message": ""},
+            {"type": held, "status": "True", "reason": reason, "message": message},
+        ]
+        self.touch(job)
+
+    def delete(self, path: str) -> None:
+        """Delete a job with its pods."""
+        job = self.jobs.pop(path)
+        label = KINDS[job["kind"]].label
+        mine = [name for name, pod in self.pods.items() if pod["metadata"]["labels"][label] == job["metadata"]["name"]]
+        for name in mine:
+            del self.pods[name]
+        job["metadata"]["deleted"] = True
+        self.touch(job)
+        for process in self.processes:
+            process.terminate()
+
+    def kubeconfig(self, folder: Path) -> str:
+        """Write a kubeconfig that leads here."""
+        (folder / "token").write_text(self.token)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": NAMESPACE}}],
+            "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "users": [{"name": "me", "user": {"tokenFile": str(folder / "token")}}],
+        }
+        (folder / "kubeconfig").write_text(yaml.safe_dump(body))
+        return str(folder / "kubeconfig")
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def container_of(job: Object) -> tuple[int, Object]:
+    """Number of nodes of a job, and the container that each runs."""
+    if job["kind"] == "TrainJob":
+        trainer = job["spec"]["trainer"]
+        return trainer["numNodes"], trainer
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    first = next(iter(replicas.values()))
+    return sum(each["replicas"] for each in replicas.values()), first["template"]["spec"]["containers"][0]
+
+
+def run_pods(cluster: Cluster, job: Object) -> None:
+    """Run what the pods are told to run, as an operator that starts nothing again."""
+    nodes, container = container_of(job)
+    port = str(_free_port())
+    running = []
+    for rank in range(nodes):
+        pod = cluster.add_pod(job, f"node-{rank}")
+        environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        for ours in ("TMPDIR", "GATEHOUSE_CACHE", "GLOO_SOCKET_IFNAME"):
+            environment.pop(ours, None)
+        if nodes > 1:
+            environment |= {"PET_NNODES": str(nodes), "PET_NODE_RANK": str(rank)}
+            environment |= {"PET_MASTER_ADDR": "localhost", "PET_MASTER_PORT": port}
+        process = subprocess.Popen(
+            [sys.executable, *container["command"][1:]],
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        cluster.processes.append(process)
+        cluster.start(job, pod)
+        running.append((pod, process))
+        threading.Thread(target=_copy, args=(cluster, pod, process), daemon=True).start()
+    codes = []
+    for pod, process in running:
+        codes.append(process.wait())
+        time.sleep(0.05)  # The last lines.
+        cluster.end(job, pod, codes[-1])
+    cluster.conclude(job, succeeded=not any(codes), reason="JobEnded", message=f"exit codes {codes}")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _copy(cluster: Cluster, pod: Object, process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout
+    for line in process.stdout:
+        sys.stderr.write(line.decode())
+        cluster.say(pod, line.decode().rstrip())
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    cluster: Cluster
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""
+
+    def _handle(self) -> None:
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        self.cluster.requests.append(f"{self.command} {url.path}")
+        fault = self.cluster.faults.popleft() if self.cluster.faults else None
+        if fault == "reset":
+            self._reset()
+        elif isinstance(fault, int):
+            self._status(fault, "a scripted fault")
+        elif self.headers.get("Authorization") != f"Bearer {self.cluster.token}":
+            self._status(401, "Unauthorized")
+        elif url.path.endswith("/log"):
+            self._log(url.path.split("/")[-2], query)
+        elif query.get("watch") == "true":
+            self._watch(url.path, query, fault)
+        else:
+            getattr(self, f"_{self.command.lower()}")(url.path, query, body)
+
+    do_GET = do_POST = do_DELETE = do_PATCH = _handle
+
+    def _get(self, path: str, query: dict[str, str], body: Any) -> None:
+        if path.endswith("/pods"):
+            name, _, value = query["labelSelector"].partition("=")
+            pods = [pod for pod in list(self.cluster.pods.values()) if pod["metadata"]["labels"].get(name) == value]
+            self._answer(200, {"items": pods})
+        elif path.endswith("/events"):
+            self._answer(200, {"items": self.cluster.events})
+        elif "/pods/" in path and (pod := self.cluster.pods.get(path.rpartition("/")[2])):
+            self._answer(200, pod)
+        elif path in self.cluster.jobs:
+            self._answer(200, self.cluster.jobs[path])
+        else:
+            self._status(404, "not found")
+
+    def _post(self, path: str, query: dict[str, str], body: Any) -> None:
+        plural = re.fullmatch(r"/apis/(.+)/namespaces/(.+)/(pytorchjobs|trainjobs)", path)
+        if not plural or body["apiVersion"] != plural[1] or body["metadata"]["namespace"] != plural[2]:
+            return self._status(404, "no such resource")
+        if problems := [f"{error.json_path}: {error.message}" for error in validator(body["kind"]).iter_errors(body)]:
+            return self._status(422, "; ".join(problems))
+        key = f"{path}/{body['metadata']['name']}"
+        if key in self.cluster.jobs:
+            return self._status(409, "already exists")
+        body["metadata"] |= {"uid": uuid.uuid4().hex, "creationTimestamp": _now()}
+        self.cluster.jobs[key] = body
+        self.cluster.created.append(body)
+        self.cluster.touch(body)
+        threading.Thread(target=self.cluster.scenario, args=(self.cluster, body), daemon=True).start()
+        return self._answer(201, body)
+
+    def _patch(self, path: str, query: dict[str, str], body: Any) -> None:
+        job = self.cluster.jobs[path]
+        job["metadata"] |= body["metadata"]
+        self.cluster.touch(job)
+        self._answer(200, job)
+
+    def _delete(self, path: str, query: dict[str, str], body: Any) -> None:
+        job = self.cluster.jobs.get(path)
+        if job is None:
+            return self._status(404, "not found")
+        if body["preconditions"]["uid"] != job["metadata"]["uid"]:
+            return self._status(409, "another uid")
+        self.cluster.delete(path)
+        return self._answer(200, {"kind": "Status", "status": "Success"})
+
+    def _watch(self, path: str, query: dict[str, str], fault: object) -> None:
+        self._begin_stream()
+        if fault == "close":
+            return
+        if fault == "gone":
+            self._line({"type": "ERROR", "object": {"kind": "Status", "code": 410}})
+            return
+        until = time.monotonic() + float(query["timeoutSeconds"])
+        key = f"{path}/{query['fieldSelector'].partition('=')[2]}"
+        while time.monotonic() < until:
+            with self.cluster.changed:
+                job = self.cluster.jobs.get(key)
+                if job is None or job["metadata"]["resourceVersion"] != query["resourceVersion"]:
+                    self._line({"type": "MODIFIED" if job else "DELETED", "object": job})
+                    return
+                self.cluster.changed.wait(until - time.monotonic())
+
+    def _log(self, name: str, query: dict[str, str]) -> None:
+        pod = self.cluster.pods.get(name)
+        if pod is None:
+            return self._status(404, "no such pod")
+        lines = self.cluster.logs[pod["metadata"]["uid"]]
+        since, shown = query.get("sinceTime", ""), 0
+        if "tailLines" in query:
+            shown = max(0, len(lines) - int(query["tailLines"]))
+        self._begin_stream()
+        while True:
+            with self.cluster.changed:
+                for line in lines[shown:]:
+                    if line >= since:
+                        text = line if query.get("timestamps") == "true" else line.partition(" ")[2]
+                        self.wfile.write(text.encode() + b"\n")
+                shown = len(lines)
+                self.wfile.flush()
+                ended = pod["status"]["phase"] in ("Succeeded", "Failed") or name not in self.cluster.pods
+                if ended or query.get("follow") != "true":
+                    return None
+                self.cluster.changed.wait(1)
+
+    def _begin_stream(self) -> None:
+        self.close_connection = True
+        self.send_response_only(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def _line(self, body: Object) -> None:
+        self.wfile.write(json.dumps(body).encode() + b"\n")
+        self.wfile.flush()
+
+    def _status(self, code: int, message: str) -> None:
+        self._answer(code, {"kind": "Status", "code": code, "message": message})
+
+    def _answer(self, code: int, body: Object) -> None:
+        data = json.dumps(body).encode()
+        self.send_response_only(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _reset(self) -> None:
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.shutdown(socket.SHUT_RD)
+        self.connection.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is part of the tests."""
+
+
+@contextmanager
+def kubernetes(scenario: Callable[[Cluster, Object], None]) -> Iterator[Cluster]:
+    """A cluster in which every job goes as `scenario` says."""
+    cluster = Cluster(scenario)
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"cluster": cluster}))
+    cluster.port = server.server_port
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        yield cluster
+    finally:
+        server.shutdown()
+        server.server_close()
+        for process in cluster.processes:
+            process.kill()
+            process.wait()
