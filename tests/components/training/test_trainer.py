@@ -191,10 +191,18 @@ def test_a_state_taken_at_any_step_goes_on_to_the_same_bits(tmp_path: Path, alon
     spec = SPEC.model_copy(update={"dropout": 0.3, "precision": "fp16", "epochs": 3, "batch_size": 100})
 
     class Keeper:
+        due, worlds = False, ((0, 1),)
+
         def load(self, state: TrainState) -> None:
             pass
 
-        def maybe_save(self, state: TrainState, step: int, *, epoch_ended: int | None) -> None:
+        def finish(self) -> None:
+            pass
+
+        def let_go(self) -> None:
+            pass
+
+        def maybe_save(self, state: TrainState, step: int, **when: bool) -> None:
             if step == stop:
                 taken.append(copy.deepcopy(state.state_dict()))
 
