@@ -87,7 +87,7 @@ def test_an_expired_value_that_is_served_is_skew(online: OnlineStore, path: Path
 def test_the_report_names_what_differs(online: OnlineStore, path: Path) -> None:
     written = materialize_views(online, [VIEW], {"delays": [path]}, at(60))
     online.write(VIEW, counted(("A", 50, 51, 99)))
-    page = skew_page("delay", "noon", 0.0, measure(online, path), written, ["skew is above"])
+    page = skew_page("delay", "noon", 0.0, measure(online, path), written, (), ["skew is above"])
     assert "skew is above" in page and "<td>count</td>" in page and "99" in page
 
 
