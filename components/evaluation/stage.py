@@ -83,7 +83,7 @@ def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResu
     return BaselineResult(baseline=str(reference))
 
 
-@stage("evaluate", distributions=("torch", "numpy", "safetensors", "pyarrow", "scipy"))
+@stage("evaluate", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow", "scipy"))
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 

@@ -27,7 +27,7 @@ class TuneResult(StageModel):
     summary: str
 
 
-@stage("tune", distributions=("optuna", "torch", "numpy", "safetensors", "pyarrow"))
+@stage("tune", distributions=("optuna", "torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"))
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     """Run the experiment; the artifact holds `trials.json`, `best.json` and `report.html`.
 
