@@ -129,7 +129,8 @@ class BoostingTrainer:
         booster, name = self.state.booster, self.loss.name
         begin_round(booster, self.spec, number)
         if self.spec.loss == "huber":
-            booster.boost(self.train_matrix, number, *self._huber_gradients())
+            gradients, curvatures = self._huber_gradients()
+            booster.boost(self.train_matrix, number, grad=gradients, hess=curvatures)
         else:
             booster.update(self.train_matrix, number)
         seconds = time.monotonic() - began

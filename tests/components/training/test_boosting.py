@@ -1,4 +1,4 @@
-"""Gradient-boosted trees behind the same request, job and predictor: they learn, go on, and give the same bits again."""
+"""Gradient-boosted trees behind the same request, job and predictor: they learn, go on, and give the same bits."""
 
 import json
 from pathlib import Path
