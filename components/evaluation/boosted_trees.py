@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xgboost
 
-_ROUNDS = 100
+_ROUNDS = 80
 _SETTINGS = {
     "objective": "binary:logistic",
     "disable_default_eval_metric": 1,
@@ -21,6 +21,7 @@ _SETTINGS = {
     "seed": 0,
     "eta": 0.15,
     "max_depth": 6,
+    "max_bin": 64,
     "min_child_weight": 20.0,
 }
 
@@ -56,7 +57,7 @@ class BoostedTrees:
         prepared = cls(tuple(numeric), tuple(Vocabulary(name, _known(table[name])) for name in categorical))
         types = ["q"] * len(numeric) + ["c"] * len(categorical)
         rows = xgboost.QuantileDMatrix(
-            prepared.design(table), labels, feature_types=types, enable_categorical=True, nthread=1
+            prepared.design(table), labels, feature_types=types, enable_categorical=True, nthread=1, max_bin=64
         )
         booster = xgboost.train(_SETTINGS, rows, _ROUNDS)
         return cls(prepared.numeric, prepared.categorical, bytes(booster.save_raw("ubj")))

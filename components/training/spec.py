@@ -1,6 +1,7 @@
 """What to train: everything that decides the bits of a model, apart from its data."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -93,6 +94,14 @@ class TrainSpec(BaseModel):
     def data_size(self) -> int:
         """Processes, or groups of them, that each take a share of the rows."""
         return self.processes // (self.tensor_parallel * self.pipeline_parallel)
+
+    def changed(self, values: Mapping[str, Any]) -> "TrainSpec":
+        """The spec with other values, by name; `xgboost.max_depth` names a setting of trees."""
+        body = self.model_dump()
+        for name, value in values.items():
+            part, _, inner = name.rpartition(".")
+            (body[part] if part else body)[inner] = value
+        return TrainSpec.model_validate(body)
 
     @model_validator(mode="before")
     @classmethod

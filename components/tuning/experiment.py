@@ -70,7 +70,7 @@ def run_experiment(
     for number in range(space.trials):
         suggested = study.ask()
         chosen = {parameter.name: _suggest(suggested, parameter) for parameter in space.parameters}
-        spec = TrainSpec.model_validate(base.model_dump() | chosen | budget | {"seed": seed})
+        spec = base.changed(chosen | budget | {"seed": seed})
         request = TrainRequest(**asdict(data), spec=spec, model_name=f"{model_name}-trial")
         try:
             result = train(request, store)

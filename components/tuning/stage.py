@@ -43,7 +43,7 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     data = TrialData(request.training_set, request.split, request.transformation)
     trials = run_experiment(store, data, request.model_name, request.base, space, request.seed)
     winner = best_of(trials, space.minimize)
-    best = TrainSpec.model_validate(request.base.model_dump() | winner.parameters | {"seed": request.seed})
+    best = request.base.changed(winner.parameters | {"seed": request.seed})
     experiment = store.publish(
         "experiments",
         request.model_name,

@@ -19,6 +19,7 @@ from gatehouse.components.training.launcher import WEIGHTS
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
+from gatehouse.components.tuning.spec import Parameter
 from tests.components.training import synthetic
 
 SPEC = TrainSpec.model_validate(
@@ -165,3 +166,12 @@ def test_the_spec_says_what_trees_cannot() -> None:
     assert TrainSpec.model_validate({"architecture": "xgboost"}).epochs == 300
     with pytest.raises(ValueError, match="xgboost: trees grow on the CPU"):
         TrainSpec.model_validate({"architecture": "xgboost", "device": "cuda"})
+
+
+def test_a_search_reaches_the_settings_of_trees() -> None:
+    changed = SPEC.changed({"xgboost.max_depth": 5, "learning_rate": 0.2})
+    assert (changed.xgboost.max_depth, changed.learning_rate) == (5, 0.2)
+    assert changed.xgboost.row_share == SPEC.xgboost.row_share
+    Parameter(name="xgboost.max_depth", type="int", min=2, max=8)
+    with pytest.raises(ValueError, match=r"xgboost\.depth"):
+        Parameter(name="xgboost.depth", type="int", min=2, max=8)
