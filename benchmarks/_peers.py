@@ -15,10 +15,14 @@ FOLDER = Path(__file__).parent / "peers"
 KEPT = Path(__file__).parents[1] / "build" / "peers"
 
 
-def run_peer(name: str, *arguments: str) -> Any:
-    """Run benchmarks/peers/<name>.py in its environment; returns the JSON on the last line that it prints."""
+def run_peer(name: str, *arguments: str, timeout: float | None = None) -> Any:
+    """Run benchmarks/peers/<name>.py in its environment; returns the JSON on the last line that it prints.
+
+    Raises:
+        subprocess.TimeoutExpired: after `timeout` seconds.
+    """
     command = [str(_python(name)), str(FOLDER / f"{name}.py"), *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=timeout)
     return json.loads(done.stdout.splitlines()[-1])
 
 

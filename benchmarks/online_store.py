@@ -1,7 +1,9 @@
 """Feature rows in Redis: ours, Feast's own store and raw commands, over the same server, keys and features.
 
 Materializing from Parquet in rows a second; reads in milliseconds of one entity and of a hundred in one call. All are
-medians of rounds that take turns, so that a busy moment meets everyone. Ends with 1 where a limit is missed.
+medians of rounds in which they take turns call by call, so that a busy moment meets everyone. Ends with 1 where a limit
+is missed. The limits on reads are for a quiet machine: raw commands, which are no part of ours, take 0.3 and 2.4 ms at
+the 99th percentile there.
 """
 
 import argparse
@@ -11,7 +13,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,7 +32,8 @@ from gatehouse.components.features.redis_online import RedisOnline
 FEATURES = [f"f{number}" for number in range(6)]
 VIEW = OnlineView("view", ("key",), tuple(FEATURES), "event_timestamp")
 NOW = datetime(2013, 6, 1, tzinfo=UTC)
-TIMES_FEAST, ONE_MS, HUNDRED_MS = 4.0, 1.0, 5.0
+TIMES_FEAST = 4.0
+LIMITS_MS = {1: 1.0, 100: 5.0}
 
 
 def main() -> int:
@@ -97,17 +100,18 @@ def _measure_reads(redis: Redis, feast: FeatureStore, options: argparse.Namespac
     }
     missed = []
     print(f"\n{'read':<24}{'entities':>10}{'p50 ms':>10}{'p99 ms':>10}")
-    for count, limit in ((1, ONE_MS), (100, HUNDRED_MS)):
+    for count, limit in LIMITS_MS.items():
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
         for _ in range(options.rounds):
             asked = [generator.integers(0, options.keys, count) for _ in range(options.reads)]
-            for name, work in works.items():
-                taken[name].append(_latency(work, asked))
-        for name, found in taken.items():
-            median, late = (statistics.median(values) for values in zip(*found, strict=True))
-            print(f"{name:<24}{count:>10}{median:>10.2f}{late:>10.2f}" + (f"  limit {limit}" if name == "ours" else ""))
-            if name == "ours" and late >= limit:
-                missed.append(f"p99 of {count} is {late:.2f} ms, limit {limit} ms")
+            for name, latencies in _in_turns(works, asked).items():
+                taken[name].append((statistics.median(latencies), statistics.quantiles(latencies, n=100)[98]))
+        found = {name: [statistics.median(each) for each in zip(*taken[name], strict=True)] for name in works}
+        for name, (median, late) in found.items():
+            told = f"  limit {limit:.2f}" if name == "ours" else ""
+            print(f"{name:<24}{count:>10}{median:>10.2f}{late:>10.2f}{told}")
+        if found["ours"][1] >= limit:
+            missed.append(f"p99 of {count} is {found['ours'][1]:.2f} ms, limit {limit:.2f} ms")
     return missed
 
 
@@ -164,14 +168,17 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _latency(work: Callable[[np.ndarray], object], asked: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Median and 99th percentile, in milliseconds."""
-    taken = []
+def _in_turns(
+    works: Mapping[str, Callable[[np.ndarray], object]], asked: Sequence[np.ndarray]
+) -> dict[str, list[float]]:
+    """Milliseconds of every call, each asked of all in turn."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
     for keys in asked:
-        began = time.perf_counter()
-        work(keys)
-        taken.append((time.perf_counter() - began) * 1000)
-    return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
+        for name, work in works.items():
+            began = time.perf_counter()
+            work(keys)
+            taken[name].append((time.perf_counter() - began) * 1000)
+    return taken
 
 
 if __name__ == "__main__":

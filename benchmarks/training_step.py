@@ -30,11 +30,20 @@ Seconds = list[float]
 class NoCheckpoints:
     """Nothing is saved: the loops compared with save nothing either."""
 
+    due = False
+    worlds = ()
+
     def load(self, state: object) -> None:
         """Begin at the beginning."""
 
-    def maybe_save(self, state: object, step: int, *, epoch_ended: int | None) -> None:
+    def maybe_save(self, state: object, step: int, **reasons: bool) -> None:
         """Go on."""
+
+    def finish(self) -> None:
+        """Nothing is being written."""
+
+    def let_go(self) -> None:
+        """Nothing is being written."""
 
 
 def main() -> None:

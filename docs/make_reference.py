@@ -6,11 +6,21 @@ from _pages import main, table
 from pydantic import BaseModel
 
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.components.features.definitions import Entity, FeatureService, FeatureView, LabelView, Source
+from gatehouse.components.features.definitions import (
+    Entity,
+    FeatureService,
+    FeatureView,
+    LabelView,
+    OnDemandView,
+    Source,
+    Stream,
+)
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import STRATEGIES
+from gatehouse.components.tracking.cost import Prices
+from gatehouse.components.training.launchers.spec import Launch
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation_spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace
@@ -52,6 +62,7 @@ query makes the feature stages and what follows run again.
 | --- | --- |
 | `definitions.py` | sources, entities, feature views, the label view and feature services, below |
 | `views/NAME.sql` | the query that computes the feature view NAME |
+| `on_demand/NAME.sql` | the query that computes the on-demand view NAME from the table `rows` |
 | `labels/NAME.sql` | the query of the label view: one row for each decision |
 | `staging/NAME.sql` | a table that views read as `staging.NAME`; staging queries may read each other |
 | `known/TABLE.sql` | a raw table as it stood at a moment; without one, the table counts as always known |
@@ -75,6 +86,7 @@ be the same), and its features. The check for leakage recomputes features at mom
 
 
 SOURCES: tuple[type[BaseModel], ...] = get_args(get_args(SourceSpec)[0])
+LAUNCHES: tuple[type[BaseModel], ...] = get_args(get_args(Launch)[0])
 
 # For keys whose name says it all in the code.
 _WORDS = {
@@ -86,6 +98,8 @@ _WORDS = {
     ("ProjectFile", "tuning"): "What is searched, and with which budget.",
     ("ProjectFile", "evaluation"): "What is measured.",
     ("ProjectFile", "monitoring"): "What counts as drift.",
+    ("ProjectFile", "launch"): "Where training runs; it changes no bit of a model.",
+    ("ProjectFile", "prices"): "What an hour of each type of machine costs.",
     ("ProjectFile", "schedules"): "When the pipelines recur.",
     **{(model.__name__, "kind"): "What the source is." for model in SOURCES},
     **{(model.__name__, "tables"): "The raw tables, by name." for model in SOURCES},
@@ -257,6 +271,12 @@ def page() -> dict[str, str]:
         "evaluation": EvaluationSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,
+        "launch": (
+            LAUNCHES,
+            "kind",
+            "Where training runs; it changes no bit of a model. See [launchers](launchers.md).",
+        ),
+        "prices": Prices,
         "schedules": Schedules,
     }
     held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
@@ -265,11 +285,13 @@ def page() -> dict[str, str]:
         if isinstance(model, tuple):
             parts.append(_alternatives(name, *model))
         else:
-            parts.append(section(f"`{name}`", model, 3, f"{name}."))
+            told = ("columns",) if model is TransformationSpec else ()  # its columns have the models of its other keys
+            parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=told))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
     parts.append(_REPOSITORY)
-    parts += [section(f"`{model.__name__}`", model, 3) for model in (Source, Entity, FeatureView, LabelView)]
+    defined = (Source, Stream, Entity, FeatureView, OnDemandView, LabelView)
+    parts += [section(f"`{model.__name__}`", model, 3) for model in defined]
     parts.append(section("`FeatureService`", FeatureService, 3))
     return {"docs/project.md": "\n".join(parts)}
 

@@ -19,6 +19,7 @@ from gatehouse.components.training.launchers.spec import LocalLaunch
 from gatehouse.components.training.stage import train as train_stage
 from gatehouse.components.tuning.component import tune
 from gatehouse.components.tuning.stage import tune as tune_stage
+from gatehouse.images import image
 from gatehouse.pipelines.data import Data, Run, add_data_tasks, begin, configuration_slice
 from gatehouse.pipelines.governance import Tasks
 from gatehouse.pipelines.require import require_no_leakage
@@ -123,10 +124,11 @@ def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, p
         "train",
         "Train the candidate",
     )
-    if file.launch != LocalLaunch():
+    if not isinstance(file.launch, LocalLaunch):
         # Not a parameter: where training runs is no part of a cache key.
+        launch = file.launch.model_copy(update={"image": file.launch.image or image("gatehouse")})
         for task in (tuned, trained):
-            task.set_env_variable(LAUNCH, canonical_json(file.launch.model_dump(mode="json", exclude_defaults=True)))
+            task.set_env_variable(LAUNCH, canonical_json(launch.model_dump(mode="json", exclude_defaults=True)))
     return trained.outputs["model"]
 
 

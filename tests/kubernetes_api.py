@@ -130,6 +130,13 @@ class Cluster:
         """Let a pod run."""
         self.set_pod(job, pod, "Running", {"running": {"startedAt": _now()}})
 
+    def await_reader(self, pod: Object) -> None:
+        """Wait until somebody has read the pod's log."""
+        wanted, deadline = f"/pods/{pod['metadata']['name']}/log", time.monotonic() + 10
+        while not any(each.endswith(wanted) for each in self.requests) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.2)
+
     def end(self, job: Object, pod: Object, code: int, reason: str = "", **status: Any) -> None:
         """Let a pod's container end."""
         ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "finishedAt": _now()}

@@ -31,6 +31,7 @@ NO_KINDS = frozenset(
         "blobs",
         "erasures",
         "gc",
+        "jobs",
         "leases",
         "measurements",
         "memo",

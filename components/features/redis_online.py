@@ -11,7 +11,9 @@ A plain Feast client reads the same hashes, and is given expired values with the
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -37,6 +39,7 @@ __all__ = ["OnlineView", "RedisOnline", "connect_redis"]
 
 BATCH = 4096
 _GENERATION = 8  # Digits of it.
+_EVENT = slice(_GENERATION, _GENERATION + 19)  # Where the event stands in the order.
 _SHIFT = 1 << 62  # Makes times before 1970 positive, so that their text has the order of the times.
 _TOGETHER = 32  # Rows in one call of the script: half the calls' cost, and others wait for microseconds only.
 # Compares and sets in one step. ARGV is the number of arguments a row, then those of each row.
@@ -129,28 +132,25 @@ class RedisOnline:
 
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         """As `OnlineStore.read`."""
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, pa.Array] = {}
         with self._reaching():
-            for joined in _by_keys(views):
-                names = [name for view in joined for name in (_at(view), *_fields(view))]
-                by_name = list(zip(*self._look_up(joined[0].keys, names, keys), strict=True)) or [()] * len(names)
+            for request in _requests(tuple(views)):
+                by_name = list(zip(*self._look_up(request, keys), strict=True)) or [()] * request.width
                 place = 0
-                for view in joined:
-                    oldest = view.oldest(now) + _SHIFT
-                    event = slice(_GENERATION, _GENERATION + 19)
-                    fresh = [order is not None and int(order[event]) >= oldest for order in by_name[place]]
+                for view in request.views:
+                    oldest = b"%019d" % max(0, view.oldest(now) + _SHIFT)
+                    fresh = [order is not None and order[_EVENT] >= oldest for order in by_name[place]]
                     for number, feature in enumerate(view.features, start=place + 1):
                         cells = zip(fresh, by_name[number], strict=True)
-                        columns[feature] = [decoded(cell) if is_fresh else None for is_fresh, cell in cells]
+                        columns[feature] = pa.array([decoded(cell) if is_fresh else None for is_fresh, cell in cells])
                     place += 1 + len(view.features)
-        return pa.table({feature: columns[feature] for view in views for feature in view.features})
+        names = [feature for view in views for feature in view.features]
+        return pa.Table.from_arrays([columns[name] for name in names], names=names)
 
-    def _look_up(self, key_names: Sequence[str], names: Sequence[bytes], keys: pa.Table) -> Iterator[list[Any]]:
-        tail = b"".join(map(_bulk, names))
-        start = b"*%d\r\n" % (2 + len(names)) + _bulk(b"HMGET")
+    def _look_up(self, request: "_Request", keys: pa.Table) -> Iterator[list[Any]]:
         for at in range(0, keys.num_rows, BATCH):
-            asked = entity_keys(key_names, keys.slice(at, BATCH))
-            yield from self._exchange([start + _bulk(key + self._project) + tail for key in asked])
+            asked = entity_keys(request.keys, keys if keys.num_rows <= BATCH else keys.slice(at, BATCH))
+            yield from self._exchange([request.start + _bulk(key + self._project) + request.end for key in asked])
 
     def state(self, view: str) -> State:
         """As `OnlineStore.state`."""
@@ -211,11 +211,29 @@ class RedisOnline:
             ) from error
 
 
-def _by_keys(views: Sequence[OnlineView]) -> list[list[OnlineView]]:
+@dataclass(frozen=True)
+class _Request:
+    """One command for every key of an entity: what it is made of before and after the key, and how many cells come."""
+
+    keys: tuple[str, ...]
+    views: tuple[OnlineView, ...]
+    start: bytes
+    end: bytes
+    width: int
+
+
+@lru_cache(maxsize=256)
+def _requests(views: tuple[OnlineView, ...]) -> list[_Request]:
+    """The commands that read these views: views with the same keys are read by one."""
     groups: dict[tuple[str, ...], list[OnlineView]] = {}
     for view in views:
         groups.setdefault(view.keys, []).append(view)
-    return list(groups.values())
+    requests = []
+    for keys, joined in groups.items():
+        names = [name for view in joined for name in (_at(view), *_fields(view))]
+        start = b"*%d\r\n" % (2 + len(names)) + _bulk(b"HMGET")
+        requests.append(_Request(keys, tuple(joined), start, b"".join(map(_bulk, names)), len(names)))
+    return requests
 
 
 def _at(view: OnlineView) -> bytes:

@@ -11,6 +11,13 @@ from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 
 BUILT_IN = ("tabular_mlp", "ft_transformer")
 TREES = "xgboost"
+METRICS = {
+    "binary": ("log_loss", "roc_auc"),
+    "multiclass": ("log_loss", "accuracy"),
+    "mse": ("mse", "mae", "r2"),
+    "huber": ("huber", "mae", "mse", "r2"),
+    "pairwise": ("pairwise", "ndcg"),
+}
 _BUILDER = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -127,6 +134,8 @@ class TrainSpec(BaseModel):
             found.append("group: the loss pairwise needs the column of the groups, and no other loss takes one")
         if self.class_weights and self.loss not in ("binary", "multiclass"):
             found.append(f"class_weights: the loss {self.loss} has no classes")
+        if self.metric and self.metric not in METRICS[self.loss]:
+            found.append(f"metric: the loss {self.loss} gives {', '.join(METRICS[self.loss])}, not {self.metric}")
         if self.shuffle_window and self.group:
             found.append("shuffle_window: groups of a ranking are shuffled whole; set shuffle_window to 0")
         return found

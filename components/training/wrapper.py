@@ -1,7 +1,7 @@
 """Runs torchrun around the training program: owns its processes, turns SIGTERM into a preemption, and finds hangs.
 
 Exit codes, as an operator reads them: 0 done; 1 failed, and would again; 124 hung; 128 and above worth another try:
-143 preempted, 137 a worker was killed more often than restarts are allowed.
+143 preempted, 137 a worker was killed more often than restarts are allowed, 129 the machines lost each other.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from gatehouse.components.training.heartbeat import FOLDER, Pulse, pulses, stacks
+from gatehouse.components.training.launcher import FAILURE
 from gatehouse.components.training.preemption import FLAG, OUTCOME, Flag, Preempted
 from gatehouse.process import descendants, die_with_parent, follow_owner, owner_env, stop_descendants
 
@@ -30,6 +31,7 @@ _PROGRAM = "gatehouse.components.training.program"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LAST_SECONDS = 10.0
+_FAILED_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ class Wrapper:
 
     def _environment(self) -> dict[str, str]:
         ours = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder), "PYTHONUNBUFFERED": "1"}
-        usual = {"OMP_NUM_THREADS": "1"}
+        # DDP would warn, on every rank, of a setting that keeps resumed runs bit-identical (`parallel/ddp.py`).
+        usual = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
         if not self._options.rendezvous and "PET_NNODES" not in os.environ:
             usual["GLOO_SOCKET_IFNAME"] = "lo"
         return usual | os.environ | ours | owner_env()
@@ -112,6 +115,9 @@ class Wrapper:
             except subprocess.TimeoutExpired:
                 pass
             now = time.monotonic()
+            failure = self._options.directory / FAILURE
+            if failure.exists() and time.time() - failure.stat().st_mtime > _FAILED_SECONDS:
+                return 1  # Torchrun would start all workers again, only for them to find this file.
             if self._terms and deadline == float("inf"):
                 deadline = now + self._options.grace_seconds
                 logger.info("Preempted: the ranks have %.0f s to save and end.", self._options.grace_seconds)

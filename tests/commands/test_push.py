@@ -18,6 +18,7 @@ from gatehouse.commands.features import app
 from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.feast_store import applied
 from gatehouse.components.features.online import online_view
 from gatehouse.components.features.repository import read_repository
 from gatehouse.components.features.sqlite_online import SqliteOnline
@@ -82,7 +83,7 @@ def push(made: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["push", *arguments, *options])
 
 
-def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str]) -> None:
+def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tmp_path: Path) -> None:
     redis, url = redis_url
 
     def send(minutes: int, late: int, **row: Any) -> None:
@@ -114,6 +115,13 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str]) ->
     # What is known until 13:26 was said before the ride was told again.
     assert known[("007", 5.0)] == timedelta(minutes=91) and known[("007", 4.0)] == timedelta(minutes=75)
     assert known[("9", 6.0)] == timedelta(minutes=95)
+
+    times = [NOON + timedelta(minutes=minute) for minute in (74, 75, 90, 91)]
+    frame = pa.table({"driver": ["007"] * 4, "event_timestamp": times}).to_pandas()
+    tables = {"trips": Path(found["folder"]) / "current" / "tables" / "trips"}
+    with applied(repository, tables, tmp_path) as feast:
+        joined = feast.get_historical_features(frame, ["trips:fare"]).to_arrow()
+    assert joined["fare"].to_pylist() == [1.5, 4.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize(

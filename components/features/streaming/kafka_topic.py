@@ -1,4 +1,4 @@
-"""Messages of a Kafka topic, all of its partitions; the group's committed offsets say what had its effect."""
+"""Messages of a Kafka topic, all of its partitions; the group's committed offsets show what had its effect."""
 
 import json
 import logging
@@ -83,20 +83,18 @@ class KafkaEvents:
         self._consumer.close()
 
     def _starts(self, since: datetime, after: Mapping[str, Position]) -> list[TopicPartition]:
-        """Where each partition is read from: behind what was read, else what was committed, else from `since` on."""
+        """Where each partition is read from: behind what was read, else from `since` on."""
         found = self._consumer.list_topics(self._topic, timeout=_SILENCE_SECONDS).topics[self._topic]
         if found.error is not None or not found.partitions:
             raise SourceError(f"The cluster at {self._servers} has no topic {self._topic!r}: {found.error}.")
-        asked = [TopicPartition(self._topic, each) for each in sorted(found.partitions)]
-        committed = self._consumer.committed(asked, timeout=_SILENCE_SECONDS)
-        starts = []
-        for each in committed:
-            if str(each.partition) in after:
-                each.offset = after[str(each.partition)][0] + 1
-            elif each.offset < 0:
-                each.offset = self._offset_after(each.partition, since)
-            starts.append(each)
-        return starts
+        return [
+            TopicPartition(
+                self._topic,
+                each,
+                after[str(each)][0] + 1 if str(each) in after else self._offset_after(each, since),
+            )
+            for each in sorted(found.partitions)
+        ]
 
     def _offset_after(self, partition: int, since: datetime) -> int:
         wanted = TopicPartition(self._topic, partition, milliseconds(since) + 1)

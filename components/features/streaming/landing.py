@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,27 +41,31 @@ class State:
         number: Of the micro-batch; 0 for the tables from which it started.
         as_of: The newest moment that is known. All rows known until then are settled.
         started_from: The feature tables from which the pusher started.
+        views: What is pushed.
         positions: The last message that counts, by table and partition.
         newest: The newest event time by table, in ISO 8601.
-        counts: Messages by table: `rows`, `repeated` (nothing new in them), `late`, `misfits`.
+        counts: Messages by table: `rows`, of which `repeated` (nothing new, or told again within the batch) and `late`;
+            and `misfits`.
     """
 
     number: int
     as_of: datetime
     started_from: str
+    views: tuple[str, ...]
     positions: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     newest: dict[str, str] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def dump(self) -> str:
         """As JSON."""
-        return json.dumps(asdict(replace(self, as_of=self.as_of)), default=str, sort_keys=True, indent=1)
+        return json.dumps(asdict(self), default=str, sort_keys=True, indent=1)
 
     @classmethod
     def load(cls, text: str) -> "State":
         """From JSON."""
         body: dict[str, Any] = json.loads(text)
         body["as_of"] = datetime.fromisoformat(body["as_of"])
+        body["views"] = tuple(body["views"])
         body["positions"] = {
             table: {name: tuple(place) for name, place in found.items()} for table, found in body["positions"].items()
         }

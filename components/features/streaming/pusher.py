@@ -37,6 +37,7 @@ from gatehouse.components.features.streaming.views import (
     streamed_views,
 )
 from gatehouse.components.features.streaming.watermark import Watermark
+from gatehouse.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +69,30 @@ class Pusher:
     def __post_init__(self) -> None:
         self.views = streamed_views(self.repository, self.tables, self.names)
         self.schemas = {table: _schema(self.start.raw[table]) for table in self.tables}
+        for table, schema in self.schemas.items():
+            named = {*self.repository.streams[table].key, self.repository.sources[table].event_time}
+            if missing := sorted(named - {*schema.names}):
+                raise ConfigurationError(
+                    f"definitions.py: Stream {table}: expected columns of the table as key and event time, found "
+                    f"{', '.join(missing)}; the table has {', '.join(schema.names)}."
+                )
 
     def state(self) -> State:
-        """Where it stands. The first time, the folder is filled with the tables from which it starts."""
+        """Where it stands. The first time, the folder is filled with the tables from which it starts.
+
+        Raises:
+            ConfigurationError: if other views were pushed in this folder.
+        """
+        names = tuple(view.name for view in self.views)
         state = self.landing.state()
+        if state is not None and state.views != names:
+            raise ConfigurationError(
+                f"{self.landing.folder} holds the pushed views {', '.join(state.views)}, found {', '.join(names)}. "
+                "Push the same views, or compute newer feature tables and start from them."
+            )
         if state is not None:
             return state
-        state = State(0, self.start.as_of, self.start.reference, newest=self._newest_at_start())
+        state = State(0, self.start.as_of, self.start.reference, names, newest=self._newest_at_start())
         if self.landing.landed(0) is None:
             self.landing.land(state, {}, {}, ())
         if not self.landing.has_tables(0):

@@ -1,4 +1,4 @@
-"""Messages of a Redis stream through a consumer group: what is not acknowledged is given again."""
+"""Messages of a Redis stream through a consumer group, which shows what is not acknowledged yet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,10 +15,11 @@ from gatehouse.errors import SourceError
 _CONSUMER = "gatehouse"
 _ONE = ""  # The only partition.
 _SILENCE_SECONDS = 30.0
+_LONGEST_WAIT = 20_000  # Milliseconds: less than the silence that ends the connection.
 
 
 class RedisEvents:
-    """An `EventStream`. The group is made at the first look and begins after `since`."""
+    """An `EventStream`. The group is set to where reading goes on: what was delivered and has no effect comes again."""
 
     def __init__(self, url: str, stream: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         parts = urlsplit(url)
@@ -28,17 +29,15 @@ class RedisEvents:
         self._server = parts.hostname or parts.path
         self._stream, self._group = stream, group
         self._after: Position | None = after.get(_ONE)
-        # Messages that an earlier reader took and did not acknowledge come first.
-        self._pending = _text(self._after) if self._after else "0"
         self._behind = True
+        begin = _text(self._after or (milliseconds(since), 0))
         with self._explained():
             try:
-                self._redis.xgroup_create(stream, group, id=_text((milliseconds(since), 0)), mkstream=True)
+                self._redis.xgroup_create(stream, group, id=begin, mkstream=True)
             except ResponseError as error:
                 if "BUSYGROUP" not in str(error):
                     raise
-            if self._after:
-                self._go_on_after(self._after)
+                self._redis.xgroup_setid(stream, group, begin)
 
     @property
     def behind(self) -> frozenset[str]:
@@ -47,15 +46,8 @@ class RedisEvents:
 
     def read(self, limit: int, wait: float) -> Sequence[Event]:
         """As `EventStream.read`."""
-        events: list[Event] = []
         with self._explained():
-            while self._pending and len(events) < limit:
-                found = self._next(self._pending, limit - len(events), 0)
-                self._pending = found[-1][0].decode() if found else ""
-                events += [self._event(entry) for entry in found]
-            if len(events) < limit:
-                found = self._next(">", limit - len(events), 0 if events else wait)
-                events += [self._event(entry) for entry in found]
+            events = [self._event(entry) for entry in self._next(limit, wait)]
         self._behind = len(events) >= limit
         if events:
             self._after = events[-1].position
@@ -76,27 +68,17 @@ class RedisEvents:
         """As `EventStream.close`."""
         self._redis.close()
 
-    def _next(self, place: str, count: int, wait: float) -> list[Any]:
-        """Entries after `place`; the message read last must still be there, else what followed it may be gone too."""
-        block = max(1, int(wait * 1000)) if wait else None
+    def _next(self, count: int, wait: float) -> list[Any]:
+        """The next entries; the message read last must still be there, else what followed it may be gone too."""
+        block = min(max(1, int(wait * 1000)), _LONGEST_WAIT) if wait else None
         # One transaction: between the two answers nothing can be trimmed. What blocks cannot be part of one.
         both = self._redis.pipeline(transaction=block is None)
         both.xrange(self._stream, _text(self._after or (0, 0)), "+", count=1)
-        both.xreadgroup(self._group, _CONSUMER, {self._stream: place}, count=count, block=block)
+        both.xreadgroup(self._group, _CONSUMER, {self._stream: ">"}, count=count, block=block)
         following, found = both.execute()
         if self._after and not (following and _position(following[0][0]) == self._after):
             raise self._lost(_text(self._after))
-        entries = list(found[0][1]) if found else []
-        if any(not fields for _, fields in entries):
-            raise self._lost(next(identity.decode() for identity, fields in entries if not fields))
-        return entries
-
-    def _go_on_after(self, after: Position) -> None:
-        """A group that stands before what was read, or was made anew, gives no message twice."""
-        groups: Any = self._redis.xinfo_groups(self._stream)
-        found = next(each for each in groups if each["name"] == self._group.encode())
-        if _position(found["last-delivered-id"]) < after:
-            self._redis.xgroup_setid(self._stream, self._group, _text(after))
+        return list(found[0][1]) if found else []
 
     def _event(self, entry: tuple[bytes, Mapping[bytes, bytes]]) -> Event:
         position = _position(entry[0])

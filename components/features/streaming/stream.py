@@ -63,9 +63,10 @@ def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Posit
 
     Args:
         url: `redis://host:port/0?stream=<key>` or `kafka://host:port,host:port?topic=<name>`.
-        group: The name under which the stream keeps what was acknowledged.
+        group: The name under which the stream shows what was acknowledged.
         since: Where nothing was read yet: begin with messages after this moment.
-        after: The last message read, by partition; it counts for more than what the stream says.
+        after: The last message that counts, by partition. What the stream has for acknowledged does not: it may be
+            more, where the reader's folder is lost.
 
     Raises:
         ConfigurationError: if the URL names no stream.

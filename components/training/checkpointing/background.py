@@ -31,6 +31,7 @@ class BackgroundWriter:
         self._lock = os.open(Path(share.folder) / f"writer-{share.rank}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._sent = 0
+        self._asked: Request | None = None
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -54,7 +55,7 @@ class BackgroundWriter:
             self._process = self._start()
         body = asdict(request)
         write_json(self._values, body.pop("values"))
-        self._sent = request.sequence
+        self._sent, self._asked = request.sequence, request
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(body).encode() + b"\n")
         self._process.stdin.flush()
@@ -65,16 +66,18 @@ class BackgroundWriter:
         return self._buffer.status.finished >= self._sent or self._process.poll() is not None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the writer is idle; returns whether all that was asked for is written."""
+        """Wait until the writer is idle; returns whether it is."""
         deadline = time.monotonic() + seconds
         while not self.idle and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
-        return self._buffer.status.written >= self._sent
+        return self.idle
 
-    def abandon(self) -> None:
-        """End the writer at once; the checkpoint in its hands stays without a manifest."""
+    def abandon(self) -> Request | None:
+        """End the writer at once; returns what it was writing."""
+        unfinished = None if self.idle else self._asked
         self._process.kill()
         self._process.wait()
+        return unfinished
 
     def let_go(self) -> None:
         """Ask for nothing any more: the writer finishes what it has, and ends."""
@@ -85,7 +88,8 @@ class BackgroundWriter:
 
     def close(self, seconds: float) -> bool:
         """Let the writer finish, end it, and give its memory back; returns whether all was written."""
-        done = self.wait(seconds)
+        self.wait(seconds)
+        done = self._buffer.status.written >= self._sent
         assert self._process.stdin is not None
         self._process.stdin.close()
         if not done:

@@ -26,13 +26,14 @@ from gatehouse.components.training.checkpointing.plan import PRIVATE, Plan, make
 from gatehouse.components.training.checkpointing.policy import FAR, NAME, CheckpointPolicy
 from gatehouse.components.training.checkpointing.reader import read_state
 from gatehouse.components.training.checkpointing.tree import flatten
+from gatehouse.errors import GatehouseError
 
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = timedelta(seconds=120)
 _ORPHAN_SECONDS = 30.0
 _PEERS_SECONDS = 300.0
-_SLOW_SECONDS = 1.0
+_PATIENCE_SECONDS = 2.0
 
 
 class TrainingState(Protocol):
@@ -141,6 +142,11 @@ class Checkpointer:
         return True
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing of this rank is being written."""
+        return self._writer is None or self._writer.idle
+
+    @property
     def due(self) -> bool:
         """Whether the last checkpoint is longer ago than the policy allows, by this rank's clock."""
         minutes = self._policy.every_minutes
@@ -149,7 +155,7 @@ class Checkpointer:
     def save(self, state: TrainingState, step: int, reasons: tuple[str, ...]) -> None:
         """Stage a checkpoint now, to be written while training goes on.
 
-        Waits where the one before is still being written: checkpoints are due faster than the disk takes them then.
+        Waits where the one before is still being written: checkpoints are due faster than they can be written then.
         """
         writer, request = self._stage(state, step, reasons)
         writer.request(request)
@@ -198,15 +204,25 @@ class Checkpointer:
         if not self._all(not changed):
             self._replan(make_plan(tensors, values, self._group))
         assert self._plan is not None and self._buffer is not None and self._writer is not None
-        began = time.monotonic()
-        self._writer.wait(_PEERS_SECONDS)
-        if (waited := time.monotonic() - began) > _SLOW_SECONDS:
-            logger.warning("Training waited %.1f s for the checkpoint before; let them be due less often.", waited)
+        self._settle(self._writer)
         self._buffer.copy(self._plan.pieces(tensors))
         self._sequence += 1
         self._last_step, self._last_time = step, time.monotonic()
         mine = {path: value for path, value in values.items() if path in self._plan.values}
         return self._writer, Request(self._sequence, step, self._worlds, reasons, mine)
+
+    def _settle(self, writer: BackgroundWriter) -> None:
+        """Wait until the buffer is free; what the writer finds no processor time for is written by this process."""
+        if writer.wait(_PATIENCE_SECONDS):
+            return
+        logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
+        request = writer.abandon()
+        if request is not None and self._buffer is not None:
+            try:
+                # What the writer has stored already is found there, and stays.
+                write_share(self._share(_PEERS_SECONDS), request, self._buffer.tensors, lambda: False, lambda: None)
+            except GatehouseError as error:
+                logger.warning("%s", error)
 
     def _replan(self, plan: Plan) -> None:
         self.finish()
@@ -224,6 +240,7 @@ class Checkpointer:
             bytes=self._plan.bytes,
             uniform=self._plan.uniform,
             keep=self._policy.keep,
+            complete=not self._far or int(os.environ.get("LOCAL_WORLD_SIZE", self._world)) == self._world,
             far=self._far,
             far_prefix=self._far_prefix,
             peers_seconds=peers_seconds,

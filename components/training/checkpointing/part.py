@@ -33,6 +33,7 @@ class Share:
         bytes: Length of the file.
         uniform: As in the manifest.
         keep: How many checkpoints are kept.
+        complete: Whether the folder sees all ranks; where there are several machines, only the far store does.
         far, far_prefix: Address of the artifact store and prefix in it; empty where checkpoints stay in the folder.
         peers_seconds: For how long rank 0 waits for the parts of the others.
     """
@@ -44,6 +45,7 @@ class Share:
     bytes: int
     uniform: bool
     keep: int
+    complete: bool
     far: str
     far_prefix: str
     peers_seconds: float
@@ -68,7 +70,7 @@ def near(folder: str | Path) -> CheckpointStore:
 def write_share(
     share: Share, request: Request, memory: memoryview, abandoned: Callable[[], bool], told: Callable[[], None]
 ) -> None:
-    """Write one rank's share to the folder, call `told`, and bring it to the far store.
+    """Write one rank's share to the folder, call `told`, and bring it to the far store; see `Share.complete`.
 
     Args:
         share: What this rank writes.
@@ -76,7 +78,7 @@ def write_share(
         memory: The bytes of the file.
         abandoned: Whether the process that asked for it is gone: rank 0 then waits for the others no longer than they
             need to finish, and nothing goes to the far store.
-        told: Called when the checkpoint is in the folder.
+        told: Called when the checkpoint is in the folder, or, of several machines, in the far store.
 
     Raises:
         StoreError: if it cannot be written, or the parts of the others do not come.
@@ -85,10 +87,13 @@ def write_share(
     file = Path(share.folder) / "tmp" / uuid.uuid4().hex
     try:
         part = Part(_write_file(file, memory), share.bytes, share.chunks, request.values)
-        _publish(folder, share, request, file, part, abandoned)
-        told()
+        if share.complete:
+            _publish(folder, share, request, file, part, abandoned)
+            told()
         if share.far and not abandoned():
             _publish(CheckpointStore(open_objects(share.far), share.far_prefix), share, request, file, part, abandoned)
+            if not share.complete:
+                told()
     finally:
         file.unlink(missing_ok=True)
 

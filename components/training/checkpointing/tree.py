@@ -22,7 +22,7 @@ def flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]
     """
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
-    for path, leaf in _leaves(state, ""):
+    for path, leaf in (found for key, child in state.items() for found in _leaves(child, _part(key, ""))):
         if isinstance(leaf, Tensor):
             tensors[path] = leaf
         else:
@@ -53,7 +53,7 @@ def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, node
     elif isinstance(node, Mapping) and node:
         for key, child in node.items():
-            yield from _leaves(child, f"{path}/{_part(key, path)}" if path else _part(key, path))
+            yield from _leaves(child, f"{path}/{_part(key, path)}")
     elif isinstance(node, (list, tuple)) and not _is_json(node):
         for index, child in enumerate(node):
             yield from _leaves(child, f"{path}/@{index}")

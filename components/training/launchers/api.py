@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,9 +89,14 @@ class KubernetesApi:
         configuration.retries = False
         return client.ApiClient(configuration)
 
-    def hurry(self) -> None:
-        """From now on there is `Pace.cleanup` for all requests together."""
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """In this context there is `Pace.cleanup` for all requests together."""
         self._until = time.monotonic() + self.pace.cleanup
+        try:
+            yield
+        finally:
+            self._until = float("inf")
 
     def get(self, path: str) -> dict[str, Any]:
         """The object at `path`."""

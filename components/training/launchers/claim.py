@@ -82,11 +82,11 @@ class Claim:
 
     def withdraw(self) -> None:
         """Delete the job and its pods, if it is there; where the cluster does not answer, say what is left behind."""
-        self._api.hurry()
         try:
-            found = self._get()
-            if found is not None and found["metadata"].get("annotations", {}).get(JOB_DIGEST) == self.digest:
-                self._api.delete(f"{self.path}/{self.name}", found["metadata"]["uid"])
+            with self._api.hurried():
+                found = self._get()
+                if found is not None and found["metadata"].get("annotations", {}).get(JOB_DIGEST) == self.digest:
+                    self._api.delete(f"{self.path}/{self.name}", found["metadata"]["uid"])
         except LauncherError as error:
             logger.warning("%s/%s could not be deleted, delete it by hand: %s", self.path, self.name, error)
 

@@ -24,6 +24,7 @@ from gatehouse.components.training.launchers.operator import LAUNCH, Operator, O
 from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, uneven
 from gatehouse.components.training.launchers.travel import (
     Inputs,
+    drop_checkpoints,
     fetch_outputs,
     job_digest,
     kept_inputs,
@@ -80,17 +81,17 @@ class ClusterLauncher:
             raise ConfigurationError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE):
             (job.directory / name).unlink(missing_ok=True)
-        logs = PodLogs(
-            self._api,
-            self._namespace,
-            self._operator.container,
-            job.directory / LOG,
-            named=self._launch.nodes > 1,
-        )
         with kept_inputs(self._store, job.directory) as inputs:
             digest = job_digest(inputs, program_code())
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
             claim = Claim(self._api, self._path, name, digest)
+            logs = PodLogs(
+                self._api,
+                self._namespace,
+                self._operator.container,
+                job.directory / LOG,
+                named=self._launch.nodes > 1,
+            )
             try:
                 self._run(job, inputs, claim, logs)
             finally:
@@ -113,6 +114,7 @@ class ClusterLauncher:
         watch.until_success(deadlines)
         logs.finish()
         self._receive(job, folder, reported(), watch.tail())
+        drop_checkpoints(self._store, claim.digest)
 
     def _body(self, job: TrainingJob, inputs: Inputs, claim: Claim) -> dict[str, Any]:
         """The object to create; what it is has been written to the store before this returns."""

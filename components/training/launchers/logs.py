@@ -43,9 +43,11 @@ class PodLogs:
 
     def finish(self) -> None:
         """Read what the streams have not brought yet, and close the file."""
+        if self._ended.is_set():
+            return
         self._ended.set()
         for name, uid in self._following.items():
-            with suppress(LauncherError, ApiConflict):
+            with suppress(LauncherError, ApiConflict), self._api.hurried():
                 if self._is_there(name, uid):
                     for line in self._api.text(f"{self._pods}/{name}/log", self._query(uid)).splitlines():
                         self._write(name, uid, line)

@@ -19,6 +19,7 @@ from gatehouse.components.artifacts.canonical import canonical_json, digest_of, 
 from gatehouse.components.artifacts.code import code_digest
 from gatehouse.components.artifacts.leases import Lease
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
+from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.launcher import FAILURE, LOG, METRICS, RESULT, WEIGHTS
 from gatehouse.errors import CorruptArtifactError
@@ -141,6 +142,12 @@ def outcome(store: ArtifactStore, folder: str) -> dict[str, Any]:
 def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], directory: Path) -> None:
     """Lay result, weights and metrics into `directory`, each verified; raises as `fetch_inputs` does."""
     _fetch(store, folder, [FileEntry(**entry) for entry in ended["files"]], directory)
+
+
+def drop_checkpoints(store: ArtifactStore, digest: str) -> None:
+    """Remove the checkpoints of a job that has a model now."""
+    for key in list(store.objects.list(f"scratch/checkpoints/{digest}")):
+        remove_record(store.objects, key)
 
 
 def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], directory: Path) -> None:

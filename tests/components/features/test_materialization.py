@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,21 +22,7 @@ from gatehouse.components.features.online import OnlineStore, OnlineView, epoch_
 from gatehouse.components.features.redis_online import RedisOnline
 from gatehouse.components.features.sqlite_online import SqliteOnline
 from gatehouse.errors import StoreError
-from tests.components.features.online_rows import TIME, VIEW, at, counted, counts, redis_server, rows
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as redis:
-        yield redis
-
-
-@pytest.fixture(params=["redis", "sqlite"])
-def online(request: pytest.FixtureRequest, server: Redis, tmp_path: Path) -> OnlineStore:
-    server.flushall()
-    return (
-        RedisOnline(server, "flights") if request.param == "redis" else SqliteOnline(tmp_path / "online.db", "flights")
-    )
+from tests.components.features.online_rows import TIME, VIEW, at, counted, counts, rows
 
 
 def run(
@@ -153,7 +138,7 @@ def test_a_killed_run_is_gone_on_with_and_ends_as_one_whole_run(
     server.flushall()
     place = f"127.0.0.1:{server.port}" if kind == "redis" else str(tmp_path / "online.db")
     online = RedisOnline(server, "flights") if kind == "redis" else SqliteOnline(Path(place), "flights")
-    names = [f"K{number:05d}" for number in range(20_000)]
+    names = [f"K{number:05d}" for number in range(8_000)]
     table = counted(*((name, 5, 5, number) for number, name in enumerate(names)))
     path = tmp_path / "delays.parquet"
     pq.write_table(table, path)
@@ -164,15 +149,15 @@ def test_a_killed_run_is_gone_on_with_and_ends_as_one_whole_run(
     lines = [child.stdout.readline() for _ in range(3)]
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert lines[-1] == "delays: 600 of 20000 rows\n"
+    assert lines[-1] == "delays: 600 of 8000 rows\n"
     state = online.state("delays")
-    assert state.known is None and 400 <= state.done < 20_000
+    assert state.known is None and 400 <= state.done < 8_000
     with caplog.at_level("INFO"):
         done = materialize_views(online, [VIEW], {"delays": [path]}, at(10))[0]
-    assert f"delays: goes on after {state.done} of 20000 rows" in caplog.text
-    assert done.rows == 20_000 and done.written == 20_000 - state.done
+    assert f"delays: goes on after {state.done} of 8000 rows" in caplog.text
+    assert done.rows == 8_000 and done.written == 8_000 - state.done
     found = online.read([VIEW], pa.table({"carrier": names}), at(10))
-    assert found["count"].to_pylist() == list(range(20_000))
+    assert found["count"].to_pylist() == list(range(8_000))
     assert online.state("delays").known == epoch_us(at(10)) and online.state("delays").target == ""
 
 
@@ -244,8 +229,8 @@ minutes = st.integers(0, 8)
 table_rows = st.lists(st.tuples(st.sampled_from("abc"), minutes, minutes), max_size=10, unique=True)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(listed=table_rows, removed=st.sets(st.integers(0, 9)), times=st.lists(st.integers(0, 45), max_size=4))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(listed=table_rows, removed=st.sets(st.integers(0, 9)), times=st.lists(st.integers(0, 45), max_size=3))
 def test_any_sequence_of_runs_leaves_what_an_offline_join_gives(
     tmp_path_factory: pytest.TempPathFactory,
     server: Redis,

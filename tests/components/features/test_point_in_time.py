@@ -98,7 +98,7 @@ keys = st.sampled_from(["a", "a", "a", "b", None])
 count = st.sampled_from([0, 1, 1, 2, 2, 3, 3, 4, None])
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     unit=st.sampled_from(list(STEPS)),
     zone=st.sampled_from(ZONES),

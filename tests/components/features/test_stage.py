@@ -208,7 +208,9 @@ def test_a_value_that_only_the_online_store_has_fails_the_verdict(house: House, 
     result = materialize.function(request, house.store)
     assert (result.verdict, set(result.differing)) == ("fail", {"humidity"})
     assert "above the 0.000000 that max_skew allows" in result.reasons[0]
-    assert "humidity" in house.store.read_text(result.report, "report.html")
+    page = house.store.read_text(result.report, "report.html")
+    assert "humidity" in page
+    assert "3 days, 0:00:00" in page.partition("Freshness")[2]
     assert materialize.function(request.model_copy(update={"max_skew": 0.5}), house.store).verdict == "pass"
     requirement = Requirement(verdict=result.verdict, reasons=result.reasons, report=result.report)
     with pytest.raises(SkewError, match="humidity"):

@@ -108,9 +108,9 @@ def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_
     twice = [one for place, one in enumerate(january) for _ in range(1 + (place % 17 == 0))]
     morning = [one for one in twice if one.time <= START + timedelta(hours=5)]
     send(redis, morning)
-    push.run(277, killed_at(*STEPS))
+    push.run(453, killed_at(*STEPS))
     send(redis, twice[len(morning) :], number=len(twice))
-    state = push.run(977, killed_at("online", "acknowledged"))
+    state = push.run(1477, killed_at("online", "acknowledged"))
     assert state.counts["flights"]["late"] == state.counts["weather"]["late"] == 0
     assert state.counts["flights"]["rows"] + state.counts["weather"]["rows"] == len(twice)
     assert state.as_of == END
@@ -254,6 +254,27 @@ def test_messages_trimmed_before_they_were_read_are_a_clear_error(
     redis.xtrim("flights", maxlen=3, approximate=False)
     with pytest.raises(Exception, match="may have been trimmed before they were read"):
         push.run(50)
+
+
+def test_a_pusher_that_lost_its_folder_reads_again_what_it_had_acknowledged(
+    push: Push, redis: Redis, january: list[Sent]
+) -> None:
+    push.names = ("origin_weather",)
+    send(redis, january[:60])
+    before = push.run(25)
+    assert push.run(25) == before
+    rows = push.rows("origin_weather")
+    push.folder = push.folder / "another"
+    again = push.run(25)
+    assert again == before and push.rows("origin_weather") == rows
+
+
+def test_other_views_in_the_same_folder_are_refused(push: Push) -> None:
+    push.names = ("origin_weather",)
+    push.run(1)
+    push.names = ("flight_schedule",)
+    with pytest.raises(ConfigurationError, match="holds the pushed views origin_weather, found flight_schedule"):
+        push.run(1)
 
 
 def test_one_pusher_at_a_time(push: Push, redis: Redis) -> None:

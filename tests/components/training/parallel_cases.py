@@ -21,6 +21,9 @@ import torch.multiprocessing as mp
 
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.trainer import Trainer
+from tests.components.training.kept_states import Giver, Keeper
+
+RESUMED = ("ddp", "ddp-4", "fsdp", "tensor-pipeline")
 
 
 def main() -> None:
@@ -52,15 +55,24 @@ def _run(name: str, rank: int, folder: Path, spec: TrainSpec, architecture: dict
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=spec.processes)
     dist.barrier()
     try:
-        result = Trainer(spec, architecture, directory).train()
+        taken: list[dict[str, Any]] = []
+        _train(Trainer(spec, architecture, directory), directory / "result.json", Keeper(taken))
+        if name in RESUMED:
+            _train(Trainer(spec, architecture, directory), directory / "resumed.json", Giver(taken))
         if rank == 0:
-            (directory / "result.json").write_text(json.dumps(result))
             print(name, spec.processes, round(time.monotonic() - began, 2), flush=True)
     except Exception:
         traceback.print_exc()
         raise
     finally:
         dist.destroy_process_group()
+
+
+def _train(trainer: Trainer, result: Path, checkpointer: Keeper) -> None:
+    trainer.checkpointer = checkpointer  # type: ignore[assignment]
+    found = trainer.train()
+    if dist.get_rank() == 0:
+        result.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

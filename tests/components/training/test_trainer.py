@@ -1,6 +1,5 @@
 """The trainer: schedule, early stopping, divergence, checkpoints; one rank inside this process."""
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +21,9 @@ from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.models import BuilderError, build_model
 from gatehouse.components.training.optimizer import learning_rate
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.state import TrainState
 from gatehouse.components.training.stopping import best_epoch, out_of_patience
 from gatehouse.components.training.trainer import Trainer, train
+from tests.components.training.kept_states import Giver, Keeper
 from tests.components.training.synthetic import lay_out
 
 SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, processes=1, learning_rate=0.01, patience=10)
@@ -189,22 +188,9 @@ def test_a_gradient_too_large_for_fp16_halves_the_scale_and_skips_the_step(tmp_p
 def test_a_state_taken_at_any_step_goes_on_to_the_same_bits(tmp_path: Path, alone: None, stop: int) -> None:
     _write(tmp_path / "whole", _binary)
     spec = SPEC.model_copy(update={"dropout": 0.3, "precision": "fp16", "epochs": 3, "batch_size": 100})
-
-    class Keeper:
-        def load(self, state: TrainState) -> None:
-            pass
-
-        def maybe_save(self, state: TrainState, step: int, *, epoch_ended: int | None) -> None:
-            if step == stop:
-                taken.append(copy.deepcopy(state.state_dict()))
-
-    class Giver(Keeper):
-        def load(self, state: TrainState) -> None:
-            state.load_state_dict(taken[0])
-
     taken: list[dict[str, Any]] = []
     results = []
-    for folder, keeper in (("whole", Keeper()), ("resumed", Giver())):
+    for folder, keeper in (("whole", Keeper(taken, stop)), ("resumed", Giver(taken))):
         (tmp_path / folder).mkdir(exist_ok=True)
         for part in ("train", "validation"):
             if folder != "whole":

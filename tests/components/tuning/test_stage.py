@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.fitting import FitRequest, fit_transformation
 from gatehouse.components.training.launcher import TrainingFailedError
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult
@@ -94,6 +95,20 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
         (1, 0.5, 1, 11)
     }
     assert f"Trial {winner['number']} is best" in store.read_text(result.experiment, "report.html")
+
+
+def test_every_trial_has_the_transformation_of_the_request(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[TrainRequest] = []
+    monkeypatch.setattr(experiment, "train", _simulated(requests))
+    request = _request(store)
+    wanted = FitRequest(training_set=request.training_set, split=request.split, model_name="flights")
+    fitted = fit_transformation(wanted, store).transformation
+    result = tune.function(request.model_copy(update={"transformation": fitted}), store)
+    assert {one.transformation for one in requests} == {fitted}
+    assert store.manifest(result.experiment).derived_from["transformation"] == fitted
+    assert "transformation" not in store.manifest(tune.function(request, store).experiment).derived_from
 
 
 @pytest.mark.parametrize("algorithm", ["tpe", "random"])

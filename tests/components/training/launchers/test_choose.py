@@ -15,6 +15,7 @@ from gatehouse.components.training.launchers.choose import LAUNCH, launch_of, la
 from gatehouse.components.training.launchers.local import LocalLauncher
 from gatehouse.components.training.launchers.spec import LocalLaunch, PyTorchJobLaunch, TrainJobLaunch
 from gatehouse.errors import ConfigurationError
+from gatehouse.images import image
 from gatehouse.project import ProjectFile, load_project
 
 PROJECT = Path(__file__).parents[4] / "pipelines" / "projects" / "flights" / "project.yaml"
@@ -72,5 +73,6 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     }
     assert sorted(found) == ["exec-train", "exec-tune"]
     for env in found.values():
-        assert env == [{"name": LAUNCH, "value": '{"kind":"trainjob","queue":"team"}'}]
+        (setting,) = [each["value"] for each in env if each["name"] == LAUNCH]
+        assert json.loads(setting) == {"kind": "trainjob", "queue": "team", "image": image("gatehouse")}
     assert "team" not in json.dumps(body["root"])

@@ -248,7 +248,7 @@ def _evict(cluster: Cluster, job: Object) -> Object:
     pod = cluster.add_pod(job)
     cluster.start(job, pod)
     cluster.say(pod, "epoch 1/2")
-    time.sleep(0.1)
+    cluster.await_reader(pod)
     cluster.end(job, pod, 137)
     pod["status"] |= {"reason": "Evicted", "message": "The node was low on memory."}
     cluster.touch(job)
@@ -381,7 +381,7 @@ def _killed_launcher(store: ArtifactStore, job: TrainingJob, cluster: Cluster) -
     """A launcher that is killed as soon as it watches its job: nothing is cleaned up."""
     launcher = _launcher(cluster, store, "pytorchjob")
     launcher._api.wait_for_change = _die  # type: ignore[method-assign]
-    launcher._api.hurry = _die  # type: ignore[method-assign]
+    launcher._api.hurried = _die  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         launcher.run(job)
 

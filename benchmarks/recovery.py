@@ -1,0 +1,128 @@
+"""From the SIGKILL of a worker to the next step, beside a cold start, and beside torchrun as it is shipped.
+
+Two workers train under the wrapper; one kills itself. Recovery is from the kill to the first step that any worker takes
+after it; a cold start is from the start of the wrapper to the first step. Fails where recovery takes over 1.5 times a
+cold start, or more steps are repeated than lie between two checkpoints.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
+from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.heartbeat import Heartbeat
+
+LIMIT = 1.5
+EVERY, KILL, STEPS = 10, 47, 60
+AS_SHIPPED_SECONDS = 120
+MODULE = "recovery"
+
+
+class State:
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Linear(256, 256)
+        self.parallel = nn.parallel.DistributedDataParallel(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.step = 0
+
+    def state_dict(self) -> dict[str, object]:
+        return {"model": self.model.state_dict(), "step": self.step}
+
+    def load_state_dict(self, state: dict[str, dict[str, torch.Tensor]]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.step = int(str(state["step"]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    repeats = parser.parse_args().repeats
+    runs = [_run(_wrapped, 600) for _ in range(repeats)]
+    cold = statistics.median(run["cold"] for run in runs)
+    recovery = statistics.median(run["recovery"] for run in runs)
+    repeated = max(int(run["repeated"]) for run in runs)
+    print(f"cold start {cold:.2f} s, from kill to the next step {recovery:.2f} s, steps repeated at most {repeated}")
+    shipped = _run(_shipped, AS_SHIPPED_SECONDS)
+    found = f"{shipped['recovery']:.2f} s" if "recovery" in shipped else f"no step within {AS_SHIPPED_SECONDS} s"
+    print(f"torchrun as shipped: cold start {shipped['cold']:.2f} s, from kill to the next step: {found}")
+    ratio = recovery / cold
+    print(f"ratio {ratio:.2f}, limit {LIMIT}; steps repeated {repeated}, limit {EVERY}")
+    return 0 if ratio <= LIMIT and repeated <= EVERY else 1
+
+
+def _wrapped(folder: str) -> list[str]:
+    return ["gatehouse.components.training.wrapper", "2", folder, "--program", MODULE]
+
+
+def _shipped(folder: str) -> list[str]:
+    return ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3", "-m", MODULE, folder]
+
+
+def _run(command: Callable[[str], list[str]], seconds: float) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        began = time.monotonic()
+        arguments = [sys.executable, "-m", *command(folder)]
+        process = subprocess.Popen(
+            arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+        steps = sorted(
+            (at, step)
+            for path in Path(folder).glob("steps-*")
+            for at, step in map(json.loads, path.read_text().split())
+        )
+    killed = max(at for at, step in steps if step < 0)
+    after = [(at, step) for at, step in steps if at > killed and step >= 0]
+    found = {"cold": steps[0][0] - began}
+    if after:
+        found |= {"recovery": after[0][0] - killed, "repeated": KILL - (after[0][1] - 1)}
+    return found
+
+
+def worker(folder: Path) -> None:
+    rank, first = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    heartbeat = Heartbeat.of_environment(rank)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    state = State()
+    checkpointer = Checkpointer(folder / "checkpoints", CheckpointPolicy(every_steps=EVERY))
+    checkpointer.load(state)
+    with open(folder / f"steps-{rank}", "a", buffering=1) as told:
+        while state.step < STEPS:
+            state.parallel(torch.randn(8, 256)).square().mean().backward()
+            state.optimizer.step()
+            state.step += 1
+            if heartbeat is not None:
+                heartbeat.beat(state.step)
+            told.write(f"[{time.monotonic()},{state.step}]\n")
+            checkpointer.maybe_save(state, state.step)
+            if rank == 1 and first and state.step == KILL:
+                told.write(f"[{time.monotonic()},-1]\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+    checkpointer.finish()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        worker(Path(sys.argv[1]))
+    else:
+        sys.exit(main())

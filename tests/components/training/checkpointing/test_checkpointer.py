@@ -1,0 +1,160 @@
+"""The checkpointer in one process: what is kept, what is asked of the store, and what a state may hold."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
+from gatehouse.components.training.checkpointing.format import CheckpointStore
+from gatehouse.components.training.checkpointing.part import near
+from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
+from gatehouse.components.training.checkpointing.tree import flatten, unflatten
+from gatehouse.errors import ConfigurationError
+
+
+class State:
+    def __init__(self, size: int = 5) -> None:
+        self.weights, self.note = torch.zeros(size), "new"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": self.weights, "note": self.note, "rank": {"loss": 0.5}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.weights, self.note = state["weights"], state["note"]
+        assert state["rank"] == {"loss": 0.5}
+
+
+def _train(checkpointer: Checkpointer, state: State, steps: range, best: tuple[int, ...] = ()) -> None:
+    for step in steps:
+        state.weights += 1
+        state.note = f"step {step}"
+        checkpointer.maybe_save(state, step, best=step in best)
+    assert checkpointer.finish()
+
+
+def test_the_last_three_and_the_best_are_kept(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_steps=2))
+    _train(checkpointer, State(), range(1, 13), best=(3, 5))
+    assert [saved.step for saved in near(tmp_path).saved()] == [12, 10, 8, 5]
+
+
+def test_a_checkpoint_holds_the_state_of_its_moment_while_training_goes_on(tmp_path: Path) -> None:
+    state = State(300_000)
+    checkpointer = Checkpointer(tmp_path, CheckpointPolicy())
+    checkpointer.save(state, 1, ("interval",))
+    for _ in range(20):
+        state.weights += 1
+    assert checkpointer.finish()
+    resumed = State(300_000)
+    restored = Checkpointer(tmp_path, CheckpointPolicy()).load(resumed)
+    assert restored is not None and restored.step == 1
+    assert torch.equal(resumed.weights, torch.zeros(300_000))
+
+
+def test_a_state_that_grows_is_planned_anew(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_steps=1))
+    _train(checkpointer, State(3), range(1, 3))
+    bigger = State(7)
+    _train(checkpointer, bigger, range(3, 4))
+    resumed = State(7)
+    Checkpointer(tmp_path, CheckpointPolicy()).load(resumed)
+    assert torch.equal(resumed.weights, bigger.weights) and resumed.note == "step 3"
+
+
+def test_a_checkpoint_of_a_lost_machine_comes_from_the_artifact_store(tmp_path: Path) -> None:
+    far = str(tmp_path / "store")
+    state = State()
+    _train(Checkpointer(tmp_path / "pod-1", CheckpointPolicy(every_steps=2), far=far, name="run"), state, range(1, 9))
+    resumed = State()
+    restored = Checkpointer(tmp_path / "pod-2", CheckpointPolicy(), far=far, name="run").load(resumed)
+    assert restored is not None and restored.step == 8
+    assert (resumed.note, resumed.weights.tolist()) == (state.note, state.weights.tolist())
+    store = ArtifactStore.open(far)
+    there = CheckpointStore(store.objects, "scratch/checkpoints/run")
+    assert [saved.step for saved in there.saved()] == [8, 6, 4]
+    assert list(store.references()) == [], "a checkpoint shows among the artifacts"
+    there.clear()
+    assert list(store.objects.list("scratch")) == []
+
+
+def test_a_last_checkpoint_is_written_before_the_call_returns(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_steps=1))
+    state = State()
+    checkpointer.save(state, 1, ("interval",))
+    assert checkpointer.save_now(state, 2, ("preemption",), 20.0)
+    assert near(tmp_path).read(near(tmp_path).sequences()[0]).step == 2
+
+
+def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpointer = Checkpointer(tmp_path / "c", CheckpointPolicy(every_steps=1))
+    (tmp_path / "c" / "steps").write_text("a file where a folder should be")
+    (tmp_path / "c" / "tmp").write_text("and another")
+    checkpointer.save(State(), 1, ("interval",))
+    assert not checkpointer.finish(), "what was not written counts as written"
+
+
+def test_minutes_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_minutes=0.001))
+    assert not checkpointer.due
+    while not checkpointer.due:
+        pass
+    assert checkpointer.maybe_save(State(), 4, due=True)
+    assert not checkpointer.maybe_save(State(), 4, due=True), "the same step was saved twice"
+    assert not checkpointer.due
+    checkpointer.finish()
+
+
+KEYS = st.text("abc.", min_size=1, max_size=3) | st.integers(-3, 3)
+JSON = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3)
+TREES = st.dictionaries(
+    KEYS,
+    st.recursive(
+        JSON | st.integers(0, 3).map(torch.arange),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=40)
+@given(TREES)
+def test_a_state_comes_back_as_it_was(tree: dict[Any, Any]) -> None:
+    tensors, values = flatten(tree)
+    assert _plain(unflatten({**values, **tensors})) == _plain(tree)
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, Tensor):
+        return ("tensor", node.tolist())
+    if isinstance(node, dict):
+        return {key: _plain(child) for key, child in node.items()}
+    return [_plain(child) for child in node] if isinstance(node, list) else node
+
+
+@pytest.mark.parametrize("state", [{"a": object()}, {"a/b": 1}, {"#1": 1}, {"a": {2.5: torch.ones(1)}}])
+def test_a_state_that_could_not_come_back_is_refused(state: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="The training state at"):
+        flatten(state)
+
+
+def test_generators_go_on_where_they_were() -> None:
+    import random
+
+    import numpy as np
+
+    seed_all(5, 1)
+    random.gauss(0, 1), np.random.normal(), torch.rand(3)
+    state = random_state()
+    tensors, values = flatten(state)
+    drawn = (random.gauss(0, 1), np.random.normal(), torch.rand(3).tolist())
+    seed_all(6)
+    set_random_state(unflatten({**values, **tensors}))
+    assert (random.gauss(0, 1), np.random.normal(), torch.rand(3).tolist()) == drawn
