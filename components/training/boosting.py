@@ -211,6 +211,7 @@ def _collective() -> Iterator[None]:
         # The same order as torch's: sums over processes are taken in it.
         with CommunicatorContext(**box[0], dmlc_task_id=f"{rank:06d}"):
             yield
+        dist.barrier()  # All have said goodbye to the tracker, which ends with rank 0.
     except xgboost.core.XGBoostError as error:
         # A peer may be gone: what is worth another attempt is a RuntimeError to the program.
         raise RuntimeError(str(error)) from error
