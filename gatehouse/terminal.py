@@ -148,9 +148,9 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
     evaluated = run.result("evaluate")
     if evaluated:
         rows.append(("test metrics", _metrics(evaluated["metrics"])))
-        for who in ("champion", "baseline"):
+        for who, whose in (("champion", "champion's"), ("baseline", "baseline's"), ("boosted_trees", "boosted trees'")):
             if evaluated.get(f"{who}_metrics"):
-                rows.append((f"{who}'s", _metrics(evaluated[f"{who}_metrics"])))
+                rows.append((whose, _metrics(evaluated[f"{who}_metrics"])))
     registered = run.result("register")
     if registered:
         rows.append(("gate", _decision(registered)))

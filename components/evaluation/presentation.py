@@ -31,6 +31,7 @@ def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any
 def markdown(result: EvaluateResult) -> str:
     """Verdict, reasons and metrics as Markdown."""
     columns = {"candidate": result.metrics, "champion": result.champion_metrics, "baseline": result.baseline_metrics}
+    columns |= {"boosted trees": result.boosted_trees_metrics}
     shown = {name: values for name, values in columns.items() if values}
     lines = [f"# Candidate: {result.verdict}", ""]
     lines += [f"- {reason}" for reason in result.reasons] or ["Every rule of the policy holds."]

@@ -84,7 +84,10 @@ def _add_metrics(page: Report, found: Evaluation, policy: GatePolicy) -> None:
         best = min(values) if metric in LOWER_IS_BETTER else max(values)
         cells = [Marked(value, "best" if value == best else "") for value in values]
         rows.append([title, *cells, _bar(policy, metric)])
-    page.section("Metrics", "All on the same test rows. The baseline is logistic regression on the same features.")
+    told = "All on the same test rows. The baseline is logistic regression on the same features."
+    if "boosted trees" in found.metrics:
+        told += " Boosted trees are shown for comparison, and no rule of the gate looks at them."
+    page.section("Metrics", told)
     page.table(["metric", *found.metrics, "bar"], rows)
 
 

@@ -18,6 +18,7 @@ class EvaluationSpec(BaseModel):
     calibration_bins: int = Field(20, ge=2, le=200)
     bootstrap_samples: int = Field(500, ge=20, le=10_000, description="Paired resamples of the champion comparison.")
     seed: int = Field(7, ge=0)
+    boosted_trees: bool = Field(True, description="Show gradient-boosted trees beside the candidate; not judged by.")
 
 
 class Bar(BaseModel):

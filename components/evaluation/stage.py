@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import Field
+
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -15,18 +17,22 @@ if TYPE_CHECKING:
     from gatehouse.components.evaluation.parts import Part
     from gatehouse.components.evaluation.report import Evaluation
 
-CANDIDATE, CHAMPION, BASELINE = "candidate", "champion", "baseline"
+CANDIDATE, CHAMPION, BASELINE, TREES = "candidate", "champion", "baseline", "boosted trees"
 
 
 class BaselineRequest(StageModel):
-    """The data that logistic regression is fitted on."""
+    """The data that logistic regression, and on request boosted trees, are fitted on."""
 
     training_set: str
     split: str
+    boosted_trees: bool = False
 
 
 class BaselineResult(StageModel):
-    """The baseline model: `baseline.json` holds what it does to each column, coefficients and intercept."""
+    """The baseline model: `baseline.json` holds what it does to each column, coefficients and intercept.
+
+    Boosted trees stand beside it, in `trees.ubj`, with their columns in `trees.json`.
+    """
 
     baseline: str
 
@@ -51,6 +57,7 @@ class EvaluateResult(StageModel):
     metrics: dict[str, float]
     champion_metrics: dict[str, float]
     baseline_metrics: dict[str, float]
+    boosted_trees_metrics: dict[str, float] = Field(default_factory=dict)
 
 
 class SelfComparisonError(GatehouseError):
@@ -61,9 +68,9 @@ class ScoringError(GatehouseError):
     """A model cannot score the test rows, or gave a score that is no probability."""
 
 
-@stage("fit_baseline", distributions=("scikit-learn", "scipy", "numpy", "pyarrow"))
+@stage("fit_baseline", distributions=("scikit-learn", "xgboost-cpu", "scipy", "numpy", "pyarrow"))
 def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResult:
-    """Fit logistic regression on the train part; runs again only when the data changes.
+    """Fit logistic regression, and trees where they are wanted, on the train part; again only when the data changes.
 
     Raises:
         UnusablePartError: if the train part is empty or has one class only.
@@ -74,16 +81,22 @@ def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResu
     manifest = store.manifest(request.training_set)
     part = read_part(store, request.training_set, request.split, "train")
     fitted = Baseline.fit(part.table, part.labels, manifest.details["numeric"], manifest.details["categorical"])
+    files: dict[str, Path | bytes | str] = {"baseline.json": canonical_json(fitted.to_json())}
+    if request.boosted_trees:
+        from gatehouse.components.evaluation.boosted_trees import BoostedTrees
+
+        grown = BoostedTrees.fit(part.table, part.labels, manifest.details["numeric"], manifest.details["categorical"])
+        files |= {"trees.json": canonical_json(grown.to_json()), "trees.ubj": grown.trees}
     reference = store.publish(
         "baselines",
         manifest.name,
-        {"baseline.json": canonical_json(fitted.to_json())},
+        files,
         derived_from={"training_set": request.training_set, "split": request.split},
     )
     return BaselineResult(baseline=str(reference))
 
 
-@stage("evaluate", distributions=("torch", "numpy", "safetensors", "pyarrow", "scipy"))
+@stage("evaluate", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow", "scipy"))
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 
@@ -104,12 +117,16 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
             f"{request.model} is both candidate and champion: a model compared with itself always passes. Expected the "
             "champion other than the candidate; `resolve` finds it."
         )
-    baseline = fit_baseline(BaselineRequest(training_set=request.training_set, split=request.split), store).baseline
+    trees = request.spec.boosted_trees
+    wanted = BaselineRequest(training_set=request.training_set, split=request.split, boosted_trees=trees)
+    baseline = fit_baseline(wanted, store).baseline
     part = read_part(store, request.training_set, request.split, "test")
     scores = {CANDIDATE: _score(store, CANDIDATE, request.model, part)}
     if request.champion:
         scores[CHAMPION] = _score(store, CHAMPION, request.champion, part)
     scores[BASELINE] = _score(store, BASELINE, baseline, part)
+    if trees:
+        scores[TREES] = _score(store, TREES, baseline, part)
     found = judged(request, part, scores)
     reference = _publish(request, store, baseline, part, found)
     latency = measure_latency(Predictor.load(store, request.model).predict, part.table)
@@ -121,6 +138,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         metrics=found.metrics[CANDIDATE],
         champion_metrics=found.metrics.get(CHAMPION, {}),
         baseline_metrics=found.metrics[BASELINE],
+        boosted_trees_metrics=found.metrics.get(TREES, {}),
     )
 
 
@@ -130,7 +148,8 @@ def judged(request: EvaluateRequest, part: "Part", scores: dict[str, Any]) -> "E
     Args:
         request: Holds measures and policy.
         part: The test rows.
-        scores: Probabilities of `candidate`, `baseline` and, where there is one, `champion`, each of shape (rows,).
+        scores: Probabilities of `candidate`, `baseline` and, where there are such, `champion` and `boosted trees`, each
+            of shape (rows,).
     """
     from gatehouse.components.evaluation.comparison import compare, measure
     from gatehouse.components.evaluation.gate import judge
@@ -159,6 +178,11 @@ def _score(store: ArtifactStore, role: str, reference: str, part: "Part") -> Any
     try:
         if role == BASELINE:
             scores = Baseline.from_json(store.read_json(reference, "baseline.json")).predict(part.table)
+        elif role == TREES:
+            from gatehouse.components.evaluation.boosted_trees import BoostedTrees
+
+            grown = store.path(reference, "trees.ubj").read_bytes()
+            scores = BoostedTrees.from_json(store.read_json(reference, "trees.json"), grown).predict(part.table)
         else:
             scores = Predictor.load(store, reference).predict(part.table)
     except GatehouseError as error:

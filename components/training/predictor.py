@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
-from safetensors.torch import load_file
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.feature_columns import table_of_rows
-from gatehouse.components.training.models import build_model
-from gatehouse.components.training.row_blocks import fixed_shapes, score_rows
+from gatehouse.components.training.frameworks import framework_of
+from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation import Transformation
 
 
@@ -29,12 +27,12 @@ class Predictor:
         >>> predictor.predict_online([{"distance": 1400, "wind": None, "carrier": "UA"}])   # doctest: +SKIP
     """
 
-    def __init__(self, description: dict[str, Any], weights: dict[str, torch.Tensor]) -> None:
+    def __init__(self, description: dict[str, Any], weights: Any) -> None:
+        """Make it from `model.json` and what the framework reads from its weights."""
         self.description = description
         self._transformation = Transformation.from_json(description["transformation"])
-        model = build_model(description["architecture"])
-        model.load_state_dict(weights)
-        self._model = fixed_shapes(model.eval())
+        architecture = description["architecture"]
+        self._score = framework_of(TrainSpec.model_validate(architecture["spec"])).scorer(architecture, weights)
 
     @classmethod
     def load(cls, store: ArtifactStore, model: Reference | str) -> "Predictor":
@@ -43,7 +41,9 @@ class Predictor:
         Raises:
             MissingArtifactError, CorruptArtifactError: if it is not there or not what its reference says.
         """
-        return cls(store.read_json(model, "model.json"), load_file(store.path(model, "weights.safetensors")))
+        description = store.read_json(model, "model.json")
+        framework = framework_of(TrainSpec.model_validate(description["architecture"]["spec"]))
+        return cls(description, framework.read(store.path(model, framework.weights)))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -53,11 +53,12 @@ class Predictor:
     def predict(self, table: pa.Table) -> npt.NDArray[np.float64]:
         """Probability of the positive label for every row, in order, shape (rows,).
 
+        Of several classes, the probability of each, shape (rows, classes); of other losses, the prediction itself.
+
         Raises:
             FeatureError: if a feature column is missing, is not of the kind it was in training, or holds an infinity.
         """
-        numbers, ids = (torch.from_numpy(array) for array in self._transformation.apply(table))
-        return np.asarray(score_rows(self._score, numbers, ids).numpy())
+        return self._score(*self._transformation.apply(table))
 
     def predict_online(self, rows: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float64]:
         """Probability of the positive label for rows of features by name, as `predict`; None is a missing value.
@@ -68,6 +69,3 @@ class Predictor:
             FeatureError: as `predict`; or if a row lacks a feature.
         """
         return self.predict(table_of_rows(rows, self.features))
-
-    def _score(self, numbers: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        return torch.sigmoid(self._model(numbers, ids).double())

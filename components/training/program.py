@@ -13,10 +13,10 @@ import torch.distributed as dist
 
 from gatehouse.components.training.checkpoint import write_json
 from gatehouse.components.training.divergence import DivergedError
+from gatehouse.components.training.frameworks import framework_of
 from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.launcher import FAILURE, JOB, RESULT
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.trainer import train
 from gatehouse.errors import GatehouseError
 from gatehouse.process import die_with_parent, follow_owner
 
@@ -39,7 +39,7 @@ def main() -> None:
     prepare_process(spec)
     dist.init_process_group("nccl" if spec.device == "cuda" else "gloo", timeout=_PEER_TIMEOUT)
     try:
-        result = train(spec, job["architecture"], directory, heartbeat)
+        result = framework_of(spec).train(spec, job["architecture"], directory, heartbeat)
         if result is not None and dist.get_rank() == 0:
             write_json(directory / RESULT, result)
     except (RuntimeError, OSError, MemoryError):

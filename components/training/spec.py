@@ -1,13 +1,16 @@
 """What to train: everything that decides the bits of a model, apart from its data."""
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gatehouse.components.training.boosting_spec import ROUNDS, BoostingSpec
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 
 BUILT_IN = ("tabular_mlp", "ft_transformer")
+TREES = "xgboost"
 METRICS = {
     "binary": ("log_loss", "roc_auc"),
     "multiclass": ("log_loss", "accuracy"),
@@ -28,7 +31,8 @@ class TrainSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     architecture: str = Field(
-        "tabular_mlp", description="`tabular_mlp`, `ft_transformer`, or `package.module:builder` for a model of yours."
+        "tabular_mlp",
+        description="`tabular_mlp`, `ft_transformer`, `xgboost`, or `package.module:builder` for a model of yours.",
     )
     hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(
         (256, 128), min_length=1, max_length=64, description="Width of each hidden layer of `tabular_mlp`."
@@ -42,6 +46,7 @@ class TrainSpec(BaseModel):
     options: dict[str, bool | int | float | str] = Field(
         default_factory=dict, description="What a builder of your own reads; the built-in models read nothing here."
     )
+    xgboost: BoostingSpec = Field(BoostingSpec(), description="How the trees of `xgboost` grow.")
     loss: Literal["binary", "multiclass", "mse", "huber", "pairwise"] = Field(
         "binary", description="`pairwise` ranks rows within a group."
     )
@@ -51,14 +56,19 @@ class TrainSpec(BaseModel):
         (), description="Weight of each class from class 0, or `balanced`: inverse to how often a class is seen."
     )
     group: str = Field("", description="Column of the training set whose value a ranking's rows share; for `pairwise`.")
-    epochs: int = Field(10, ge=1, le=10_000, description="Passes over the train rows; early stopping may end before.")
+    epochs: int = Field(
+        10,
+        ge=1,
+        le=10_000,
+        description="Passes over the train rows, or rounds of `xgboost` (300); early stopping may end before.",
+    )
     batch_size: int = Field(2048, ge=1, description="Rows of one step over all processes and micro-batches together.")
     accumulation: int = Field(1, ge=1, le=4096, description="Micro-batches of a step; a pipeline streams them.")
     shuffle_window: int = Field(
         0, ge=0, description="Rows shuffled at a time, for data larger than memory; 0 shuffles all rows."
     )
     prefetch: int = Field(2, ge=0, le=64, description="Steps whose rows are gathered ahead, on a thread; 0 for none.")
-    learning_rate: float = Field(2e-3, gt=0.0, le=1.0, description="Peak of the schedule.")
+    learning_rate: float = Field(2e-3, gt=0.0, le=1.0, description="Peak of the schedule; of `xgboost` (0.1).")
     weight_decay: float = Field(1e-4, ge=0.0, le=1.0, description="Decoupled weight decay of AdamW.")
     schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="What follows the warm-up.")
     warmup: float = Field(0.1, ge=0.0, lt=1.0, description="Share of all steps that the learning rate rises over.")
@@ -67,14 +77,14 @@ class TrainSpec(BaseModel):
         0.0, ge=0.0, description="Halt when an epoch's train loss is over this many times the first's; 0 for never."
     )
     metric: str = Field("", description="Validation metric that early stopping watches; empty for the loss itself.")
-    patience: int = Field(3, ge=1, description="Epochs without a better validation metric before training stops.")
+    patience: int = Field(3, ge=1, description="Epochs without a better validation metric, or rounds (20).")
     least_gain: float = Field(0.0, ge=0.0, description="A metric is better only if it is so by more than this.")
     train_fraction: float = Field(1.0, gt=0.0, le=1.0, description="Share of the train rows used; below 1 for trials.")
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Of the arithmetic; weights stay fp32.")
     seed: int = Field(7, ge=0, le=2**31, description="Of initial weights, order of rows and dropout.")
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where the arithmetic happens (gloo or NCCL between).")
     deterministic: bool = Field(True, description="The same bits again from the same spec; on a GPU this costs time.")
-    processes: int = Field(2, ge=1, le=4096, description="Workers that torchrun starts.")
+    processes: int = Field(2, ge=1, le=4096, description="Workers that torchrun starts; 1 for `xgboost`.")
     threads: int = Field(1, ge=1, le=256, description="Threads of each worker.")
     data_parallel: Literal["ddp", "fsdp"] = Field(
         "ddp", description="Processes that share the rows hold all weights (`ddp`), or a part of each (`fsdp`)."
@@ -92,17 +102,32 @@ class TrainSpec(BaseModel):
         """Processes, or groups of them, that each take a share of the rows."""
         return self.processes // (self.tensor_parallel * self.pipeline_parallel)
 
+    def changed(self, values: Mapping[str, Any]) -> "TrainSpec":
+        """The spec with other values, by name; `xgboost.max_depth` names a setting of trees."""
+        body = self.model_dump()
+        for name, value in values.items():
+            part, _, inner = name.rpartition(".")
+            (body[part] if part else body)[inner] = value
+        return TrainSpec.model_validate(body)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_trees(cls, given: Any) -> Any:
+        """A round is a smaller thing than an epoch: trees have other defaults."""
+        return ROUNDS | given if isinstance(given, dict) and given.get("architecture") == TREES else given
+
     @model_validator(mode="after")
     def _possible(self) -> "TrainSpec":
-        problems = [*self._impossible_model(), *self._impossible_layout()]
+        layout = self._impossible_trees() if self.architecture == TREES else self._impossible_layout()
+        problems = [*self._impossible_model(), *layout]
         if problems:
             raise ValueError("; ".join(problems))
         return self
 
     def _impossible_model(self) -> list[str]:
         found = []
-        if self.architecture not in BUILT_IN and not _BUILDER.fullmatch(self.architecture):
-            found.append(f"architecture: expected {', '.join(BUILT_IN)} or package.module:builder")
+        if self.architecture not in (*BUILT_IN, TREES) and not _BUILDER.fullmatch(self.architecture):
+            found.append(f"architecture: expected {', '.join((*BUILT_IN, TREES))} or package.module:builder")
         if self.architecture == "ft_transformer" and self.token_size % self.heads:
             found.append(f"token_size {self.token_size} must be a multiple of heads {self.heads}")
         if (self.loss == "pairwise") != bool(self.group):
@@ -113,6 +138,14 @@ class TrainSpec(BaseModel):
             found.append(f"metric: the loss {self.loss} gives {', '.join(METRICS[self.loss])}, not {self.metric}")
         if self.shuffle_window and self.group:
             found.append("shuffle_window: groups of a ranking are shuffled whole; set shuffle_window to 0")
+        return found
+
+    def _impossible_trees(self) -> list[str]:
+        found = []
+        if self.device != "cpu" or self.tensor_parallel * self.pipeline_parallel > 1:
+            found.append("xgboost: trees grow on the CPU, and processes share the rows; remove device and parallelism")
+        if self.loss == "pairwise" and self.sample_weight:
+            found.append("sample_weight: a ranking by xgboost weighs no single rows")
         return found
 
     def _impossible_layout(self) -> list[str]:

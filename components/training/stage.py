@@ -1,7 +1,7 @@
 """The train stage: a training set and a spec become a model."""
 
 import time
-from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -9,6 +9,9 @@ from gatehouse.components.artifacts.canonical import canonical_json, digest_of
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import TrainSpec
+
+if TYPE_CHECKING:
+    from gatehouse.components.training.transformation import Transformation
 
 
 class TrainRequest(StageModel):
@@ -30,13 +33,13 @@ class TrainResult(StageModel):
     metrics: dict[str, float]
 
 
-@stage("train", distributions=("torch", "numpy", "safetensors", "pyarrow"))
+@stage("train", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"))
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
-    `weights.safetensors`, `model.json` (architecture, inputs, transformation, label) and `history.json`; how long it
-    took, and the worker's log, go to a measurement beside it.
+    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, transformation,
+    label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
 
     Raises:
         FeatureError: if a feature, a label or the split cannot be used.
@@ -45,17 +48,25 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     import json
 
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
+    from gatehouse.components.training.frameworks import framework_of
     from gatehouse.components.training.job import job_directory, prepare_job
     from gatehouse.components.training.launcher import LOG, METRICS, RESULT, WEIGHTS, TrainingJob
     from gatehouse.components.training.launchers.choose import launcher
 
     spec = request.spec
     began = time.monotonic()
-    key = digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
+    key = job_key(request)
     with job_directory(store, f"train-{key}") as directory:
         prepared = prepare_job(store, request.training_set, request.split, spec, directory, request.transformation)
-        spool = open_spool(store, key, request.model_name.removesuffix("-trial"), directory / METRICS)
-        with shipped_live(store, spool) if request.live else nullcontext():
+        spool = open_spool(
+            store,
+            key,
+            request.model_name.removesuffix("-trial"),
+            directory / METRICS,
+            params=spec.model_dump(mode="json"),
+            inputs={"training_set": request.training_set, "split": request.split},
+        )
+        with shipped_live(store, spool, live=request.live):
             launcher(store).run(TrainingJob(directory, spec.processes, spec.timeout_minutes))
         result = json.loads((directory / RESULT).read_text())
         description = {
@@ -66,12 +77,12 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             "label": store.manifest(request.training_set).details["label"],
             "training_set": request.training_set,
             "split": request.split,
-        }
+        } | _importance(result, prepared.transformation)
         model = store.publish(
             "models",
             request.model_name,
             {
-                "weights.safetensors": directory / WEIGHTS,
+                framework_of(spec).weights: directory / WEIGHTS,
                 "model.json": canonical_json(description),
                 "history.json": canonical_json(result["history"]),
             },
@@ -89,3 +100,22 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     best = result["history"][result["best_epoch"]]
     metrics = {name: value for name, value in best.items() if name != "epoch" and not name.startswith("train_")}
     return TrainResult(model=str(model), best_epoch=result["best_epoch"], metrics=metrics)
+
+
+def job_key(request: TrainRequest) -> str:
+    """Names the training job of a request: its directory, its metrics, and the run that shows it."""
+    return digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
+
+
+def _importance(result: dict[str, Any], transformation: "Transformation") -> dict[str, dict[str, float]]:
+    """What each feature gained the loss in all of its splits, where the framework tells."""
+    gains = result.get("importance")
+    if gains is None:
+        return {}
+    indicators = [column.name for column in transformation.numeric if column.indicator]
+    names = [
+        *(column.name for column in transformation.numeric),
+        *(f"{name} is missing" for name in indicators),
+        *(column.name for column in transformation.categorical),
+    ]
+    return {"importance": {names[int(column)]: gain for column, gain in gains.items()}}

@@ -7,6 +7,7 @@ that resumes at any step ends in the same bits as one that was never interrupted
 import hashlib
 import logging
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ class Trainer:
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.boundary = Boundary(heartbeat)
         self.metrics = SpoolWriter(directory / METRICS) if self.layout.leads else None
+        self.began = 0, time.monotonic()
 
     def train(self) -> dict[str, Any] | None:
         """Train until the last epoch or until patience ends; write the best epoch's weights; return the result.
@@ -84,12 +86,14 @@ class Trainer:
         """
         state, position = self.state, self.state.position
         self.checkpointer.load(state)
+        self.began = state.progress.step, time.monotonic()
         agreed = Agreed()
         steps = self.loader.from_position(position)
         try:
             while not out_of_patience(state.progress.history, self.spec) and (step := next(steps, None)):
                 if step.index == 0:
                     self._seed(step.epoch)
+                    self.began = state.progress.step, time.monotonic()
                 self._step(step)
                 state.progress.step += 1
                 position.epoch, position.step = step.epoch, step.index + 1
@@ -109,6 +113,8 @@ class Trainer:
         finally:
             steps.close()
             self.checkpointer.let_go()
+            if self.metrics:
+                self.metrics.close()
         return self._result()
 
     def _end_preempted(self, seconds: float) -> None:
@@ -169,6 +175,7 @@ class Trainer:
     def _end_epoch(self, epoch: int) -> None:
         """Validate, and keep the weights where they are the best so far."""
         progress = self.state.progress
+        self._log_speed()
         name = self.loss.name
         row = {"epoch": epoch, f"train_{name}": self._train_loss()}
         row |= validate(
@@ -182,6 +189,14 @@ class Trainer:
         if dist.get_rank() == 0:
             shown = "  ".join(f"{key} {value:.5f}" for key, value in row.items() if key != "epoch")
             logger.info("epoch %d/%d  %s", epoch + 1, self.spec.epochs, shown)
+
+    def _log_speed(self) -> None:
+        """Of the epoch, without its validation; of what is left of it after a checkpoint."""
+        steps = self.state.progress.step - self.began[0]
+        if self.metrics and steps:
+            rows = steps / self.loader.steps * len(self.data["train"])
+            speed = rows / max(time.monotonic() - self.began[1], 1e-9)
+            self.metrics.log({"samples_per_second": speed}, self.state.progress.step)
 
     def _train_loss(self) -> float:
         progress = self.state.progress

@@ -18,8 +18,29 @@ _CHUNK = 16_384
 def validate(
     execution: Execution, rows: Rows, spec: TrainSpec, layout: Layout, loss: Loss, outputs: int, device: torch.device
 ) -> dict[str, float]:
-    """The loss's mean under its name, and the other metrics of its task, over all rows of the part."""
-    scores = _scores(execution, rows, layout, outputs, device).cpu().double()
+    """The metrics of a part, whose rows the processes score together; see `metrics_of`."""
+    return metrics_of(_scores(execution, rows, layout, outputs, device).cpu().double(), rows, spec, loss)
+
+
+def metrics_of(scores: Tensor, rows: Rows, spec: TrainSpec, loss: Loss) -> dict[str, float]:
+    """The loss's mean under its name, and the other metrics of its task, over all rows of the part.
+
+    Args:
+        scores: Logits of every row, float64.
+        rows: The part.
+        spec: Names the task.
+        loss: Of the spec.
+    """
+    total, weight = sums_of(scores, rows, loss)
+    metrics = {loss.name: total / weight if weight else 0.0}
+    if not math.isfinite(metrics[loss.name]):
+        return metrics
+    groups = rows.labels[:0] if rows.groups is None else rows.groups
+    return metrics | _others(spec.loss, rows.labels.double(), scores, groups)
+
+
+def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:
+    """The weighted sum of the loss over rows, and what it is divided by."""
     labels = rows.labels.double()
     weights = torch.ones(len(rows), dtype=torch.float64) if rows.weights is None else rows.weights.double()
     groups = labels[:0] if rows.groups is None else rows.groups
@@ -28,8 +49,7 @@ def validate(
         given = labels[part], weights[part], groups[part]
         total += float(loss.total(scores[part], *given))
         weight += float(loss.weight(*given))
-    metrics = {loss.name: total / weight if weight else 0.0}
-    return metrics | _others(spec.loss, labels, scores, groups) if math.isfinite(metrics[loss.name]) else metrics
+    return total, weight
 
 
 def _scores(execution: Execution, rows: Rows, layout: Layout, outputs: int, device: torch.device) -> Tensor:

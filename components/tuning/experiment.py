@@ -8,7 +8,7 @@ import optuna
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.stage import TrainRequest, train
+from gatehouse.components.training.stage import TrainRequest, job_key, train
 from gatehouse.components.tuning.spec import Parameter, SearchSpace
 from gatehouse.errors import GatehouseError, LauncherError
 
@@ -30,7 +30,7 @@ class TrialData:
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial: the parameters tried, and either its value and model or why it failed."""
+    """One trial: the parameters tried, either its value and model or why it failed, and the key of its training job."""
 
     number: int
     parameters: dict[str, Any]
@@ -38,6 +38,7 @@ class Trial:
     model: str = ""
     metrics: dict[str, float] | None = None
     error: str = ""
+    job: str = ""
 
 
 def run_experiment(
@@ -69,7 +70,7 @@ def run_experiment(
     for number in range(space.trials):
         suggested = study.ask()
         chosen = {parameter.name: _suggest(suggested, parameter) for parameter in space.parameters}
-        spec = TrainSpec.model_validate(base.model_dump() | chosen | budget | {"seed": seed})
+        spec = base.changed(chosen | budget | {"seed": seed})
         request = TrainRequest(**asdict(data), spec=spec, model_name=f"{model_name}-trial")
         try:
             result = train(request, store)
@@ -77,12 +78,12 @@ def run_experiment(
             logger.warning("Trial %d failed: %s", number, error)
             study.tell(suggested, state=optuna.trial.TrialState.FAIL)
             # The lines that follow the first are the worker's log: no two runs have the same.
-            trials.append(Trial(number, chosen, None, error=str(error).splitlines()[0]))
+            trials.append(Trial(number, chosen, None, error=str(error).splitlines()[0], job=job_key(request)))
             continue
         logger.info("Trial %d: %s %.5f with %s", number, space.objective, result.metrics[space.objective], chosen)
         value = result.metrics[space.objective]
         study.tell(suggested, value)
-        trials.append(Trial(number, chosen, value, result.model, result.metrics))
+        trials.append(Trial(number, chosen, value, result.model, result.metrics, job=job_key(request)))
     if all(trial.value is None for trial in trials):
         reasons = "".join(f"\n  - trial {trial.number}: {trial.error}" for trial in trials)
         raise ExperimentFailedError(f"None of {len(trials)} trials succeeded:{reasons}")

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from gatehouse.components.training.spec import TrainSpec
 
+_OF_TREES = frozenset(f"xgboost.{name}" for name in type(TrainSpec().xgboost).model_fields)
+
 
 class Parameter(BaseModel):
     """One dimension of the search space: the name of a field of TrainSpec and its feasible values."""
@@ -22,7 +24,7 @@ class Parameter(BaseModel):
 
     @model_validator(mode="after")
     def _feasible(self) -> "Parameter":
-        if self.name not in TrainSpec.model_fields:
+        if self.name not in TrainSpec.model_fields and self.name not in _OF_TREES:
             raise ValueError(f"name: expected a field of training, found {self.name!r}")
         if self.type == "categorical":
             if not self.choices:
@@ -33,7 +35,7 @@ class Parameter(BaseModel):
             raise ValueError("log: expected min above 0")
         for value in self._extremes():
             try:
-                TrainSpec.model_validate({self.name: value})
+                TrainSpec().changed({self.name: value})
             except ValidationError as error:
                 reason = error.errors()[0]["msg"]
                 raise ValueError(f"{self.name} cannot be {value!r} in training: {reason}") from None

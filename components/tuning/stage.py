@@ -27,7 +27,7 @@ class TuneResult(StageModel):
     summary: str
 
 
-@stage("tune", distributions=("optuna", "torch", "numpy", "safetensors", "pyarrow"))
+@stage("tune", distributions=("optuna", "torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"))
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     """Run the experiment; the artifact holds `trials.json`, `best.json` and `report.html`.
 
@@ -43,7 +43,7 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     data = TrialData(request.training_set, request.split, request.transformation)
     trials = run_experiment(store, data, request.model_name, request.base, space, request.seed)
     winner = best_of(trials, space.minimize)
-    best = TrainSpec.model_validate(request.base.model_dump() | winner.parameters | {"seed": request.seed})
+    best = request.base.changed(winner.parameters | {"seed": request.seed})
     experiment = store.publish(
         "experiments",
         request.model_name,

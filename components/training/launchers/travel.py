@@ -26,7 +26,7 @@ from gatehouse.errors import CorruptArtifactError
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, "torchrun")
 _PROGRAM = "gatehouse.components.training.program"
-_DISTRIBUTIONS = ("torch", "numpy", "safetensors", "pyarrow")
+_DISTRIBUTIONS = ("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,30 @@
+"""Boosted trees beside the candidate: they learn, give the same bytes again, and no rule looks at them."""
+
+import numpy as np
+
+from gatehouse.components.evaluation.boosted_trees import BoostedTrees
+from gatehouse.components.evaluation.presentation import markdown
+from gatehouse.components.tracking.metrics import roc_auc
+from tests.components.evaluation.conftest import SPEC, Bench
+from tests.components.training.synthetic import CATEGORICAL, NUMERIC, table
+
+
+def test_trees_learn_and_come_back_from_what_is_kept() -> None:
+    rows = table(3000)
+    train, test = rows.slice(0, 2000), rows.slice(2000)
+    one, two = (BoostedTrees.fit(train, train["label"].to_numpy(), NUMERIC, CATEGORICAL) for _ in range(2))
+    assert one == two
+    scores = BoostedTrees.from_json(one.to_json(), one.trees).predict(test)
+    assert roc_auc(test["label"].to_numpy(), scores) > 0.7
+    assert np.array_equal(scores[5:6], one.predict(test.slice(5, 1)))
+
+
+def test_an_evaluation_shows_them_and_is_judged_without_them(judged_bench: Bench) -> None:
+    good = judged_bench.models["good"]
+    shown = judged_bench.evaluate(good, spec=SPEC.model_copy(update={"boosted_trees": True}))
+    assert 0.5 < shown.boosted_trees_metrics["roc_auc"] < 1
+    assert "| boosted trees |" in markdown(shown)
+    assert "boosted trees" in judged_bench.store.read_text(shown.evaluation, "report.html")
+    hidden = judged_bench.evaluate(good)
+    assert hidden.boosted_trees_metrics == {}
+    assert (hidden.verdict, hidden.metrics, hidden.reasons) == (shown.verdict, shown.metrics, shown.reasons)
