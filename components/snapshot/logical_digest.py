@@ -26,7 +26,7 @@ def _column(column: pa.ChunkedArray) -> list[str]:
         if column.null_count:
             nulls.update(_values(pc.cast(array.is_valid(), pa.uint8()), 1))
         if pa.types.is_string(array.type):
-            filled = pc.fill_null(array, "") if array.null_count else array
+            filled = pc.fill_null(array, _zero(array.type)) if array.null_count else array
             lengths.update(_values(pc.binary_length(filled), 4))
             values.update(_text(filled))
         else:
@@ -39,8 +39,15 @@ def _fixed_width(array: pa.Array) -> memoryview:
         array = pc.cast(array, pa.uint8())
     elif pa.types.is_timestamp(array.type):
         array = array.view(pa.int64())
-    filled = pc.fill_null(array, pa.scalar(0, array.type)) if array.null_count else array
+    filled = pc.fill_null(array, _zero(array.type)) if array.null_count else array
     return _values(filled, array.type.bit_width // 8)
+
+
+def _zero(kind: pa.DataType) -> pa.Scalar:
+    """Zero, or the empty text. `pa.scalar` loads pandas for it, which takes longer than a digest."""
+    nothing = pa.py_buffer(bytes(16))
+    buffers = [None, nothing, nothing] if pa.types.is_string(kind) else [None, nothing]
+    return pa.Array.from_buffers(kind, 1, buffers)[0]
 
 
 def _values(array: pa.Array, width: int) -> memoryview:
