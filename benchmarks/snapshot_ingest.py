@@ -7,6 +7,7 @@ the time that a process takes to start and import is printed beside them.
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -114,6 +115,7 @@ def _judge(what: str, ratio: float, limit: float) -> None:
 
 
 def _run(program: str, *arguments: str) -> dict[str, float]:
+    os.sync()  # Nobody waits for what others, or the benchmark itself, left to be written.
     command = [sys.executable, "-c", _MEASURE, program, *arguments]
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
