@@ -78,7 +78,8 @@ def open_spool(
     folder = _spools(store) / job
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
-    about = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, ""), "model": "", "error": ""}
+    about: dict[str, Any] = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, "")}
+    about |= {"began": time.time(), "model": "", "error": ""}
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         # Whoever delivers the spool of the same job, which another run has finished, removes it first.
@@ -187,7 +188,9 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> str:
     about = _about(folder)
     experiment = tracking.experiment(client, about["experiment"])
     above = pipeline_run(tracking, client, experiment, about["run"])
-    run = ensure_run(client, experiment, JOB, about["job"], "train", capture_environment().tags(), above)
+    run = ensure_run(
+        client, experiment, JOB, about["job"], "train", capture_environment().tags(), above, about.get("began")
+    )
     read_tags = {f"gatehouse.input.{role}": reference for role, reference in about.get("inputs", {}).items()}
     log(client, run, about.get("params", {}), tags=read_tags)
     if run.info.status in ("FAILED", "KILLED"):

@@ -113,7 +113,7 @@ def show_training(
         _log_inputs(client, run, manifest.derived_from)
         points = _points(history) + _spent(seconds, new)
         log(client, run, flat(manifest.configuration), points, tags | placed | {COMPLETE: "true"})
-        _end(client, run, parent)
+        _end(client, run, parent, seconds)
     return run
 
 
@@ -181,8 +181,10 @@ def _show_failed_trial(
     client.set_terminated(run.info.run_id, "FAILED")
 
 
-def _end(client: "MlflowClient", run: "Run", parent: str) -> None:
-    client.set_terminated(run.info.run_id)
+def _end(client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None) -> None:
+    """End a run, `seconds` after it began or now, and then the one above it."""
+    ended = None if seconds is None else int(run.info.start_time + seconds * 1000)
+    client.set_terminated(run.info.run_id, end_time=ended)
     if parent:
         client.set_terminated(parent)
 

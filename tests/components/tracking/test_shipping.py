@@ -74,6 +74,19 @@ def test_a_finished_spool_is_delivered_once_and_removed(store: ArtifactStore, tm
     assert _steps(store) == list(range(2500)) and not folder.exists()
 
 
+def test_a_run_that_is_told_late_began_with_its_job(store: ArtifactStore, tmp_path: Path) -> None:
+    began = time.time()
+    folder = _spool(store, tmp_path, 5)
+    time.sleep(1.5)
+    close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
+    deliver(store)
+    client = _client(store)
+    experiment = client.get_experiment_by_name("flights")
+    assert experiment is not None
+    [run] = client.search_runs([experiment.experiment_id])
+    assert run.info.start_time / 1000 == pytest.approx(began, abs=1)
+
+
 def test_a_batch_that_is_sent_twice_arrives_once(store: ArtifactStore, tmp_path: Path) -> None:
     folder = _spool(store, tmp_path, 50)
     tracking = shipping.tracking_of(store)
