@@ -45,9 +45,9 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
                     f"{name}: expected the key columns {', '.join(keys)}, found {', '.join(found)}: "
                     f"{', '.join(lacking)} is missing. Rename a column, or ask for fewer views."
                 )
-            rows: pa.Table = connection.sql(
-                f"FROM {read.removesuffix(')') + typed if typed else read}"
-            ).to_arrow_table()
+            cast = ", ".join(f'"{key}"::{_TYPES[kind]} AS "{key}"' for key, kind in keys.items())
+            asked = f"FROM {read.removesuffix(')')}{typed}" if typed else f"SELECT * REPLACE ({cast}) FROM {read}"
+            rows: pa.Table = connection.sql(asked).to_arrow_table()
         except duckdb.Error as error:
             raise ConfigurationError(f"{name} cannot be read: {' '.join(str(error).split())}") from error
     if not rows.num_rows:

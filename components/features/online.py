@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import yaml
 
@@ -133,6 +134,20 @@ class OnlineStore(Protocol):
     def sweep(self, view: OnlineView, generation: int, dropped: Sequence[str] = ()) -> None:
         """Remove the rows of a view that are older than `generation`, and features that it has no longer."""
         ...
+
+
+def read_known(store: OnlineStore, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
+    """`store.read`, and null features where a key of a view is null, as in an offline join."""
+    asked = dict.fromkeys(key for view in views for key in view.keys)
+    if not any(keys[key].null_count for key in asked):
+        return store.read(views, keys, now)
+    columns: dict[str, pa.ChunkedArray] = {}
+    for view in views:
+        known = np.logical_and.reduce([keys[key].is_valid().to_numpy() for key in view.keys])
+        found = store.read([view], keys.filter(pa.array(known)), now)
+        place = pa.array(np.cumsum(known) - 1, mask=~known)
+        columns |= {name: found[name].take(place) for name in found.column_names}
+    return pa.table(columns)
 
 
 def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:

@@ -75,11 +75,11 @@ def _offline(
 def _online(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", now: datetime
 ) -> "pa.Table":
-    from gatehouse.components.features.online import online_view, open_online
+    from gatehouse.components.features.online import online_view, open_online, read_known
     from gatehouse.components.features.stage import online_store
 
     reader = open_online(opened.repository.folder, online_store(store, opened.project.name))
-    values = reader.read([online_view(view) for view in views], asked, now)
+    values = read_known(reader, [online_view(view) for view in views], asked, now)
     for feature in values.column_names:
         asked = asked.append_column(feature, values[feature])
     return asked

