@@ -145,11 +145,12 @@ def deliver(store: ArtifactStore) -> None:
     spools = sorted(path.parent for path in _spools(store).glob(f"*/{_ABOUT}"))
     if tracking is None or not any((folder / _CLOSED).exists() or not in_use(folder) for folder in spools):
         return
-    with degrading(store, "metrics:tracking"):
-        for folder in spools:
-            with suppress(FileNotFoundError), _alone(folder) as mine:  # another may have removed it meanwhile
-                if mine and (folder / _ABOUT).exists():
-                    _deliver(tracking, folder)
+    for folder in spools:
+        # What cannot be shipped, as a run that was deleted in MLflow, keeps no other from it.
+        with degrading(store, "metrics:tracking"), suppress(FileNotFoundError), _alone(folder) as mine:
+            # Another may have removed it meanwhile.
+            if mine and (folder / _ABOUT).exists():
+                _deliver(tracking, folder)
 
 
 def _deliver(tracking: Tracking, folder: Path) -> None:
