@@ -23,7 +23,9 @@ def origin(execution: Execution, batch: Batch, layout: Layout) -> str:
         batch: What it was computed from.
         layout: Where this process stands.
     """
-    mine = _in_rows(batch) or _in_outputs(execution, batch, layout) or _in_gradients(execution.part, layout)
+    # All processes call the model together, so each does whatever it has found before.
+    outputs = _in_outputs(execution, batch, layout)
+    mine = _in_rows(batch) or outputs or _in_gradients(execution.part, layout)
     found: list[_Finding | None] = [None] * dist.get_world_size()
     dist.all_gather_object(found, mine)
     known = [finding for finding in found if finding]

@@ -1,6 +1,7 @@
 """The train stage: a training set and a spec become a model."""
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -92,7 +93,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
                 "transformation": prepared.reference,
             },
             configuration=spec.model_dump(mode="json"),
-            details={"best_epoch": result["best_epoch"]},
+            details={"best_epoch": result["best_epoch"]} | _worlds(result),
         )
         close_spool(store, spool, str(model))
         log = (directory / LOG).read_text(errors="replace").splitlines()
@@ -105,6 +106,11 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
 def job_key(request: TrainRequest) -> str:
     """Names the training job of a request: its directory, its metrics, and the run that shows it."""
     return digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
+
+
+def _worlds(result: Mapping[str, Any]) -> dict[str, Any]:
+    """From which step on how many processes trained, where their number changed: its bits are another run's then."""
+    return {"worlds": result["worlds"]} if len(result.get("worlds", ())) > 1 else {}
 
 
 def _importance(result: dict[str, Any], transformation: "Transformation") -> dict[str, dict[str, float]]:

@@ -102,7 +102,7 @@ def _labels(table: pa.Table, name: str, spec: TrainSpec) -> npt.NDArray[np.float
         raise FeatureError(f"Label {name}: {nulls} of {table.num_rows} rows are null; expected {expected}.")
     values = _numbers(table, name, "Label")
     assert values is not None
-    right = np.isfinite(values)
+    right = np.isfinite(values.astype(np.float32))
     if spec.loss == "binary":
         right = np.isin(values, (0, 1))
     elif spec.loss == "multiclass":

@@ -137,19 +137,20 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         # Gradients are averaged over the data axis: times its size, their sum is divided by the whole batch's weight.
         factor = self.layout.data_size / weight if weight else 0.0
-        loss = self.execution.backward(batch, factor * scaler.scale)
+        scale = scaler.scale  # of this gradient: the scaler may change its own once it has seen it
+        loss = self.execution.backward(batch, factor * scale)
         norm = gradient_norm(self.parameters, self.layout)
         finite = bool(torch.isfinite(norm))
         scaler.update(finite)
         if finite:
-            scale_gradients(self.parameters, norm, self.spec.clip_norm, scaler.scale)
+            scale_gradients(self.parameters, norm, self.spec.clip_norm, scale)
             self.optimizer.step()
         elif scaler.exhausted:
             self._halt(step, batch)
         progress.loss += float(loss)
         progress.weight += weight
         if self.metrics:
-            logged = {"step_loss": float(loss) * factor, "grad_norm": float(norm) / scaler.scale, "learning_rate": rate}
+            logged = {"step_loss": float(loss) * factor, "grad_norm": float(norm) / scale, "learning_rate": rate}
             self.metrics.log(logged, progress.step)
 
     def _weight_of(self, step: Step) -> float:

@@ -36,7 +36,8 @@ def metrics_of(scores: Tensor, rows: Rows, spec: TrainSpec, loss: Loss) -> dict[
     if not math.isfinite(metrics[loss.name]):
         return metrics
     groups = rows.labels[:0] if rows.groups is None else rows.groups
-    return metrics | _others(spec.loss, rows.labels.double(), scores, groups)
+    # The loss stays what it is, with the rows' weights, where another metric has its name.
+    return _others(spec.loss, rows.labels.double(), scores, groups) | metrics
 
 
 def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:

@@ -14,15 +14,19 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training import trainer as trainer_module
 from gatehouse.components.training.boundary import FAULT
-from gatehouse.components.training.data import Rows
+from gatehouse.components.training.data import Batch, Rows
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.job import prepare_job
+from gatehouse.components.training.losses import loss_of
 from gatehouse.components.training.models import BuilderError, build_model
 from gatehouse.components.training.optimizer import learning_rate
+from gatehouse.components.training.precision import LossScaler
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stopping import best_epoch, out_of_patience
 from gatehouse.components.training.trainer import Trainer, train
+from gatehouse.components.training.validation import metrics_of
 from tests.components.training.kept_states import Giver, Keeper
 from tests.components.training.synthetic import lay_out
 
@@ -182,6 +186,37 @@ def test_a_gradient_too_large_for_fp16_halves_the_scale_and_skips_the_step(tmp_p
     trainer.train()
     assert 2.0 <= trainer.state.scaler.scale < 2.0**30
     assert all(np.isfinite(tensor.numpy()).all() for tensor in trainer.state.best.values())
+
+
+def test_a_gradient_is_divided_by_the_scale_that_it_was_made_with_also_where_the_scale_grows(
+    tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, _binary)
+    monkeypatch.setattr(LossScaler, "GROWTH_STEPS", 1)
+    spec = SPEC.model_copy(update={"precision": "fp16", "epochs": 1})
+    trainer = Trainer(spec, _architecture(spec), tmp_path)
+    trainer.state.scaler.scale = 2.0**4
+    made, divided = [], []
+    backward, divide = trainer.execution.backward, trainer_module.scale_gradients
+
+    def noted_backward(batch: Batch, factor: float) -> Tensor:
+        made.append(factor * len(batch.labels))
+        return backward(batch, factor)
+
+    def noted_divide(parameters: Any, norm: Tensor, most: float, scale: float) -> None:
+        divided.append(scale)
+        divide(parameters, norm, most, scale)
+
+    monkeypatch.setattr(trainer.execution, "backward", noted_backward)
+    monkeypatch.setattr(trainer_module, "scale_gradients", noted_divide)
+    trainer.train()
+    assert divided == pytest.approx(made) and divided[-1] > divided[0]
+
+
+def test_a_loss_with_weights_stays_weighted_where_a_metric_has_its_name() -> None:
+    rows = Rows(torch.zeros(2, 1), torch.zeros(2, 0).long(), torch.tensor([0.0, 10.0]), torch.tensor([1.0, 0.0]))
+    spec = TrainSpec(loss="mse")
+    assert metrics_of(torch.zeros(2).double(), rows, spec, loss_of(spec))["mse"] == 0.0
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8, 11])
