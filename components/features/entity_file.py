@@ -73,16 +73,16 @@ def time_column(rows: pa.Table, wanted: str, name: str) -> str:
 
 
 def write_rows(batches: Sequence[pa.Table], path: Path) -> None:
-    """Write rows to a CSV or a Parquet file. Raises ConfigurationError for another kind."""
-    table = pa.concat_tables(batches)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.name.lower().endswith(_PARQUET):
-        import pyarrow.parquet as pq
-
-        pq.write_table(table.replace_schema_metadata(None), path, compression="zstd")
-    elif path.name.lower().endswith(".csv"):
-        with connect() as connection:
-            connection.register("rows", table)
-            connection.execute(f"COPY rows TO '{str(path).replace(chr(39), chr(39) * 2)}' (HEADER)")
-    else:
+    """Write rows to a CSV or a Parquet file. Raises ConfigurationError for another kind, or where it cannot be."""
+    name = path.name.lower()
+    if not name.endswith((".csv", *_PARQUET)):
         raise ConfigurationError(f"{path.name}: expected a file to write that ends in .csv or .parquet.")
+    kind = "(FORMAT csv, HEADER)" if name.endswith(".csv") else "(FORMAT parquet, COMPRESSION zstd)"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with connect() as connection:
+            connection.register("rows", pa.concat_tables(batches))
+            connection.execute(f"COPY rows TO '{str(path).replace(chr(39), chr(39) * 2)}' {kind}")
+    except (OSError, duckdb.Error) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"{path} cannot be written: {reason}. Name another file.") from error

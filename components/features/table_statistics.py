@@ -50,7 +50,12 @@ def table_statistics(view: View, files: Sequence[Path]) -> TableStatistics:
         rows, different, first, last, known = connection.execute(
             f"SELECT count(*), count(DISTINCT ({keys})), {times} FROM {table}"
         ).fetchall()[0]
-        features = [_feature(connection, table, name, kind, rows) for name, kind in view.spec.features.items()]
+        held = connection.sql(f"FROM {table}").columns
+        features = [
+            _feature(connection, table, name, kind, rows)
+            for name, kind in view.spec.features.items()
+            if name in held  # a feature that was added since has no values yet
+        ]
     return TableStatistics(rows, different, first or "", last or "", known or "", features)
 
 

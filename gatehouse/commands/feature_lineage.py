@@ -32,8 +32,11 @@ def lineage(
     view, features = _named(opened, name)
     found = lineage_of(opened.repository, view, features, _columns(opened, store))
     if svg is not None:
-        svg.parent.mkdir(parents=True, exist_ok=True)
-        svg.write_text(lineage_svg(found, name, view.spec.description))
+        try:
+            svg.parent.mkdir(parents=True, exist_ok=True)
+            svg.write_text(lineage_svg(found, name, view.spec.description))
+        except OSError as error:
+            raise ConfigurationError(f"--svg: {svg} cannot be written: {error.strerror}. Name another file.") from error
     if as_json:
         edges = [{"from": str(edge.before), "to": str(edge.after), "by": edge.by} for edge in found.edges]
         sources = [{"column": str(column), "by": by} for column, by in found.sources().items()]

@@ -81,7 +81,7 @@ class FeatureProject:
         if not named and wanted not in self.repository.services:
             known = ", ".join(sorted(self.repository.services)) or "none"
             raise ConfigurationError(f"There is no feature service {wanted!r}: expected one of {known}.")
-        return [self.view(name) for name in named or self.repository.services[wanted].views]
+        return [self.view(name) for name in dict.fromkeys(named or self.repository.services[wanted].views)]
 
     def history(self, store: ArtifactStore) -> list[Tables]:
         """All feature tables of the project, by the moment up to which they were computed, the newest last."""

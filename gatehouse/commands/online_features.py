@@ -37,7 +37,7 @@ def materialize(
         definitions=tables.definitions,
         project=opened.project.name,
         service=service or opened.project.file.features.service,
-        as_of=as_of or tables.as_of,
+        as_of=_as_of(as_of, tables).isoformat(),
         max_skew=opened.project.file.features.max_skew,
         rewrite=rewrite,
     )
@@ -57,6 +57,24 @@ def materialize(
             typer.echo(f"  {reason}")
         typer.echo(found.address_of(result.report))
     raise typer.Exit(0 if result.verdict == "pass" else 1)
+
+
+def _as_of(text: str, tables: Tables) -> datetime:
+    """The moment that is asked for. The watermark would pass what later tables say, were it after that of these."""
+    newest = datetime.fromisoformat(tables.as_of)
+    try:
+        found = datetime.fromisoformat(text) if text else newest
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--as-of: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}."
+        ) from error
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    if found > newest:
+        raise ConfigurationError(
+            f"--as-of: {tables.reference} was computed up to {moment(tables.as_of)}; expected a time until then, "
+            f"found {moment(found.isoformat())}. `gatehouse run` computes newer tables."
+        )
+    return found
 
 
 def skew(

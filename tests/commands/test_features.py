@@ -157,7 +157,7 @@ def test_retrieve_joins_what_was_known_and_keeps_every_row_in_order(place: Place
     found = pq.read_table(tmp_path / "out.parquet").to_pydict()
     # A fare is known five minutes after its ride.
     assert (found["fare"], found["note"]) == ([None, 2.5, 1.5, None], ["x", "y", "z", None])
-    place.run("retrieve", rows, tmp_path / "out.csv", "--view", "trips")
+    place.run("retrieve", rows, tmp_path / "out.csv", "--view", "trips", "--view", "trips")
     assert (tmp_path / "out.csv").read_text().splitlines()[2].startswith("007,2013-06-01 12:40:00+00,y,2.5,B")
 
 
@@ -200,6 +200,7 @@ def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
     (untimed := tmp_path / "untimed.csv").write_text("driver,day\n8,monday\n")
     (hiding := tmp_path / "hiding.csv").write_text("driver,event_timestamp,fare\n8,2013-06-01 12:10:00Z,1\n")
     (broken := tmp_path / "broken.parquet").write_text("not Parquet")
+    (folder := tmp_path / "folder.csv").mkdir()
     for arguments, message in (
         (("show", "tips"), "no feature view 'tips': expected one of trips"),
         (("lineage", "trips.tip"), "no feature 'tip': expected one of fare, town"),
@@ -216,6 +217,11 @@ def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
         (("retrieve", good, tmp_path / "out.xlsx"), r"ends in \.csv or \.parquet"),
         (("retrieve", good, to, "--service", "tips"), "no feature service 'tips': expected one of pay"),
         (("retrieve", good, to, "--at", "2013-06-01"), "expected --online"),
+        (("retrieve", good, tmp_path / "rows.csv/out.csv"), r"out\.csv cannot be written"),
+        (("retrieve", good, folder), r"folder\.csv cannot be written"),
+        (("lineage", "trips", "--svg", folder), r"folder\.csv cannot be written"),
+        (("materialize", "--as-of", "soon"), "--as-of: expected a time such as"),
+        (("materialize", "--as-of", "2099-01-01"), "was computed up to 2013-06-01 13:00:00 UTC; expected a time until"),
     ):
         said = place.fails(*arguments)
         assert re.search(message, said), said
@@ -237,3 +243,4 @@ def test_definitions_newer_than_the_tables_are_told(place: Place, tmp_path: Path
     assert "trips: expected the columns tip in the newest feature tables" in place.fails(
         "retrieve", rows, tmp_path / "o.csv"
     )
+    assert "categorical" in place.run("show", "trips").stdout
