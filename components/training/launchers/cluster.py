@@ -94,6 +94,9 @@ class ClusterLauncher:
             )
             try:
                 self._run(job, inputs, claim, logs)
+            except SystemExit:
+                claim.withdraw()  # Told to end: the grace period may not last for the logs of every pod.
+                raise
             finally:
                 logs.finish()
                 claim.withdraw()

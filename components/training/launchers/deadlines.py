@@ -37,7 +37,9 @@ class Deadlines:
     def resume(self, created: str, pods: list[Pod]) -> None:
         """Count from when a job that was found again began to wait, or to run."""
         now = time.monotonic()
-        self.waiting = now - _age(created)
+        # A pod that was evicted waits anew in a job that may be hours old.
+        waiting = [pod["metadata"].get("creationTimestamp", created) for pod in pods if not state.runs(pod)]
+        self.waiting = now - _age(max(waiting, default=created))
         if sum(map(state.runs, pods)) >= self.fewest and (started := state.started_at(pods)):
             self.running = now - _age(started)
 
