@@ -71,8 +71,9 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank wrote: the file's digest and length, the chunks in it, and the values that are no tensors."""
+    """What one rank wrote after `step`: its file's digest and length, the chunks in it, and what is no tensor."""
 
+    step: int
     sha256: str
     bytes: int
     chunks: tuple[Chunk, ...]
@@ -98,12 +99,16 @@ class CheckpointStore:
         body = asdict(part) | {"chunks": [_row(chunk) for chunk in part.chunks]}
         self.objects.put_bytes(f"{folder}/part-{rank}.json", json.dumps(body).encode())
 
-    def parts(self, sequence: int, world_size: int) -> tuple[str, ...] | None:
-        """Digests of all parts, or None while one is missing."""
+    def parts(self, sequence: int, world_size: int, step: int) -> tuple[str, ...] | None:
+        """Digests of all parts of `step`, or None while one is missing.
+
+        A writer of an attempt that was killed may have left a part of another step under the same number.
+        """
         keys = [f"{self._folder(sequence)}/part-{rank}.json" for rank in range(world_size)]
         if any(found is None for found in self.objects.stats(keys).values()):
             return None
-        return tuple(sha256_bytes(self.objects.get_bytes(key)) for key in keys)
+        parts = [self.objects.get_bytes(key) for key in keys]
+        return tuple(map(sha256_bytes, parts)) if all(json.loads(part)["step"] == step for part in parts) else None
 
     def commit(self, saved: Saved) -> None:
         """Store the manifest: from now on the checkpoint counts."""

@@ -86,7 +86,7 @@ def write_share(
     folder = near(share.folder)
     file = Path(share.folder) / "tmp" / uuid.uuid4().hex
     try:
-        part = Part(_write_file(file, memory), share.bytes, share.chunks, request.values)
+        part = Part(request.step, _write_file(file, memory), share.bytes, share.chunks, request.values)
         if share.complete:
             _publish(folder, share, request, file, part, abandoned)
             told()
@@ -117,23 +117,25 @@ def _publish(
 ) -> None:
     store.put_part(request.sequence, share.rank, file, part)
     if share.rank == 0:
-        parts = _await_parts(store, share, request.sequence, abandoned)
+        parts = _await_parts(store, share, request, abandoned)
         store.commit(
             Saved(request.sequence, request.step, request.worlds, request.reasons, share.uniform, parts),
         )
         store.prune(share.keep)
 
 
-def _await_parts(store: CheckpointStore, share: Share, sequence: int, abandoned: Callable[[], bool]) -> tuple[str, ...]:
+def _await_parts(
+    store: CheckpointStore, share: Share, request: Request, abandoned: Callable[[], bool]
+) -> tuple[str, ...]:
     began = time.monotonic()
     limit = share.peers_seconds
-    while (parts := store.parts(sequence, share.world_size)) is None:
+    while (parts := store.parts(request.sequence, share.world_size, request.step)) is None:
         if abandoned():
             limit = min(limit, time.monotonic() - began + _LAST_SECONDS)
         if time.monotonic() - began > limit:
             raise StoreError(
-                f"Checkpoint {sequence} stays incomplete: not all of {share.world_size} ranks wrote their part within "
-                f"{limit:.0f} s. The one before it stays in use."
+                f"Checkpoint {request.sequence} stays incomplete: not all of {share.world_size} ranks wrote their part "
+                f"within {limit:.0f} s. The one before it stays in use."
             )
         time.sleep(_LOOK_SECONDS)
     return parts

@@ -12,11 +12,11 @@ from torch import Tensor
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.format import CheckpointStore
-from gatehouse.components.training.checkpointing.part import near
+from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, StoreError
 
 
 class State:
@@ -158,3 +158,14 @@ def test_generators_go_on_where_they_were() -> None:
     seed_all(6)
     set_random_state(unflatten({**values, **tensors}))
     assert (random.gauss(0, 1), np.random.normal(), torch.rand(3).tolist()) == drawn
+
+
+def test_a_part_that_a_killed_attempt_left_of_another_step_is_not_taken(tmp_path: Path) -> None:
+    def write(rank: int, step: int) -> None:
+        share = Share(str(tmp_path), rank, 2, (), 0, True, 3, True, "", "", peers_seconds=0.1)
+        write_share(share, Request(1, step, ((0, 2),), ("interval",), {}), memoryview(b""), lambda: False, lambda: None)
+
+    write(1, step=50)
+    with pytest.raises(StoreError, match="Checkpoint 1 stays incomplete"):
+        write(0, step=45)
+    assert list(near(tmp_path).saved()) == []
