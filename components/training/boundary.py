@@ -4,7 +4,7 @@ import math
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -52,6 +52,7 @@ class Boundary:
         self._answer: torch.Tensor | None = None
         self._pending: dist.Work | None = None
         self._raised: Flag | None = None
+        self._due = False
 
     def check(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreed:
         """What the ranks agreed on; collective, after every step.
@@ -73,6 +74,8 @@ class Boundary:
         if self._pending is not None and self._answer is not None:
             self._pending.wait()
             answer = self._agreed(self._answer)
+            # What was sent before the last answer was acted upon asks for the same checkpoint again.
+            self._due, answer = answer.due and not self._due, replace(answer, due=answer.due and not self._due)
         self._answer = mine
         self._pending = dist.all_reduce(mine, dist.ReduceOp.MAX, group=self._group, async_op=True)
         return answer
