@@ -22,14 +22,24 @@ settings.load_profile("shared machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of whole runs come first, so that no worker is left alone with them at the end.
+    """Tests of whole runs and of training come first, so that no worker is left alone with them at the end.
 
-    Those that read the finished run of the example go to one worker: making it takes a minute.
+    Those that read the finished run of the example, and those that share what their module makes once, go to one
+    worker each: made again by another worker it would take up to two minutes more.
     """
-    items.sort(key=lambda item: "test_end_to_end" not in item.nodeid)
+    items.sort(key=lambda item: ("test_end_to_end" not in item.nodeid, "components/training" not in item.nodeid))
     for item in items:
         if "first" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("finished run"))
+        elif _shares(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares(item: pytest.Item) -> bool:
+    found = getattr(item, "_fixtureinfo", None)
+    return found is not None and any(
+        each[-1].scope in ("module", "package") for each in found.name2fixturedefs.values()
+    )
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -31,7 +31,8 @@ def test_rejected_rows_are_kept_with_line_reason_and_text(events: Events) -> Non
         ("line 202, column value: expected double or a null, found 'many'", "200,2024-01-01T03:20:00Z,many"),
         ("line 302, expected 3 columns, found 2", "7,8"),
         (
-            "line 303, column at: expected a time with its zone, e.g. 2013-01-01T10:00:00Z, or a null, found 'soon'",
+            "line 303, column at: expected a time with its zone, e.g. 2013-01-01T10:00:00Z (or source.time_zone), "
+            "or a null, found 'soon'",
             '9,soon,"1,5"',
         ),
     ]

@@ -131,7 +131,10 @@ def test_a_run_that_goes_on_after_its_first_step_ends_in_the_same_bits(ran: Path
         ({"metric": "ndcg"}, "the loss binary gives log_loss, roc_auc, not ndcg"),
         ({"loss": "mse", "class_weights": "balanced"}, "the loss mse has no classes"),
         ({"loss": "pairwise"}, "group: the loss pairwise needs the column"),
-        ({"architecture": "mine"}, "architecture: expected tabular_mlp, ft_transformer or package.module:builder"),
+        (
+            {"architecture": "mine"},
+            "architecture: expected tabular_mlp, ft_transformer, xgboost or package.module:builder",
+        ),
         ({"token_size": 9}, "token_size 9 must be a multiple of heads 4"),
     ],
 )

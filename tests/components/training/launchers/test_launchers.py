@@ -116,7 +116,7 @@ def test_the_model_is_the_same_wherever_it_was_trained(
     assert result == trained[1]
     log = _log(store, result.model)
     assert [sum(f"epoch {epoch}/2" in line for line in log) for epoch in (1, 2)] == [1, 1]
-    assert place.left() == []
+    _wait_until(lambda: place.left() == [])
 
 
 @pytest.mark.parametrize("place", ["pytorchjob"], indirect=True)
@@ -127,7 +127,7 @@ def test_two_nodes_train_one_model(place: Place) -> None:
     assert sum("epoch 2/2" in line for line in log) == 1
     assert list(place.store.objects.list("scratch/checkpoints")) == [], "checkpoints of a finished job"
     assert all(line.startswith("[gatehouse-") for line in log), "lines do not name their node"
-    assert place.left() == []
+    _wait_until(lambda: place.left() == [])
 
 
 def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Place) -> None:
@@ -137,7 +137,7 @@ def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Pl
     first, *rest = str(caught.value).splitlines()
     assert first == "Training failed: ValueError: injected fault after epoch 0"
     assert any("injected fault" in line for line in rest), rest
-    assert place.left() == []
+    _wait_until(lambda: place.left() == [])
 
 
 def test_a_job_that_takes_too_long_is_stopped(place: Place, tmp_path: Path) -> None:
