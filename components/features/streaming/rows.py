@@ -1,6 +1,7 @@
 """Rows of a raw table from messages; a message that does not fit its columns is set aside with its reason."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -116,12 +117,15 @@ def _integer(value: Any, low: int, high: int) -> int:
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("a number")
-    return float(value)
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError("a finite number")
+    return found
 
 
 def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("text")
+    if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError("text in UTF-8")
     return value
 
 
