@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gatehouse.components.training.checkpointing.rng import random_state, set_random_state
 from gatehouse.components.training.optimizer import optimizer_state
 from gatehouse.components.training.parallel.spread import is_spread, local
 from gatehouse.components.training.precision import LossScaler
@@ -65,21 +66,19 @@ class TrainState:
             `progress`: JSON that is the same on every process.
         """
         common = {name: value for name, value in asdict(self.progress).items() if name != "loss"}
-        generators = {"cpu": torch.get_rng_state()}
-        if torch.cuda.is_available():
-            generators["cuda"] = torch.cuda.get_rng_state()
         return {
             "model": dict(self.part.state_dict()),
             "optimizer": optimizer_state(self.part, self.optimizer),
             "best": dict(self.best),
-            "rank": {"generators": generators, "loss": self.progress.loss},
+            "rank": {"generators": random_state(), "loss": self.progress.loss},
             "progress": common | {"position": self.position.state_dict(), "scaler": self.scaler.state_dict()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken; tensors are copied in place.
 
-        Without `rank`, as after a change of the number of processes, generators start from the epoch's seed.
+        Without `rank`, as after a change of the number of processes, the train loss counts from here on, and whoever
+        calls this seeds the generators.
         """
         mine = {"model": dict(self.part.state_dict()), "best": self.best}
         mine["optimizer"] = optimizer_state(self.part, self.optimizer)
@@ -96,9 +95,7 @@ class TrainState:
             self.progress.loss = self.progress.weight = 0.0
         else:
             self.progress.loss = state["rank"]["loss"]
-            torch.set_rng_state(state["rank"]["generators"]["cpu"])
-            if "cuda" in state["rank"]["generators"]:
-                torch.cuda.set_rng_state(state["rank"]["generators"]["cuda"])
+            set_random_state(state["rank"]["generators"])
 
 
 def _copy(target: Tensor, source: Tensor) -> None:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.boundary import Agreed, Boundary
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
+from gatehouse.components.training.checkpointing.rng import seed_all
 from gatehouse.components.training.clipping import gradient_norm, scale_gradients
 from gatehouse.components.training.data import Loader, Rows, Step
 from gatehouse.components.training.divergence import DivergedError, origin
@@ -63,7 +64,7 @@ class Trainer:
         self.loss = loss_of(spec)
         self.data = {part: Rows.load(directory / part) for part in ("train", "validation")}
         self.loader = Loader(self.data["train"], spec, self.layout.data_rank, self.layout.data_size)
-        torch.manual_seed(spec.seed)
+        seed_all(spec.seed)
         rows = math.ceil(spec.batch_size / (self.layout.data_size * spec.accumulation))
         model = build_model(architecture)
         self.execution = parallelize(model, spec, self.layout, self.loss, self.device, rows)
@@ -85,7 +86,9 @@ class Trainer:
             DivergedError: if a gradient or the validation loss is not finite; names step and tensor.
         """
         state, position = self.state, self.state.position
-        self.checkpointer.load(state)
+        restored = self.checkpointer.load(state)
+        if restored is not None and not restored.same_world:
+            self._seed(position.epoch)
         self.began = state.progress.step, time.monotonic()
         agreed = Agreed()
         steps = self.loader.from_position(position)
@@ -125,7 +128,7 @@ class Trainer:
     def _seed(self, epoch: int) -> None:
         """Dropout follows from seed, epoch and place; tensor neighbours, who hold the same activations, draw alike."""
         place = self.layout.pipeline_rank * self.layout.data_size + self.layout.data_rank
-        torch.manual_seed(self.spec.seed * 1_000_003 + epoch * 1_009 + place)
+        seed_all(self.spec.seed * 1_000_003 + epoch * 1_009 + place)
 
     def _step(self, step: Step) -> None:
         """One optimizer step: the mean loss of the global batch, its gradient, clipped, applied."""

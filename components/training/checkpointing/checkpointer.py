@@ -43,7 +43,7 @@ class TrainingState(Protocol):
         """The state, nested; what belongs to this rank alone is under `rank`."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take a state as `state_dict` gave it; without the entry `rank` where this rank is new."""
+        """Take a state as `state_dict` gave it; without the entry `rank` after a change of the world size."""
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,12 @@ class Checkpointer:
         )
 
     def _restore(self, state: TrainingState, store: CheckpointStore, saved: Saved) -> Restored:
-        state.load_state_dict(read_state(store, saved, state.state_dict(), self._rank))
-        self._last_step, self._last_time = saved.step, time.monotonic()
+        found = read_state(store, saved, state.state_dict(), self._rank)
         same = saved.world_size == self._world
+        if not same:
+            found.pop(PRIVATE, None)  # Either every rank goes on with what was its own, or none does.
+        state.load_state_dict(found)
+        self._last_step, self._last_time = saved.step, time.monotonic()
         self._worlds = saved.worlds if same else (*saved.worlds, (saved.step, self._world))
         if self._rank == 0:
             logger.info("Resumed from checkpoint %d after step %d.", saved.sequence, saved.step)

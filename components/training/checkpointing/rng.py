@@ -1,6 +1,5 @@
 """The random number generators of one rank: Python's, NumPy's, torch's and those of its GPUs."""
 
-import hashlib
 import random
 from typing import Any
 
@@ -43,9 +42,8 @@ def set_random_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-def seed_all(seed: int, *place: int) -> None:
-    """Seed all generators as a pure function of the run's seed and a place in it, such as (step, rank)."""
-    digest = hashlib.sha256(",".join(map(str, (seed, *place))).encode()).digest()
-    random.seed(digest)
-    np.random.seed(int.from_bytes(digest[:4], "little"))
-    torch.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+def seed_all(seed: int) -> None:
+    """Seed all generators, so that also a builder or a layer of one's own that draws from them is repeated."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -1,6 +1,8 @@
 """The trainer: schedule, early stopping, divergence, checkpoints; one rank inside this process."""
 
+import copy
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,6 +219,20 @@ def test_a_loss_with_weights_stays_weighted_where_a_metric_has_its_name() -> Non
     rows = Rows(torch.zeros(2, 1), torch.zeros(2, 0).long(), torch.tensor([0.0, 10.0]), torch.tensor([1.0, 0.0]))
     spec = TrainSpec(loss="mse")
     assert metrics_of(torch.zeros(2).double(), rows, spec, loss_of(spec))["mse"] == 0.0
+
+
+def test_a_state_brings_back_every_generator_and_without_its_rank_the_sums_begin_anew(
+    tmp_path: Path, alone: None
+) -> None:
+    _write(tmp_path, _binary)
+    state = Trainer(SPEC, _architecture(SPEC), tmp_path).state
+    state.progress.loss, state.progress.weight = 5.0, 7.0
+    taken = copy.deepcopy(state.state_dict())
+    drawn = random.random(), np.random.rand(), float(torch.rand(1))
+    state.load_state_dict(taken)
+    assert (random.random(), np.random.rand(), float(torch.rand(1))) == drawn
+    state.load_state_dict({name: value for name, value in taken.items() if name != "rank"})
+    assert (state.progress.loss, state.progress.weight) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8, 11])

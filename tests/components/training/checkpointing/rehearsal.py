@@ -51,7 +51,7 @@ class Run:
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 50)
         self.step = 0
         self.seen: list[int] = []
-        seed_all(7, 0, rank)
+        seed_all(70 + rank)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -104,7 +104,7 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
     checkpointer = Checkpointer(Path(asked["folder"]), policy, far=asked.get("far", ""), name="rehearsal")
     restored = checkpointer.load(run)
     if restored and not restored.same_world:
-        seed_all(7, run.step, rank)
+        seed_all(700 + 10 * run.step + rank)
     first = run.step
     data = torch.randn(ROWS, 7, generator=torch.Generator().manual_seed(1))
     boundary = Boundary()
