@@ -30,6 +30,7 @@ from tests.kubernetes_api import Cluster, kubernetes, run_pods
 
 SPEC = TrainSpec(hidden=(8,), epochs=2, batch_size=256, learning_rate=0.01, processes=1)
 REAL = os.environ.get("GATEHOUSE_TEST_KUBECONFIG", "")
+MARK = "GATEHOUSE_TEST_PLACE"
 OWNER = """
 import sys
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -49,7 +50,6 @@ class Place:
     settings: dict[str, object] = field(
         default_factory=lambda: json.loads(os.environ.get("GATEHOUSE_TEST_LAUNCH", "{}"))
     )
-    before: frozenset[int] = field(default_factory=lambda: frozenset(descendants(os.getpid())))
 
     def launch(self, fault: str = "", **settings: object) -> None:
         """Let the next launcher run jobs here, with a fault in their program."""
@@ -71,7 +71,7 @@ class Place:
             return [*self.cluster.jobs, *map(str, alive)]
         if REAL and self.kind != "local":
             return []
-        return [str(process) for process in descendants(os.getpid()) if process not in self.before]
+        return [said for process in descendants(os.getpid()) if (said := _started_here(process))]
 
     def runs(self, owner: int) -> bool:
         """Whether the job that the process `owner` launched has begun."""
@@ -81,6 +81,7 @@ class Place:
 @pytest.fixture(params=["local", "pytorchjob", "trainjob"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     with ExitStack() as stack:
+        monkeypatch.setenv(MARK, str(tmp_path))
         if request.param == "local":
             yield Place("local", ArtifactStore.open(tmp_path / "store"), monkeypatch)
         elif REAL:
@@ -116,7 +117,7 @@ def test_the_model_is_the_same_wherever_it_was_trained(
     assert result == trained[1]
     log = _log(store, result.model)
     assert [sum(f"epoch {epoch}/2" in line for line in log) for epoch in (1, 2)] == [1, 1]
-    _wait_until(lambda: place.left() == [])
+    _wait_until_none_is_left(place)
 
 
 @pytest.mark.parametrize("place", ["pytorchjob"], indirect=True)
@@ -127,7 +128,7 @@ def test_two_nodes_train_one_model(place: Place) -> None:
     assert sum("epoch 2/2" in line for line in log) == 1
     assert list(place.store.objects.list("scratch/checkpoints")) == [], "checkpoints of a finished job"
     assert all(line.startswith("[gatehouse-") for line in log), "lines do not name their node"
-    _wait_until(lambda: place.left() == [])
+    _wait_until_none_is_left(place)
 
 
 def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Place) -> None:
@@ -137,7 +138,7 @@ def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Pl
     first, *rest = str(caught.value).splitlines()
     assert first == "Training failed: ValueError: injected fault after epoch 0"
     assert any("injected fault" in line for line in rest), rest
-    _wait_until(lambda: place.left() == [])
+    _wait_until_none_is_left(place)
 
 
 def test_a_job_that_takes_too_long_is_stopped(place: Place, tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_a_job_that_takes_too_long_is_stopped(place: Place, tmp_path: Path) -> N
     (directory / "job.json").write_text("{}")
     with pytest.raises(TrainingTimeoutError, match=r"timeout_minutes=0\.01 and was stopped"):
         launcher(place.store).run(TrainingJob(directory, 1, 0.01))
-    _wait_until(lambda: place.left() == [])
+    _wait_until_none_is_left(place)
 
 
 def test_a_launcher_that_is_told_to_end_leaves_nothing_behind(place: Place) -> None:
@@ -157,7 +158,26 @@ def test_a_launcher_that_is_told_to_end_leaves_nothing_behind(place: Place) -> N
     _wait_until(lambda: place.runs(owner.pid))
     owner.send_signal(signal.SIGTERM)
     assert owner.wait(timeout=30) == 128 + signal.SIGTERM
-    _wait_until(lambda: place.left() == [])
+    _wait_until_none_is_left(place)
+
+
+def _started_here(process: int) -> str:
+    """The command of a living process that this test started, for servers of other tests have children of their own."""
+    folder = Path(f"/proc/{process}")
+    try:
+        mark = f"{MARK}={os.environ[MARK]}".encode()
+        mine = mark in (folder / "environ").read_bytes().split(b"\0")
+        return f"{process} {(folder / 'cmdline').read_bytes().decode().replace(chr(0), ' ')}" if mine else ""
+    except OSError:
+        return ""
+
+
+def _wait_until_none_is_left(place: Place) -> None:
+    try:
+        _wait_until(lambda: place.left() == [])
+    except AssertionError:
+        assert place.left() == []
+        raise
 
 
 def _wait_until(true: Callable[[], bool]) -> None:
