@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM, Available
@@ -38,19 +40,24 @@ def open_tables(
 ) -> None:
     """Make Parquet files readable as `<schema>.<table>`."""
     for table, paths in tables.items():
-        connection.execute(f'CREATE OR REPLACE VIEW {schema}."{table}" AS SELECT * FROM {rows_of(paths)}')
+        connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(table)} AS SELECT * FROM {rows_of(paths)}")
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def rows_of(paths: Sequence[Path]) -> str:
     """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
-    files = ", ".join(_quoted(path / "*.parquet" if path.is_dir() else path) for path in paths)
+    files = ", ".join(_text(path / "*.parquet" if path.is_dir() else path) for path in paths)
     return f"read_parquet([{files}])"
 
 
 def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime | None) -> None:
     """Set the variable that the repository's queries read with `getvariable(name)`; None for null."""
     value = "NULL" if moment is None else f"'{moment.isoformat()}'"
-    connection.execute(f'SET VARIABLE "{name}" = {value}::TIMESTAMPTZ')
+    connection.execute(f"SET VARIABLE {quoted(name)} = {value}::TIMESTAMPTZ")
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
@@ -64,8 +71,8 @@ def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table
     Raises:
         ConfigurationError: if `known/<table>.sql` does not run.
     """
-    query = repository.known.get(table, f'SELECT * FROM source."{table}"')
-    _run(connection, f'CREATE TABLE raw."{table}" AS\n{query}', f"known/{table}.sql")
+    query = repository.known.get(table, f"SELECT * FROM source.{quoted(table)}")
+    _run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", f"known/{table}.sql")
 
 
 def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, queries: list[str]) -> None:
@@ -76,7 +83,7 @@ def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, 
     """
     run_macros(connection, repository)
     for name in staged_by(repository, queries):
-        _run(connection, f'CREATE TABLE staging."{name}" AS\n{repository.staging[name]}', f"staging/{name}.sql")
+        _run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
 
 
 def compute_views(
@@ -110,25 +117,41 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
         **{key: _TYPES[repository.entities[key]] for key in spec.entities},
         **{name: _TYPES[kind] for name, kind in spec.features.items()},
     }
-    event = f'CAST("{EVENT_TIMESTAMP}" AS TIMESTAMPTZ)'
+    event = f"CAST({quoted(EVENT_TIMESTAMP)} AS TIMESTAMPTZ)"
     known = f"CAST({_known(spec.available)} AS TIMESTAMPTZ)" if spec.available else event
     columns = [
-        *(f'CAST("{key}" AS {types[key]}) AS "{key}"' for key in spec.entities),
-        f'{event} AS "{EVENT_TIMESTAMP}"',
-        f'if({known} IS NULL, NULL, greatest({event}, {known})) AS "{KNOWN_FROM}"',
-        *(f'CAST("{name}" AS {types[name]}) AS "{name}"' for name in spec.features),
+        *(f"CAST({quoted(key)} AS {types[key]}) AS {quoted(key)}" for key in spec.entities),
+        f"{event} AS {quoted(EVENT_TIMESTAMP)}",
+        f"if({known} IS NULL, NULL, greatest({event}, {known})) AS {quoted(KNOWN_FROM)}",
+        *(f"CAST({quoted(name)} AS {types[name]}) AS {quoted(name)}" for name in spec.features),
     ]
-    order = ", ".join(f'"{name}"' for name in view.columns)
-    within = [
-        f'"{EVENT_TIMESTAMP}" IS NOT NULL',
-        f'"{KNOWN_FROM}" IS NOT NULL',
-    ]
+    order = ", ".join(map(quoted, view.columns))
+    within = [f"{quoted(name)} IS NOT NULL" for name in (EVENT_TIMESTAMP, KNOWN_FROM)]
     if not spec.static:
-        within.append(f"coalesce(\"{EVENT_TIMESTAMP}\" >= getvariable('from')::TIMESTAMPTZ, true)")
-        within.append(f"coalesce(\"{EVENT_TIMESTAMP}\" <= getvariable('until')::TIMESTAMPTZ, true)")
+        within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} >= getvariable('from')::TIMESTAMPTZ, true)")
+        within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} <= getvariable('until')::TIMESTAMPTZ, true)")
     rows = f"SELECT {', '.join(columns)} FROM (\n{view.query}\n)"
     query = f"SELECT * FROM ({rows}) WHERE {' AND '.join(within)} ORDER BY {order}"
-    return _table(connection, query, f"views/{view.name}.sql")
+    table = _table(connection, query, f"views/{view.name}.sql")
+    _refuse_doubled(view, table)
+    return table
+
+
+def _refuse_doubled(view: View, table: pa.Table) -> None:
+    """Rows are told apart by key, event and known time; of two that agree in all, a join could take either."""
+    names = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
+    same = np.ones(max(0, table.num_rows - 1), dtype=bool)
+    for name in reversed(names):  # sorted, so such rows follow each other
+        one, next_one = table[name].slice(0, len(same)), table[name].slice(1)
+        both_null = pc.and_(pc.is_null(one), pc.is_null(next_one))
+        same &= np.asarray(pc.or_(pc.fill_null(pc.equal(one, next_one), False), both_null))
+    if same.any():
+        first = table.select(names).slice(int(same.argmax()), 1).to_pylist()[0]
+        where = ", ".join(f"{name} {value}" for name, value in first.items())
+        raise ConfigurationError(
+            f"views/{view.name}.sql: expected one row for each of {', '.join(names)}, found {int(same.sum())} more, "
+            f"first {where}. Group the query by them, or keep one row with QUALIFY row_number() OVER (...) = 1."
+        )
 
 
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
@@ -143,29 +166,32 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     """
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     stage_tables(connection, repository, [repository.entity_rows])
-    keys = ", ".join(f'CAST("{key}" AS {_TYPES[repository.entities[key]]}) AS "{key}"' for key in label.entities)
-    order = ", ".join(f'"{key}"' for key in label.entities)
-    own = f'WHEN "{label.set_aside}" IS NOT NULL THEN "{label.set_aside}"' if label.set_aside else ""
+    keys = ", ".join(
+        f"CAST({quoted(key)} AS {_TYPES[repository.entities[key]]}) AS {quoted(key)}" for key in label.entities
+    )
+    order = ", ".join(map(quoted, label.entities))
+    reason = quoted(label.set_aside)
+    own = f"WHEN {reason} IS NOT NULL THEN {reason}" if label.set_aside else ""
     as_of = "getvariable('as_of')::TIMESTAMPTZ"
     timed = (
-        f'SELECT *, "{label.decision_time}"::TIMESTAMPTZ AS decided, '
+        f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS decided, "
         f"({_known(label.arrives)})::TIMESTAMPTZ AS arrived, "
         f"decided + {_interval(label.horizon)} AS mature FROM (\n{repository.entity_rows}\n)"
     )
     values = repository.request_values()
-    request = "".join(f', CAST("{name}" AS {_TYPES[kind]}) AS "{name}"' for name, kind in values.items())
+    request = "".join(f", CAST({quoted(name)} AS {_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items())
     _run(
         connection,
         f"CREATE OR REPLACE TEMP TABLE entity_rows AS SELECT *, CASE {own} "
         "WHEN decided IS NULL THEN 'no decision time' "
         f"WHEN arrived IS NULL OR arrived > {as_of} THEN 'label not known yet' "
         f"WHEN mature > {as_of} THEN 'label younger than its horizon' "
-        f"WHEN \"{label.label}\" IS NULL THEN 'no label' END AS reason FROM ({timed})",
+        f"WHEN {quoted(label.label)} IS NULL THEN 'no label' END AS reason FROM ({timed})",
         where,
     )
     kept = _table(
         connection,
-        f'SELECT {keys}, decided AS decision_time, CAST("{label.label}" AS TINYINT) AS label, '
+        f"SELECT {keys}, decided AS decision_time, CAST({quoted(label.label)} AS TINYINT) AS label, "
         f"greatest(arrived, mature) AS label_time{request} FROM entity_rows "
         f"WHERE reason IS NULL ORDER BY decided, {order}",
         where,
@@ -178,7 +204,8 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
 
 def _known(available: Available) -> str:
     """SQL of the time from which on a row is known."""
-    return f'"{available.column}" + {_interval(available.lag)}' if available.lag else f'"{available.column}"'
+    column = quoted(available.column)
+    return f"{column} + {_interval(available.lag)}" if available.lag else column
 
 
 def _interval(span: timedelta) -> str:
@@ -209,5 +236,5 @@ def _broken(where: str, error: duckdb.Error) -> ConfigurationError:
     return ConfigurationError(f"The feature repository's {where} does not run: {' '.join(str(error).split())}")
 
 
-def _quoted(path: Path) -> str:
+def _text(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"

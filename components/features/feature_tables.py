@@ -14,7 +14,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Column, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.compute import connect, each_view, empty_schemas, open_tables, set_time
+from gatehouse.components.features.compute import connect, each_view, empty_schemas, open_tables, quoted, set_time
 from gatehouse.components.features.repository import (
     Repository,
     View,
@@ -207,7 +207,8 @@ def _compute_span(sources: Sources, span: Span, views: Sequence[View]) -> Iterat
     for table in tables:
         source = repository.sources.get(table)
         needed = rows_needed(span, source, window) if source else "true"
-        connection.execute(f'CREATE VIEW raw."{table}" AS SELECT * FROM source."{table}" WHERE {needed}')
+        name = quoted(table)
+        connection.execute(f"CREATE VIEW raw.{name} AS SELECT * FROM source.{name} WHERE {needed}")
     set_time(connection, "as_of", sources.as_of)
     set_time(connection, "from", span.start if span.start > BEGINNING else None)
     set_time(connection, "until", span.end if span.end < END else None)

@@ -21,7 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.features.asof_join import Joined, asof_join
-from gatehouse.components.features.compute import compute_views, connect, go_back, open_tables, run_macros, set_time
+from gatehouse.components.features.compute import (
+    compute_views,
+    connect,
+    go_back,
+    open_tables,
+    quoted,
+    run_macros,
+    set_time,
+)
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import Repository, View
 from gatehouse.components.features.versions import CORRECTED
@@ -118,23 +126,23 @@ def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, path:
     """
     corrected = sorted(path.glob(f"{CORRECTED}*")) if path.is_dir() else []
     if not corrected:
-        connection.execute(f'CREATE VIEW "replayed_{view.name}" AS FROM "computed_{view.name}"')
+        connection.execute(f"CREATE VIEW replayed_{view.name} AS FROM computed_{view.name}")
         return
     open_tables(connection, {f"corrected {view.name}": corrected}, "features")
     keys = (*view.spec.entities, EVENT_TIMESTAMP)
-    match = " AND ".join(f"c.{_q(name)} IS NOT DISTINCT FROM n.{_q(name)}" for name in keys)
-    known = f"EXISTS (FROM features.{_q(f'corrected {view.name}')} AS c WHERE {match})"
-    columns = ", ".join(map(_q, view.columns))
+    match = " AND ".join(f"c.{quoted(name)} IS NOT DISTINCT FROM n.{quoted(name)}" for name in keys)
+    known = f"EXISTS (FROM features.{quoted(f'corrected {view.name}')} AS c WHERE {match})"
+    columns = ", ".join(map(quoted, view.columns))
     connection.execute(
-        f"CREATE TABLE {_q(f'replayed_{view.name}')} AS SELECT {columns} FROM {_q(f'computed_{view.name}')} AS n "
-        f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{_q(view.name)} AS n "
-        f"WHERE {known} AND {_q(KNOWN_FROM)} <= TIMESTAMPTZ '{cut.isoformat()}'"
+        f"CREATE TABLE replayed_{view.name} AS SELECT {columns} FROM computed_{view.name} AS n "
+        f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{quoted(view.name)} AS n "
+        f"WHERE {known} AND {quoted(KNOWN_FROM)} <= TIMESTAMPTZ '{cut.isoformat()}'"
     )
 
 
 def _joined(view: View, features: Sequence[str]) -> Joined:
     return Joined(
-        table=f'"replayed_{view.name}"',
+        table=f"replayed_{view.name}",
         keys={key: key for key in view.spec.entities},
         event=EVENT_TIMESTAMP,
         created=view.spec.created_timestamp,
@@ -149,16 +157,18 @@ def _compare_tables(
     """Compare one view's stored rows in the window with the replayed ones; a row only one side has differs whole."""
     created = view.spec.created_timestamp
     keys = [*view.spec.entities, EVENT_TIMESTAMP, *([created] if created else [])]
-    latest = f'greatest("{EVENT_TIMESTAMP}", "{created}")' if created else f'"{EVENT_TIMESTAMP}"'
+    event = quoted(EVENT_TIMESTAMP)
+    latest = f"greatest({event}, {quoted(created)})" if created else event
     within = f"{latest} > TIMESTAMPTZ '{(cut - window).isoformat()}' AND {latest} <= TIMESTAMPTZ '{cut.isoformat()}'"
-    names = ", ".join(f'"{name}"' for name in keys)
-    match = " AND ".join(f's."{name}" IS NOT DISTINCT FROM r."{name}"' for name in keys)
+    names = ", ".join(map(quoted, keys))
+    match = " AND ".join(f"s.{quoted(name)} IS NOT DISTINCT FROM r.{quoted(name)}" for name in keys)
+    values = [f"s.{quoted(f)} AS {quoted(f)}, r.{quoted(f)} AS {quoted(_REPLAYED + f)}" for f in view.spec.features]
     both = connection.sql(
-        f"SELECT {', '.join(f'coalesce(s.{_q(name)}, r.{_q(name)}) AS {_q(name)}' for name in keys)}, "
-        f"{', '.join(f's.{_q(f)} AS {_q(f)}, r.{_q(f)} AS {_q(_REPLAYED + f)}' for f in view.spec.features)}, "
+        f"SELECT {', '.join(f'coalesce(s.{quoted(name)}, r.{quoted(name)}) AS {quoted(name)}' for name in keys)}, "
+        f"{', '.join(values)}, "
         f"s.here IS NULL OR r.here IS NULL AS alone "
-        f'FROM (SELECT *, true AS here FROM features."{view.name}" WHERE {within}) AS s '
-        f'FULL JOIN (SELECT *, true AS here FROM "replayed_{view.name}" WHERE {within}) AS r '
+        f"FROM (SELECT *, true AS here FROM features.{quoted(view.name)} WHERE {within}) AS s "
+        f"FULL JOIN (SELECT *, true AS here FROM replayed_{view.name} WHERE {within}) AS r "
         f"ON {match} ORDER BY {names}"
     ).to_arrow_table()
     found: list[Difference] = []
@@ -191,7 +201,3 @@ def _compare(view: str, feature: str, cut: datetime, stored: pa.Table, replayed:
     example = {name: str(replayed[name][first].as_py()) for name in replayed.column_names[:names]}
     example |= {"stored": old[first].as_py(), "replayed": new[first].as_py()}
     return Difference("training set", view, feature, cut.isoformat(), len(places), stored.num_rows, example)
-
-
-def _q(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from gatehouse.components.features.compute import connect, open_tables
+from gatehouse.components.features.compute import connect, open_tables, quoted
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import View
 
@@ -44,8 +44,8 @@ def table_statistics(view: View, files: Sequence[Path]) -> TableStatistics:
     """Read the Parquet files of a view's table."""
     with connect() as connection:
         open_tables(connection, {view.name: files})
-        table = f'raw."{view.name}"'
-        keys = ", ".join(f'"{name}"' for name in view.spec.entities)
+        table = f"raw.{quoted(view.name)}"
+        keys = ", ".join(map(quoted, view.spec.entities))
         times = f"min({EVENT_TIMESTAMP})::VARCHAR, max({EVENT_TIMESTAMP})::VARCHAR, max({KNOWN_FROM})::VARCHAR"
         rows, different, first, last, known = connection.execute(
             f"SELECT count(*), count(DISTINCT ({keys})), {times} FROM {table}"
@@ -60,14 +60,15 @@ def table_statistics(view: View, files: Sequence[Path]) -> TableStatistics:
 
 
 def _feature(connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: str, rows: int) -> dict[str, Any]:
-    numbers = f'min("{name}"), avg("{name}"), max("{name}")' if kind == "numeric" else "NULL, NULL, NULL"
+    column = quoted(name)
+    numbers = f"min({column}), avg({column}), max({column})" if kind == "numeric" else "NULL, NULL, NULL"
     nulls, distinct, least, mean, greatest = connection.execute(
-        f'SELECT count(*) FILTER ("{name}" IS NULL), approx_count_distinct("{name}"), {numbers} FROM {table}'
+        f"SELECT count(*) FILTER ({column} IS NULL), approx_count_distinct({column}), {numbers} FROM {table}"
     ).fetchall()[0]
     frequent: list[tuple[str, float]] = []
     if kind == "categorical":
         counted = connection.execute(
-            f'SELECT "{name}", count(*) FROM {table} WHERE "{name}" IS NOT NULL GROUP BY ALL '
+            f"SELECT {column}, count(*) FROM {table} WHERE {column} IS NOT NULL GROUP BY ALL "
             f"ORDER BY 2 DESC, 1 LIMIT {_FREQUENT}"
         ).fetchall()
         frequent = [(str(value), count / rows) for value, count in counted]

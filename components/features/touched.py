@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.compute import rows_of
+from gatehouse.components.features.compute import quoted, rows_of
 from gatehouse.components.features.definitions import Source
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
@@ -49,7 +49,7 @@ def changed_hours(
         for one, own, other in ((before, names[0], names[1]), (after, names[1], names[0]))
     ]
     # Times without a zone: with one, DuckDB asks a calendar about every row.
-    utc = f'make_timestamp(epoch_us("{source.event_time}"::TIMESTAMPTZ))'
+    utc = f"make_timestamp(epoch_us({quoted(source.event_time)}::TIMESTAMPTZ))"
     sides = " UNION ALL ".join(
         f"SELECT {weight} AS side, date_trunc('hour', {utc}) AS hour, hash(each)::HUGEINT AS hash "
         f"FROM {rows_of(paths)} AS each"
@@ -67,7 +67,7 @@ def newest_event(
     connection: duckdb.DuckDBPyConnection, store: ArtifactStore, dataset: str, source: Source
 ) -> datetime | None:
     """The newest event time of a table; None where it has none."""
-    query = f'SELECT max("{source.event_time}")::TIMESTAMPTZ FROM {rows_of(store.paths(dataset))}'
+    query = f"SELECT max({quoted(source.event_time)})::TIMESTAMPTZ FROM {rows_of(store.paths(dataset))}"
     found: datetime | None = connection.execute(query).fetchall()[0][0]
     return found
 
@@ -106,7 +106,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
     """SQL that holds for the rows of a source that the event times of a span can depend on."""
-    column = f'"{source.event_time}"'
+    column = quoted(source.event_time)
     bounds = []
     if window is not None and span.start > BEGINNING:
         bounds.append(f"{column} >= TIMESTAMPTZ '{(span.start - window).isoformat()}'")

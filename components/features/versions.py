@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import FileEntry
-from gatehouse.components.features.compute import rows_of, write_parquet
+from gatehouse.components.features.compute import quoted, rows_of, write_parquet
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import View
 from gatehouse.components.features.touched import Span
@@ -105,7 +105,7 @@ def next_table(
     first = month_of(max(earlier.settled, spans[0].start))
     replaced = {name for name in earlier.files if name.startswith(KNOWN) and _month(name) >= first}
     fresh = _rewritten(connection, view, earlier, replaced, spans, folder)
-    if connection.execute("SELECT count(*) FROM added WHERE late").fetchall()[0][0]:
+    if connection.execute("SELECT count(*) FROM late").fetchall()[0][0]:
         fresh |= _appended(connection, view, earlier, as_of, folder)
     kept = {name: entry for name, entry in earlier.files.items() if name not in replaced | set(fresh)}
     rows = {name: entry.rows or 0 for name, entry in kept.items()} | {name: _rows(path) for name, path in fresh.items()}
@@ -128,27 +128,36 @@ def in_reach(files: Mapping[str, FileEntry], start: datetime) -> list[FileEntry]
 def _compare(
     connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, spans: Sequence[Span], as_of: datetime
 ) -> None:
-    """Make the table `added`: what the computed rows say that the newest settled versions do not.
+    """Make the tables `fresh`, provisional rows as they are now, and `late`, versions of what was settled.
 
-    A row of nulls stands for a settled version that is gone; `late` marks rows that are versions of what was settled.
+    A row can have several versions, so moments are compared, not rows: a late version is needed only where what the
+    settled and the fresh versions say at `as_of` is not what the computed ones say then.
     """
-    settled = _time(earlier.settled)
+    settled, now, known = _time(earlier.settled), _time(as_of), quoted(KNOWN_FROM)
     key = (*view.spec.entities, EVENT_TIMESTAMP)
-    keys = ", ".join(f'"{name}"' for name in key)
-    match = " AND ".join(f'c."{name}" IS NOT DISTINCT FROM n."{name}"' for name in key)
-    same = " AND ".join(f'c."{name}" IS NOT DISTINCT FROM n."{name}"' for name in view.spec.features)
-    nothing = ", ".join(f'NULL AS "{name}"' for name in view.spec.features)
-    something = " OR ".join(f'c."{name}" IS NOT NULL' for name in view.spec.features)
+    keys, columns = ", ".join(map(quoted, key)), _columns(view)
+    nothing = ", ".join(f"NULL AS {quoted(name)}" for name in view.spec.features)
+    something = " OR ".join(f"s.{quoted(name)} IS NOT NULL" for name in view.spec.features)
+    newest = f"WHERE {known} <= {now} QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {known} DESC) = 1"
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE added AS WITH current AS (SELECT * FROM ("
-        f'{_earlier(view, earlier, KNOWN)} WHERE ({_inside(spans)}) AND "{KNOWN_FROM}" < {settled} '
-        f"UNION ALL {_earlier(view, earlier, CORRECTED)} WHERE {_inside(spans)}) "
-        f'QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY "{KNOWN_FROM}" DESC) = 1) '
-        f'SELECT n.* REPLACE (if(n."{KNOWN_FROM}" < {settled}, {_time(as_of)}, n."{KNOWN_FROM}") AS "{KNOWN_FROM}"), '
-        f'n."{KNOWN_FROM}" < {settled} AS late FROM computed AS n '
-        f"WHERE NOT EXISTS (FROM current AS c WHERE {match} AND {same}) "
-        f"UNION ALL SELECT {keys}, {_time(as_of)}, {nothing}, true FROM current AS c "
-        f"WHERE ({something}) AND NOT EXISTS (FROM computed AS n WHERE {match})"
+        f"CREATE OR REPLACE TEMP TABLE held AS "
+        f"{_earlier(view, earlier, KNOWN)} WHERE ({_inside(spans)}) AND {known} < {settled} "
+        f"UNION ALL {_earlier(view, earlier, CORRECTED)} WHERE {_inside(spans)}"
+    )
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT {columns} FROM computed AS n WHERE {known} >= {settled} "
+        f"AND NOT EXISTS (FROM held AS h WHERE {_match('h', (*key, KNOWN_FROM))})"
+    )
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE late AS "
+        f"WITH touched AS (SELECT {keys} FROM held UNION SELECT {keys} FROM computed WHERE {known} < {settled}), "
+        f"versions AS (SELECT {columns} FROM held UNION ALL FROM fresh), "
+        f"says AS (SELECT {columns} FROM computed AS n SEMI JOIN touched AS t ON {_match('t', key)} {newest}), "
+        f"stands AS (SELECT {columns} FROM versions AS n SEMI JOIN touched AS t ON {_match('t', key)} {newest}) "
+        f"SELECT n.* REPLACE ({now} AS {known}) FROM says AS n "
+        f"WHERE NOT EXISTS (FROM stands AS s WHERE {_match('s', (*key, *view.spec.features))}) "
+        f"UNION ALL SELECT {keys}, {now}, {nothing} FROM stands AS s "
+        f"WHERE ({something}) AND NOT EXISTS (FROM says AS n WHERE {_match('s', key)})"
     )
 
 
@@ -163,8 +172,8 @@ def _rewritten(
     """The rows of files to be replaced, with those of the spans as they are now."""
     rows = connection.sql(
         f"{_earlier(view, earlier, KNOWN, replaced)} "
-        f'WHERE NOT (({_inside(spans)}) AND "{KNOWN_FROM}" >= {_time(earlier.settled)}) '
-        f"UNION ALL SELECT * EXCLUDE (late) FROM added WHERE NOT late ORDER BY {_columns(view)}"
+        f"WHERE NOT (({_inside(spans)}) AND {quoted(KNOWN_FROM)} >= {_time(earlier.settled)}) "
+        f"UNION ALL FROM fresh ORDER BY {_columns(view)}"
     ).to_arrow_table()
     return write_table(rows, folder) if rows.num_rows else {}
 
@@ -173,9 +182,11 @@ def _appended(
     connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, as_of: datetime, folder: Path
 ) -> dict[str, Path]:
     """The month of corrections that are known from now on, with those that it held already."""
+    key = (*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM)
+    held = _earlier(view, earlier, CORRECTED, {f"{CORRECTED}{month_of(as_of)}{_SUFFIX}"})
     rows = connection.sql(
-        f"{_earlier(view, earlier, CORRECTED, {f'{CORRECTED}{month_of(as_of)}{_SUFFIX}'})} "
-        f"UNION ALL SELECT * EXCLUDE (late) FROM added WHERE late ORDER BY {_columns(view)}"
+        f"SELECT {_columns(view)} FROM ({held}) AS n WHERE NOT EXISTS (FROM late AS l WHERE {_match('l', key)}) "
+        f"UNION ALL FROM late ORDER BY {_columns(view)}"
     ).to_arrow_table()
     return write_table(rows, folder, CORRECTED)
 
@@ -187,8 +198,13 @@ def _earlier(view: View, earlier: Earlier, kind: str, names: Collection[str] | N
     return f"SELECT {_columns(view)} FROM {rows_of(paths) if paths else '(FROM computed WHERE false)'}"
 
 
+def _match(other: str, names: Sequence[str]) -> str:
+    return " AND ".join(f"{other}.{quoted(name)} IS NOT DISTINCT FROM n.{quoted(name)}" for name in names)
+
+
 def _inside(spans: Sequence[Span]) -> str:
-    return " OR ".join(f'"{EVENT_TIMESTAMP}" BETWEEN {_time(span.start)} AND {_time(span.end)}' for span in spans)
+    event = quoted(EVENT_TIMESTAMP)
+    return " OR ".join(f"{event} BETWEEN {_time(span.start)} AND {_time(span.end)}" for span in spans)
 
 
 def _time(moment: datetime) -> str:
@@ -196,7 +212,7 @@ def _time(moment: datetime) -> str:
 
 
 def _columns(view: View) -> str:
-    return ", ".join(f'"{name}"' for name in view.columns)
+    return ", ".join(map(quoted, view.columns))
 
 
 def _month(name: str) -> str:
