@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.manifest import FileEntry
@@ -72,10 +72,14 @@ class History:
         return {name: one if isinstance(one, Path) else self.paths[name] for name, one in written.files.items()}
 
 
-def said(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float]:
-    """What rows say at a moment: of each event the newest version known then, nothing where that is null."""
-    found = {row[:2]: row[3] for row in sorted(rows, key=lambda row: row[2]) if row[2] <= at}
-    return {key: price for key, price in found.items() if price is not None}
+def standing(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float | None]:
+    """Of each event the newest version known at a moment."""
+    return {row[:2]: row[3] for row in sorted(rows, key=lambda row: row[2]) if row[2] <= at}
+
+
+def said(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float | None]:
+    """The same without those of nulls: they also stand for what is gone."""
+    return {key: price for key, price in standing(rows, at).items() if price is not None}
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +109,7 @@ computed_rows = st.dictionaries(
 @given(
     steps=st.lists(st.tuples(computed_rows, st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=4),
 )
+@example([([("a", 1, 1, 1.0)], 0, 0), ([("a", 1, 1, 2.0)], 2, 2), ([("a", 1, 1, 2.0), ("a", 1, 4, 1.0)], 0, 1)])
 def test_what_was_settled_stays_and_the_newest_is_known_from_now_on(
     connection: duckdb.DuckDBPyConnection, steps: list[tuple[list[Row], int, int]]
 ) -> None:
@@ -117,6 +122,8 @@ def test_what_was_settled_stays_and_the_newest_is_known_from_now_on(
             assert len({row[:3] for row in rows}) == len(rows)
             if before:
                 assert all(said(rows, at) == said(before, at) for at in range(was))
+            for late in {*rows} - {*before} - {*computed}:
+                assert standing({*rows} - {late}, as_of) != standing(rows, as_of), "a version that says nothing new"
             assert all(said(rows, at) == said(computed, at) for at in range(as_of, 12))
             before = rows
 
