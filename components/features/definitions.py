@@ -46,10 +46,8 @@ class _Definition(BaseModel):
                     problems.append(f"definitions.py: {called}: {where}: {detail['msg']}, found {detail['input']!r}")
 
 
-class Available(BaseModel):
+class Available(_Definition):
     """Since when a row is known: the time in `column` of the query, and a publication lag on top of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str = Field(description="Column of the query; `event_timestamp` where a row is known from its event on.")
     lag: timedelta = Field(timedelta(0), ge=timedelta(0), description="How long after it the row is published.")
@@ -95,9 +93,12 @@ class FeatureView(_Definition):
     features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
     available: Available | None = Field(None, description="Since when a row is known; required unless static.")
     static: bool = Field(False, description="Its rows were always known: they have no time of their own.")
-    ttl: timedelta | None = Field(None, description="How long a row stays usable after its event; for ever without.")
+    ttl: timedelta | None = Field(
+        None, gt=timedelta(0), description="How long a row stays usable after its event; for ever without."
+    )
     window: timedelta | None = Field(
         None,
+        ge=timedelta(0),
         description="Longest look-back: a row reads sources whose event time is at most this much older. "
         "Without it the whole past may count, and is read again whenever something changes.",
     )

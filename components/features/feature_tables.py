@@ -1,9 +1,9 @@
 """Computes the feature tables of a snapshot: whole where a view is new or changed, else only what new rows touch."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.manifest import Column, Manifest
+from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.compute import connect, each_view, empty_schemas, open_tables, quoted, set_time
@@ -31,6 +31,7 @@ from gatehouse.components.features.touched import (
     Span,
     changed_hours,
     merged,
+    moved,
     newest_event,
     rows_needed,
     touched_spans,
@@ -38,9 +39,10 @@ from gatehouse.components.features.touched import (
 from gatehouse.components.features.versions import (
     CORRECTED,
     Earlier,
-    first_table,
+    Written,
     in_reach,
     next_table,
+    table_anew,
     unchanged_table,
 )
 from gatehouse.errors import ConfigurationError
@@ -82,7 +84,7 @@ class Sources:
                 if table not in self._newest:
                     self._newest[table] = newest_event(self.connection, self.store, self.datasets[table], source)
                 newest = self._newest[table]
-                found.append(newest - source.lead if newest else BEGINNING)
+                found.append(moved(newest, -source.lead) if newest else BEGINNING)
         return min(found)
 
 
@@ -95,7 +97,8 @@ class Plan:
         spans: The event times, in order; none where nothing changed.
         settled: Until when its sources say no more.
         parent: Reference of the earlier table; empty for none.
-        earlier: The table that the spans are added to; None for a new table.
+        earlier: The table that the spans are added to; None where all of it is computed.
+        corrected: Then, the files of the earlier table that say what was corrected.
     """
 
     view: View
@@ -103,6 +106,24 @@ class Plan:
     settled: datetime
     parent: str = ""
     earlier: Earlier | None = None
+    corrected: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Before:
+    """Earlier feature tables: the moment that they know; of each view the table, and until when it was settled."""
+
+    as_of: datetime
+    tables: Mapping[str, str]
+    settled: Mapping[str, datetime]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The table of a view, and until when its sources say no more: rows known later are provisional."""
+
+    table: Reference
+    settled: datetime
 
 
 def compute_tables(
@@ -112,7 +133,7 @@ def compute_tables(
     as_of: datetime,
     parent: str,
     workspace: Path,
-) -> dict[str, Reference]:
+) -> dict[str, Computed]:
     """Compute and publish the table of every view.
 
     Args:
@@ -126,17 +147,17 @@ def compute_tables(
     Raises:
         ConfigurationError: naming the file whose SQL does not run.
     """
-    earlier = _views_of(store, parent) if parent else {}
+    before = _before(store, parent) if parent else None
     with connect() as connection:
         sources = Sources(connection, store, repository, datasets, as_of)
-        plans = [_plan(sources, view, earlier.get(view.name, "")) for view in repository.views.values()]
+        plans = [_plan(sources, view, before) for view in repository.views.values()]
         # A table is written while the next one is computed: DuckDB has all cores busy only where there is much to do.
         with ThreadPoolExecutor(1, "feature-tables") as writer:
             written = {
-                plan.view.name: writer.submit(_publish, sources, plan, computed, workspace)
+                plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, computed, workspace))
                 for plan, computed in _compute(sources, plans)
             }
-        return {name: written[name].result() for name in repository.views}
+        return {name: Computed(written[name][1].result(), written[name][0]) for name in repository.views}
 
 
 def changed_views(
@@ -158,30 +179,41 @@ def changed_views(
     return changes(before, repository)
 
 
-def _views_of(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
-    inputs = store.manifest(feature_tables).derived_from
-    return {role.removeprefix(VIEW): reference for role, reference in inputs.items() if role.startswith(VIEW)}
+def _before(store: ArtifactStore, feature_tables: str) -> Before:
+    manifest = store.manifest(feature_tables)
+    inputs = manifest.derived_from.items()
+    return Before(
+        datetime.fromisoformat(manifest.details["as_of"]),
+        {role.removeprefix(VIEW): reference for role, reference in inputs if role.startswith(VIEW)},
+        {name: datetime.fromisoformat(moment) for name, moment in manifest.details.get("settled", {}).items()},
+    )
 
 
-def _plan(sources: Sources, view: View, parent: str) -> Plan:
+def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
     store, repository = sources.store, sources.repository
     tables = tables_of(repository, [view.query])
     whole = Plan(view, (ALWAYS,), sources.settled(tables))
-    if not parent:
+    if before is None or view.name not in before.tables or before.as_of > sources.as_of:
         return whole
-    manifest = store.manifest(parent)
-    as_of, settled = (datetime.fromisoformat(manifest.details[name]) for name in ("as_of", "settled"))
-    same = canonical_json(manifest.configuration) == canonical_json(definition_of(repository, view))
-    if not same or as_of > sources.as_of:
-        return whole
+    parent = before.tables[view.name]
+    manifest, definition = store.manifest(parent), definition_of(repository, view)
+    files = {entry.path: entry for entry in manifest.files}
+
+    def verified(entries: Iterable[FileEntry]) -> dict[str, Path]:
+        store.require_readable(parent)
+        return {entry.path: store.verified_path(manifest.reference, entry) for entry in entries}
+
+    if canonical_json(manifest.configuration) != canonical_json(definition):
+        if canonical_json(manifest.configuration["keys"]) != canonical_json(definition["keys"]):
+            return whole
+        corrected = verified(entry for name, entry in files.items() if name.startswith(CORRECTED))
+        return replace(whole, parent=parent, corrected=tuple(corrected.values()))
+    settled = before.settled[view.name]
     changed = {table: sources.changed(table, manifest.derived_from.get(table, "")) for table in tables}
     spans = touched_spans(changed, repository.sources, view.spec.window)
-    if as_of < sources.as_of and not view.spec.static:
-        spans = merged([*spans, Span(min(settled, as_of), END)])
-    files = {entry.path: entry for entry in manifest.files}
-    read = in_reach(files, spans[0].start) if spans else []
-    store.require_readable(parent)
-    paths = {entry.path: store.verified_path(manifest.reference, entry) for entry in read}
+    if before.as_of < sources.as_of and not view.spec.static:
+        spans = merged([*spans, Span(min(settled, before.as_of), END)])
+    paths = verified(in_reach(files, spans[0].start) if spans else [])
     return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
 
 
@@ -218,18 +250,20 @@ def _compute_span(sources: Sources, span: Span, views: Sequence[View]) -> Iterat
 def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace: Path) -> Reference:
     view, folder = plan.view, workspace / plan.view.name
     store, repository = sources.store, sources.repository
-    if plan.earlier is None:
-        assert computed is not None  # a plan without an earlier table computes all of it
-        written = first_table(computed, folder)
-    elif computed is None:
+    if computed is None:
+        assert plan.earlier is not None  # a plan without an earlier table computes all of it
         written = unchanged_table(plan.earlier)
     else:
         with sources.connection.cursor() as connection:
-            written = next_table(connection, view, plan.earlier, plan.spans, computed, sources.as_of, folder)
-    tables = tables_of(repository, [view.query])
-    derived: dict[str, Reference | str] = {table: sources.datasets[table] for table in tables}
-    if any(name.startswith(CORRECTED) for name in written.files):
-        derived[_PARENT] = plan.parent
+            if plan.earlier is None:
+                written = table_anew(connection, view, plan.corrected, computed, folder)
+            else:
+                written = next_table(connection, view, plan.earlier, plan.spans, computed, sources.as_of, folder)
+    derived: dict[str, Reference | str] = {
+        table: sources.datasets[table] for table in tables_of(repository, [view.query])
+    }
+    if origin := _origin(store, plan, written):
+        derived[_PARENT] = origin
     return store.publish(
         "features",
         view.name,
@@ -243,10 +277,17 @@ def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace:
             "entity_keys": list(view.spec.entities),
             "features": dict(view.spec.features),
             "version": view.spec.version,
-            "as_of": sources.as_of.isoformat(),
-            "settled": plan.settled.isoformat(),
         },
     )
+
+
+def _origin(store: ArtifactStore, plan: Plan, written: Written) -> str:
+    """The table from which corrected rows come that the sources do not hold any more; empty for none."""
+    corrected = [one for name, one in written.files.items() if name.startswith(CORRECTED)]
+    if not corrected:
+        return ""
+    unchanged = all(isinstance(one, FileEntry) for one in corrected)
+    return store.manifest(plan.parent).derived_from[_PARENT] if unchanged else plan.parent
 
 
 def _columns(store: ArtifactStore, plan: Plan, computed: pa.Table | None) -> Sequence[Column]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
@@ -41,7 +42,15 @@ _KNOWN_PARAMETERS = ("as_of", "since")
 _STAGED = re.compile(r"\bstaging\.\"?(\w+)")
 _RAW = re.compile(r"\braw\.\"?(\w+)")
 _MACRO = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?MACRO\s+(\w+)", re.IGNORECASE)
-_LITERALS = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", re.DOTALL)
+_TOKEN = re.compile(
+    r"(?P<comment>--[^\n]*|/\*.*?\*/|\s+)"
+    r"|(?P<text>\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)"
+    r"|(?P<name>\"(?:[^\"]|\"\")*\")"
+    r"|(?P<word>\w+)"
+    r"|(?P<operator>(?:(?!--|/\*)[-+*/<>=~!@#%^&|`?:])+)"
+    r"|.",
+    re.DOTALL,
+)
 _VARIABLE = re.compile(r"\bgetvariable\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
 _T = TypeVar("_T")
 
@@ -153,7 +162,7 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     with problems_listed(problems):
         module = _load(folder / FILE)
     defined = [value for value in vars(module).values() if not isinstance(value, type)]
-    entities = {one.name: one.type for one in _of(Entity, defined)}
+    entities = {one.name: str(one.type) for one in _of(Entity, defined)}
     features = _named(_of(FeatureView, defined), problems)
     services = _named(_of(FeatureService, defined), problems)
     asked = _named(_of(OnDemandView, defined), problems)
@@ -181,12 +190,12 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     for name, text in known.items():
         problems += _parameters(f"known/{name}.sql", text, _KNOWN_PARAMETERS)
     if previous is not None:
-        problems += _versions(previous, features)
+        problems += _versions(previous, features, entities)
     if problems:
         raise ConfigurationError("The feature repository has problems:" + "".join(f"\n  - {text}" for text in problems))
     return Repository(
         folder=folder,
-        entities={name: str(kind) for name, kind in entities.items()},
+        entities=entities,
         sources=sources,
         streams=streams,
         macros=texts.get("macros.sql", ""),
@@ -205,7 +214,7 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
     needed: set[str] = set()
     pending = list(queries)
     while pending:
-        for name in _STAGED.findall(_code(pending.pop())):
+        for name in _STAGED.findall(code(pending.pop())):
             if name in repository.staging and name not in needed:
                 needed.add(name)
                 pending.append(repository.staging[name])
@@ -215,22 +224,40 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
 def tables_of(repository: Repository, queries: list[str]) -> list[str]:
     """Names of the raw tables that `queries` read, directly or through staging tables, in alphabetical order."""
     texts = [*queries, *(repository.staging[name] for name in staged_by(repository, queries))]
-    return sorted({name for text in texts for name in _RAW.findall(_code(text))})
+    return sorted({name for text in texts for name in _RAW.findall(code(text))})
 
 
 def code_of(repository: Repository, view: View) -> dict[str, str]:
-    """SHA-256 of each text that decides a view's rows: its query, the staging queries and macros that it reads."""
+    """SHA-256 of each text that decides a view's rows: its query, the staging queries and macros that it reads.
+
+    Comments and spaces between tokens do not count.
+    """
     texts = {f"views/{view.name}.sql": view.query}
     texts |= {f"staging/{name}.sql": repository.staging[name] for name in staged_by(repository, [view.query])}
     macros = _macros(repository.macros)
     pending = list(texts.values())
     while pending:
-        words = set(re.findall(r"\w+", _code(pending.pop())))
+        words = set(re.findall(r"\w+", code(pending.pop())))
         for name in words & set(macros):
             if f"macro {name}" not in texts:
                 texts[f"macro {name}"] = macros[name]
                 pending.append(macros[name])
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(texts.items())}
+    return {name: hashlib.sha256(code(text).encode()).hexdigest() for name, text in sorted(texts.items())}
+
+
+@cache
+def code(query: str) -> str:
+    """SQL without comments, and with one space where two words or two operators would else be one.
+
+    Tokens only, no parser: a table's reference holds the hash of it, which no later version of a library may change.
+    """
+    written, before = "", None
+    for found in _TOKEN.finditer(query):
+        kind = "word" if found.lastgroup in ("text", "name") else found.lastgroup
+        if kind != "comment":
+            written += " " * (kind is not None and kind == before) + found[0]
+            before = kind
+    return written
 
 
 def definition_of(repository: Repository, view: View) -> dict[str, object]:
@@ -252,7 +279,7 @@ def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
         if old is None or new is None:
             found[name] = ["removed" if new is None else "new"]
             continue
-        lines = changed_definition(old.spec, new.spec)
+        lines = changed_definition(old.spec, new.spec) + _retyped(new.spec, before.entities, after.entities)
         codes = code_of(before, old), code_of(after, new)
         lines += [f"code {text}" for text in sorted({*codes[0], *codes[1]}) if codes[0].get(text) != codes[1].get(text)]
         if lines:
@@ -337,25 +364,34 @@ def _on_demand(folder: Path, spec: OnDemandView, views: Mapping[str, FeatureView
 
 def _parameters(file: str, query: str, known: tuple[str, ...]) -> list[str]:
     """Problems with a query's parameters: they have names, and these are known."""
-    code = _LITERALS.sub(lambda found: " " if found[0].startswith(("-", "/", "'")) else '""', query)
+    blanks = {"comment": " ", "text": " ", "name": '""'}
+    bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), query)
     expected = "expected " + (" or ".join(f"getvariable('{name}')" for name in known) or "none")
-    found = dict.fromkeys(re.findall(r"\?|\$\w+", code))
+    found = dict.fromkeys(re.findall(r"\?|\$\w+", bare))
     problems = [f"{file}: the positional parameter {text}: {expected}" for text in found]
-    named = dict.fromkeys(_VARIABLE.findall(_code(query)))
+    named = dict.fromkeys(_VARIABLE.findall(code(query)))
     return problems + [f"{file}: the unknown parameter {name!r}: {expected}" for name in named if name not in known]
 
 
-def _versions(previous: Repository, views: Mapping[str, FeatureView]) -> list[str]:
-    return [
-        f"{FILE}: {name}: {line}: expected version={previous.views[name].spec.version + 1} for it, found {view.version}"
-        for name, view in views.items()
-        if name in previous.views
-        for line in needs_version(previous.views[name].spec, view)
-    ]
+def _versions(previous: Repository, views: Mapping[str, FeatureView], entities: Mapping[str, str]) -> list[str]:
+    problems = []
+    for name, view in views.items():
+        if name in previous.views:
+            old = previous.views[name].spec
+            lines = needs_version(old, view)
+            lines += _retyped(view, previous.entities, entities) if view.version <= old.version else []
+            wanted = f"expected version={old.version + 1} for it, found {view.version}"
+            problems += [f"{FILE}: {name}: {line}: {wanted}" for line in lines]
+    return problems
+
+
+def _retyped(view: FeatureView, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    both = [key for key in view.entities if key in before and key in after]
+    return [f"entity {key}: {before[key]} became {after[key]}" for key in both if before[key] != after[key]]
 
 
 def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
-    graph = {name: [read for read in _STAGED.findall(_code(text)) if read != name] for name, text in queries.items()}
+    graph = {name: [read for read in _STAGED.findall(code(text)) if read != name] for name, text in queries.items()}
     for name, reads in graph.items():
         problems.extend(
             f"staging/{name}.sql: reads staging.{read}, which nobody defines" for read in reads if read not in graph
@@ -369,13 +405,10 @@ def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
 
 def _macros(text: str) -> dict[str, str]:
     """Macros by name; what is no macro belongs to the one before it."""
+    text = code(text)
     starts = [*_MACRO.finditer(text)]
     ends = [*(found.start() for found in starts), len(text)][1:]
     return {found[1]: text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
-
-
-def _code(query: str) -> str:
-    return re.sub(r"--[^\n]*", "", query)
 
 
 def _queries(folder: Path) -> dict[str, str]:

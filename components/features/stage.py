@@ -154,14 +154,16 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
         published = compute_tables(
             store, repository, snapshot.derived_from, datetime.fromisoformat(as_of), request.parent, workspace
         )
-    rows = {name: store.manifest(reference).rows or 0 for name, reference in published.items()}
-    inputs: dict[str, Reference | str] = {f"{_VIEW}{name}": reference for name, reference in published.items()}
+    rows = {name: store.manifest(one.table).rows or 0 for name, one in published.items()}
+    inputs: dict[str, Reference | str] = {f"{_VIEW}{name}": one.table for name, one in published.items()}
+    # Kept here, so that a table that nothing changed keeps its reference.
+    settled = {name: one.settled.isoformat() for name, one in published.items()}
     reference = store.publish(
         "feature-tables",
         request.project,
         {"rows.json": canonical_json(rows)},
         derived_from=inputs | {"snapshot": request.snapshot, "definitions": request.definitions},
-        details=details | {"views": sorted(published)},
+        details=details | {"views": sorted(published), "settled": settled},
     )
     return ComputeResult(feature_tables=str(reference), rows=rows)
 

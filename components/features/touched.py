@@ -1,11 +1,13 @@
 """Which event times of a feature view new or changed source rows touch: what has to be computed again."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import duckdb
 
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.compute import quoted, rows_of
 from gatehouse.components.features.definitions import Source
@@ -43,11 +45,14 @@ def changed_hours(
     """
     if before == after:
         return []
-    names = [{entry.sha256: entry.path for entry in store.manifest(one).files} for one in (before, after)]
+    entries = [{entry.sha256: entry for entry in store.manifest(one).files} for one in (before, after)]
+    # Counted, since a table can hold the same file twice.
+    held = [Counter(entry.sha256 for entry in store.manifest(one).files) for one in (before, after)]
     files = [
-        [store.path(one, path) for sha, path in own.items() if sha not in other]
-        for one, own, other in ((before, names[0], names[1]), (after, names[1], names[0]))
+        [store.verified_path(Reference.parse(one), own[digest]) for digest in surplus.elements()]
+        for one, own, surplus in ((before, entries[0], held[0] - held[1]), (after, entries[1], held[1] - held[0]))
     ]
+    store.require_readable(before)
     # Times without a zone: with one, DuckDB asks a calendar about every row.
     utc = f"make_timestamp(epoch_us({quoted(source.event_time)}::TIMESTAMPTZ))"
     sides = " UNION ALL ".join(
@@ -58,7 +63,10 @@ def changed_hours(
     )
     if not sides:
         return []
-    query = f"SELECT hour FROM ({sides}) GROUP BY hour HAVING sum(side) <> 0 OR sum(side * hash) <> 0 ORDER BY hour"
+    query = (
+        f"SELECT {_bounded('hour', 'TIMESTAMP')} FROM ({sides}) "
+        "GROUP BY hour HAVING sum(side) <> 0 OR sum(side * hash) <> 0 ORDER BY hour"
+    )
     hours = [row[0] for row in connection.execute(query).fetchall()]
     return None if None in hours else [hour.replace(tzinfo=UTC) for hour in hours]
 
@@ -67,7 +75,8 @@ def newest_event(
     connection: duckdb.DuckDBPyConnection, store: ArtifactStore, dataset: str, source: Source
 ) -> datetime | None:
     """The newest event time of a table; None where it has none."""
-    query = f"SELECT max({quoted(source.event_time)})::TIMESTAMPTZ FROM {rows_of(store.paths(dataset))}"
+    newest = f"SELECT max({quoted(source.event_time)})::TIMESTAMPTZ AS newest FROM {rows_of(store.paths(dataset))}"
+    query = f"SELECT {_bounded('newest', 'TIMESTAMPTZ')} FROM ({newest})"
     found: datetime | None = connection.execute(query).fetchall()[0][0]
     return found
 
@@ -89,8 +98,16 @@ def touched_spans(
         if hours is None:
             return [ALWAYS]
         for hour in hours:
-            spans.append(Span(hour - sources[table].lead, END if window is None else hour + _HOUR + window))
+            end = END if window is None else moved(hour, _HOUR + window)
+            spans.append(Span(moved(hour, -sources[table].lead), end))
     return merged(spans)
+
+
+def moved(moment: datetime, by: timedelta) -> datetime:
+    """`moment + by`, or the beginning or end of time where that lies beyond."""
+    if by < timedelta(0):
+        return max(moment + max(by, BEGINNING - moment), BEGINNING)
+    return min(moment + min(by, END - moment), END)
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
@@ -107,9 +124,14 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
     """SQL that holds for the rows of a source that the event times of a span can depend on."""
     column = quoted(source.event_time)
-    bounds = []
-    if window is not None and span.start > BEGINNING:
-        bounds.append(f"{column} >= TIMESTAMPTZ '{(span.start - window).isoformat()}'")
-    if span.end < END:
-        bounds.append(f"{column} <= TIMESTAMPTZ '{(span.end + source.lead).isoformat()}'")
+    start = BEGINNING if window is None else moved(span.start, -window)
+    end = moved(span.end, source.lead)
+    bounds = [f"{column} >= TIMESTAMPTZ '{start.isoformat()}'"] if start > BEGINNING else []
+    bounds += [f"{column} <= TIMESTAMPTZ '{end.isoformat()}'"] if end < END else []
     return f"({' AND '.join(bounds)}) OR {column} IS NULL" if bounds else "true"
+
+
+def _bounded(column: str, kind: str) -> str:
+    """SQL of a time within what a span can hold: Python knows no year 10000. Null stays null."""
+    first, last = (f"{kind} '{moment.replace(tzinfo=None).isoformat()}'" for moment in (BEGINNING, END))
+    return f"if({column} IS NULL, NULL, least(greatest({column}, {first}), {last}))"

@@ -19,7 +19,7 @@ from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.features.compute import quoted, rows_of, write_parquet
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import View
-from gatehouse.components.features.touched import Span
+from gatehouse.components.features.touched import BEGINNING, END, Span
 
 KNOWN, CORRECTED = "known-", "corrected-"
 _SUFFIX = ".parquet"
@@ -68,6 +68,45 @@ def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, P
 def first_table(table: pa.Table, folder: Path) -> Written:
     """The files of a table that has no earlier one."""
     files = write_table(table, folder)
+    return Written({**files}, {name: _rows(path) for name, path in files.items()})
+
+
+def table_anew(
+    connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], computed: pa.Table, folder: Path
+) -> Written:
+    """The files of a table whose definition changed.
+
+    What the new definition would have said before a correction cannot be computed, since the sources hold corrected
+    rows only. So a row that was corrected is known from its last correction on, and not before.
+
+    Args:
+        connection: Where rows are compared.
+        view: The view.
+        corrected: The files of the earlier table with the versions that later source rows added.
+        computed: All rows, in the order of `View.columns`.
+        folder: Where files are written.
+    """
+    if not corrected:
+        return first_table(computed, folder)
+    connection.register("computed", computed)
+    key, known = (*view.spec.entities, EVENT_TIMESTAMP), quoted(KNOWN_FROM)
+    keys = ", ".join(map(quoted, key))
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE anew AS "
+        f"WITH corrected AS (SELECT {keys}, max({known}) AS since FROM {rows_of(corrected)} GROUP BY ALL) "
+        f"SELECT n.* REPLACE (greatest(n.{known}, since) AS {known}), coalesce(n.{known} <= since, false) AS late "
+        f"FROM computed AS n LEFT JOIN corrected AS c ON {_match('c', key)} QUALIFY row_number() OVER "
+        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, since) "
+        f"ORDER BY n.{known} DESC) = 1"
+    )
+    rows = {
+        kind: connection.sql(
+            f"SELECT {_columns(view)} FROM anew WHERE late = {late} ORDER BY {_columns(view)}"
+        ).to_arrow_table()
+        for kind, late in ((KNOWN, False), (CORRECTED, True))
+    }
+    files = write_table(rows[KNOWN], folder)
+    files |= write_table(rows[CORRECTED], folder, CORRECTED) if rows[CORRECTED].num_rows else {}
     return Written({**files}, {name: _rows(path) for name, path in files.items()})
 
 
@@ -203,8 +242,17 @@ def _match(other: str, names: Sequence[str]) -> str:
 
 
 def _inside(spans: Sequence[Span]) -> str:
-    event = quoted(EVENT_TIMESTAMP)
-    return " OR ".join(f"{event} BETWEEN {_time(span.start)} AND {_time(span.end)}" for span in spans)
+    return " OR ".join(f"({_within(span)})" for span in spans)
+
+
+def _within(span: Span) -> str:
+    """What holds for the rows of a span; the beginning and the end of time bound nothing."""
+    event, bounds = quoted(EVENT_TIMESTAMP), []
+    if span.start > BEGINNING:
+        bounds.append(f"{event} >= {_time(span.start)}")
+    if span.end < END:
+        bounds.append(f"{event} <= {_time(span.end)}")
+    return " AND ".join(bounds) or "true"
 
 
 def _time(moment: datetime) -> str:

@@ -149,7 +149,7 @@ def _versions(history: list[Tables], view: View) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for tables in history:
         reference = tables.views.get(view.name)
-        if reference is None or any(one["table"] == reference for one in found):
+        if reference is None or (found and found[-1]["table"] == reference):
             continue
         manifest = tables.store.manifest(reference)
         changed = tables.manifest.details.get("changed", {}).get(view.name, [])

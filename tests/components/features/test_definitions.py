@@ -10,6 +10,7 @@ import pytest
 from gatehouse.components.features.repository import (
     Repository,
     changes,
+    code,
     code_of,
     definition_of,
     read_repository,
@@ -100,8 +101,17 @@ def test_a_changed_meaning_needs_a_new_version(
     assert found == {"origin_weather": [needs, "version: 1 became 2"]}
 
 
+def test_another_type_of_key_needs_a_new_version(repository: Repository, copy: Path) -> None:
+    edit(copy, "definitions.py", 'Entity(name="dest")', 'Entity(name="dest", type="int64")')
+    retyped = "entity dest: string became int64"
+    with pytest.raises(ConfigurationError, match=f"dest_traffic: {retyped}: expected version=2 for it, found 1"):
+        read_repository(copy, repository)
+    edit(copy, "definitions.py", 'name="dest_traffic",', 'name="dest_traffic",\n    version=2,')
+    assert changes(repository, read_repository(copy, repository)) == {"dest_traffic": ["version: 1 became 2", retyped]}
+
+
 def test_a_change_is_that_of_the_views_that_read_it(repository: Repository, copy: Path) -> None:
-    edit(copy, "staging/weather.sql", "200", "150")
+    edit(copy, "staging/weather.sql", "<= 200", "<= 150")
     edit(copy, "views/aircraft.sql", "seats", "seats + 0")
     edit(copy, "macros.sql", "total + prior", "prior + total")
     found = changes(repository, read_repository(copy))
@@ -119,3 +129,43 @@ def test_what_a_view_reads_is_found_through_staging_and_macros(repository: Repos
     assert definition_of(repository, view)["sources"] == {
         "flights": {"table": "flights", "event_time": "time_hour", "lead": "P1D"}
     }
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("SELECT a,b FROM t", "-- what\nSELECT a, /* b, */ b\n  FROM t -- ;"),
+        ("SELECT count(*)FROM t WHERE a=1", "SELECT count ( * ) FROM t WHERE a = 1"),
+        ("SELECT '--', \"/* a\"", "SELECT  '--' ,  \"/* a\""),
+    ],
+)
+def test_comments_and_spaces_are_no_code(before: str, after: str) -> None:
+    assert code(before) == code(after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("SELECT a b", "SELECT ab"),
+        ("SELECT 'a b'", "SELECT 'a  b'"),
+        ("SELECT '-- a'", "SELECT '-- b'"),
+        ('SELECT "a -- b"', 'SELECT "a -- c"'),
+        ("SELECT E'\\' -- a'", "SELECT E'\\' -- b'"),
+        ("SELECT $$ -- a$$", "SELECT $$ -- b$$"),
+        ("SELECT 'a'", 'SELECT "a"'),
+        ("SELECT 1 - -1", "SELECT 1 --1"),
+        ("SELECT a < -1", "SELECT a <-1"),
+    ],
+)
+def test_what_queries_say_is_their_code(before: str, after: str) -> None:
+    assert code(before) != code(after)
+
+
+def test_no_time_goes_backwards(copy: Path) -> None:
+    edit(copy, "definitions.py", "window=6 * HOUR", "window=-6 * HOUR")
+    edit(copy, "definitions.py", "ttl=3 * HOUR", "ttl=-3 * HOUR")
+    edit(copy, "definitions.py", 'Available("landed_at")', 'Available("landed_at", lag=-HOUR)')
+    with pytest.raises(ConfigurationError) as caught:
+        read_repository(copy)
+    for field in ("origin_weather: window", "origin_weather: ttl", "Available: lag"):
+        assert f"{field}: Input should be greater than" in str(caught.value)

@@ -1,6 +1,6 @@
 """Versions of a table: whatever is computed next, what was known stays, and from now on the newest is known."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,11 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.manifest import FileEntry
-from gatehouse.components.features.compute import compute_views, connect, set_time
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.compute import connect, write_parquet
 from gatehouse.components.features.definitions import Available, FeatureView
-from gatehouse.components.features.repository import View, read_repository
+from gatehouse.components.features.repository import View
+from gatehouse.components.features.stage import ComputeRequest, compute_features
 from gatehouse.components.features.touched import ALWAYS
-from gatehouse.components.features.versions import Earlier, Written, first_table, next_table
+from gatehouse.components.features.versions import Earlier, Written, first_table, next_table, table_anew
 from gatehouse.errors import ConfigurationError
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -128,26 +130,115 @@ def test_what_was_settled_stays_and_the_newest_is_known_from_now_on(
             before = rows
 
 
-def test_a_view_that_doubles_its_rows_is_refused(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    (tmp_path / "definitions.py").write_text(
-        "from gatehouse.components.features.definitions import *\n"
-        "shop = Entity(name='shop')\n"
-        "prices = FeatureView(name='prices', entities=('shop',), available=Available('told'),\n"
-        "                     features={'price': 'numeric'})\n"
-        "sold = LabelView(name='sold', entities=('shop',), arrives=Available('told'))\n"
-    )
-    for folder in ("views", "labels"):
-        (tmp_path / folder).mkdir()
-    day_of = "TIMESTAMPTZ '2024-01-01' AS event_timestamp, TIMESTAMPTZ '2024-01-02' AS told"
-    one = "SELECT 'x' AS shop, 1 AS price, TIMESTAMPTZ '2024-01-01' AS event_timestamp, event_timestamp AS told"
-    (tmp_path / "views" / "prices.sql").write_text(
-        f"{one} UNION ALL SELECT shop, price, {day_of} FROM (VALUES (NULL, 1), (NULL, 2)) AS t (shop, price)"
-    )
-    (tmp_path / "labels" / "sold.sql").write_text("SELECT 1")
-    repository = read_repository(tmp_path)
-    set_time(connection, "as_of", day(9))
+def test_a_changed_definition_does_not_make_corrections_known_earlier(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    corrected = tmp_path / "corrected-2024-01.parquet"
+    pq.write_table(rows_table([("a", 1, 5, 11.0), ("a", 1, 7, 12.0), ("b", 1, 5, None)]), corrected)
+    computed: list[Row] = [("a", 1, 1, 6.0), ("a", 1, 2, 7.0), ("a", 1, 9, 8.0), ("a", 2, 2, 9.0), ("b", 2, 2, 9.0)]
+    written = table_anew(connection, VIEW, [corrected], rows_table(computed), tmp_path)
+    found = {name: pq.read_table(path).to_pylist() for name, path in written.files.items() if isinstance(path, Path)}
+    assert [(row["known_from"], row["price"]) for row in found["corrected-2024-01.parquet"]] == [(day(7), 7.0)]
+    assert [row["price"] for row in found["known-2024-01.parquet"]] == [8.0, 9.0, 9.0]
+    assert written.rows == {"corrected-2024-01.parquet": 1, "known-2024-01.parquet": 3}
+
+
+DEFINITIONS = """
+from datetime import timedelta
+from gatehouse.components.features.definitions import Available, Entity, FeatureView, LabelView, Source
+
+shop = Entity(name="shop")
+sales = Source(table="sales", event_time="day")
+prices = FeatureView(name="prices", entities=("shop",), available=Available("event_timestamp"), window=timedelta(0),
+                     features={"price": "numeric"})
+places = FeatureView(name="places", entities=("shop",), static=True, features={"size": "numeric"})
+sold = LabelView(name="sold", entities=("shop",), arrives=Available("event_timestamp"))
+"""
+QUERIES = {
+    "views/prices.sql": "SELECT shop, day AS event_timestamp, amount AS price FROM raw.sales",
+    "views/places.sql": "SELECT shop, TIMESTAMPTZ '1970-01-01' AS event_timestamp, size FROM raw.shops",
+    "labels/sold.sql": "SELECT 1",
+}
+
+
+class Shop:
+    """A store with two views of a small shop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.folder = ArtifactStore.open(folder / "store"), folder
+
+    def compute(self, days: int, parent: str = "", amount: str = "1", queries: Mapping[str, str] | None = None) -> str:
+        """The feature tables of the first days, in which `amount` was sold."""
+        definitions = {"definitions.py": DEFINITIONS, **QUERIES, **(queries or {})}
+        tables = {
+            "sales": f"SELECT 'a' AS shop, day, ({amount}) AS amount FROM generate_series("
+            f"TIMESTAMPTZ '{START}', TIMESTAMPTZ '{day(days - 1)}', INTERVAL 1 DAY) AS t (day)",
+            "shops": "SELECT 'a' AS shop, 7 AS size",
+        }
+        datasets = {}
+        with connect() as connection:
+            for name, query in tables.items():
+                path = self.folder / f"{name}.parquet"
+                write_parquet(connection.sql(query).to_arrow_table(), path)
+                datasets[name] = self.store.publish("datasets", name, {"part.parquet": path.read_bytes()})
+        details = {"as_of": day(days).isoformat(), "window": ""}
+        request = ComputeRequest(
+            snapshot=str(self.store.publish("snapshots", "s", {"s": "1"}, derived_from=datasets, details=details)),
+            definitions=str(self.store.publish("config", "features", definitions)),
+            project="shop",
+            parent=parent,
+        )
+        return compute_features.function(request, self.store).feature_tables
+
+    def table(self, feature_tables: str, view: str) -> str:
+        return self.store.manifest(feature_tables).derived_from[f"view:{view}"]
+
+    def rows(self, feature_tables: str) -> list[tuple[int, int, float]]:
+        """Event, known from and price of every row."""
+        found = pa.concat_tables([pq.read_table(one) for one in self.store.paths(self.table(feature_tables, "prices"))])
+        rows = [
+            ((one["event_timestamp"] - START).days, (one["known_from"] - START).days, one["price"])
+            for one in found.to_pylist()
+        ]
+        return sorted(rows)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_a_view_that_nothing_changed_keeps_its_reference(shop: Shop) -> None:
+    first = shop.compute(3)
+    second = shop.compute(4, first)
+    assert shop.table(first, "places") == shop.table(second, "places")
+    settled = shop.store.manifest(second).details["settled"]
+    assert settled == {"prices": day(3).isoformat(), "places": day(4).isoformat()}
+
+
+CORRECTED = "if(day = TIMESTAMPTZ '2024-01-01', 5, 1)"
+
+
+def test_a_comment_changes_nothing_and_other_code_keeps_what_was_corrected(shop: Shop) -> None:
+    second = shop.compute(4, shop.compute(3), CORRECTED)
+    assert [row for row in shop.rows(second) if row[0] == 0] == [(0, 0, 1.0), (0, 4, 5.0)]
+    query = QUERIES["views/prices.sql"]
+    commented = {"views/prices.sql": "-- Of a day.\n" + query.replace(" FROM", "\nFROM /* all */")}
+    assert shop.table(shop.compute(4, second, CORRECTED, commented), "prices") == shop.table(second, "prices")
+    doubled = {"views/prices.sql": query.replace("amount", "2 * amount")}
+    third = shop.compute(5, second, CORRECTED, doubled)
+    assert shop.rows(third) == [(0, 4, 10.0), (1, 1, 2.0), (2, 2, 2.0), (3, 3, 2.0), (4, 4, 2.0)]
+    fourth = shop.compute(6, third, CORRECTED, doubled)
+    assert shop.rows(fourth) == [*shop.rows(third), (5, 5, 2.0)]
+    origins = [shop.store.manifest(shop.table(one, "prices")).derived_from["parent"] for one in (third, fourth)]
+    assert origins == [shop.table(second, "prices")] * 2, "of what was corrected, not of the snapshot before"
+
+
+def test_a_view_that_doubles_its_rows_is_refused(shop: Shop) -> None:
+    time = "TIMESTAMPTZ '2024-01-01' AS event_timestamp"
+    doubled = f"SELECT 'x' AS shop, {time}, 1 AS price UNION ALL SELECT NULL, {time}, unnest([1, 2])"
     expected = r"views/prices\.sql: expected one row for each of shop, event_timestamp, known_from, found 1 more, first"
     with pytest.raises(
         ConfigurationError, match=expected + r" shop None, event_timestamp 2024-01-01 .* Group the query"
     ):
-        compute_views(connection, repository)
+        shop.compute(2, queries={"views/prices.sql": doubled})
