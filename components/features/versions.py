@@ -1,16 +1,17 @@
 """Feature tables as versions: what was known stays, a late or corrected value is added as known from now on.
 
-A table is stored in Parquet files by the month from which rows are known. `known-*` holds rows as they became known by
-their declared availability, `corrected-*` the versions that later source rows added to them. A file that nothing
-changed keeps its bytes, so a later table shares it.
+A table is stored in Parquet files by the week from which rows are known, named by its Monday. `known-*` holds rows as
+they became known by their declared availability, `corrected-*` the versions that later source rows added to them. A
+file that nothing changed keeps its bytes, so a later table shares it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,7 +32,7 @@ class Earlier:
 
     Attributes:
         files: Its files by path, as they are stored.
-        paths: Where those of the months from the first span on can be read.
+        paths: Where those of the weeks from the first span on can be read.
         settled: From here on its rows were provisional: sources that reach no further could still add to them.
     """
 
@@ -49,18 +50,21 @@ class Written:
 
 
 def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, Path]:
-    """Write rows by the month from which they are known. `table` is sorted, and so is every file."""
+    """Write rows by the week from which they are known. `table` is sorted, and so is every file."""
     folder.mkdir(parents=True, exist_ok=True)
     if not table.num_rows:
         empty = folder / f"{kind}none{_SUFFIX}"
         write_parquet(table, empty)
         return {empty.name: empty}
     # Without the zone, which is UTC: with one, Arrow asks a calendar about every row.
-    months = pc.floor_temporal(table[KNOWN_FROM].cast(pa.timestamp("us")), unit="month")
+    weeks = pc.floor_temporal(table[KNOWN_FROM].cast(pa.timestamp("us")), unit="week").combine_chunks()
+    order = pc.sort_indices(weeks)  # stable
+    ordered, by_week = table.take(order), weeks.take(order).to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(np.r_[True, by_week[1:] != by_week[:-1]])
     found: dict[str, Path] = {}
-    for month in sorted(pc.unique(months).to_pylist()):
-        path = folder / f"{kind}{month_of(month)}{_SUFFIX}"
-        write_parquet(table.filter(pc.equal(months, pa.scalar(month, months.type))), path)
+    for start, end in zip(starts, [*starts[1:], len(by_week)], strict=True):
+        path = folder / f"{kind}{week_of(by_week[start].astype(datetime))}{_SUFFIX}"
+        write_parquet(ordered.slice(start, end - start).combine_chunks(), path)
         found[path.name] = path
     return found
 
@@ -139,10 +143,14 @@ def next_table(
         folder: Where new files are written.
     """
     connection.register("computed", computed)
-    _compare(connection, view, earlier, spans, as_of)
-    # No provisional row of the spans is known from before the first month that follows both.
-    first = month_of(max(earlier.settled, spans[0].start))
-    replaced = {name for name in earlier.files if name.startswith(KNOWN) and _month(name) >= first}
+    if spans[0].start < earlier.settled or any(name.startswith(CORRECTED) for name in earlier.paths):
+        _compare(connection, view, earlier, spans, as_of)
+    else:  # None is known before its event, so nothing in the spans was settled.
+        connection.execute("CREATE OR REPLACE TEMP TABLE fresh AS FROM computed")
+        connection.execute("CREATE OR REPLACE TEMP TABLE late AS FROM computed WHERE false")
+    # No provisional row of the spans is known from before the first week that follows both.
+    first = week_of(max(earlier.settled, spans[0].start))
+    replaced = {name for name in earlier.files if name.startswith(KNOWN) and _week(name) >= first}
     fresh = _rewritten(connection, view, earlier, replaced, spans, folder)
     if connection.execute("SELECT count(*) FROM late").fetchall()[0][0]:
         fresh |= _appended(connection, view, earlier, as_of, folder)
@@ -153,15 +161,15 @@ def next_table(
     return Written({**kept, **fresh}, rows)
 
 
-def month_of(moment: datetime) -> str:
-    """The month of a time (UTC) as file names have it."""
-    moment = moment.astimezone(UTC) if moment.tzinfo else moment
-    return f"{moment.year:04}-{moment.month:02}"
+def week_of(moment: datetime) -> str:
+    """The week of a time (UTC) as file names have it: its Monday."""
+    day = (moment.astimezone(UTC) if moment.tzinfo else moment).date()
+    return (day - timedelta(days=day.weekday())).isoformat()
 
 
 def in_reach(files: Mapping[str, FileEntry], start: datetime) -> list[FileEntry]:
     """The files that can hold rows with event times from `start` on: none is known before its event."""
-    return [entry for name, entry in files.items() if _month(name) >= month_of(start)]
+    return [entry for name, entry in files.items() if _week(name) >= week_of(start)]
 
 
 def _compare(
@@ -220,9 +228,9 @@ def _rewritten(
 def _appended(
     connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, as_of: datetime, folder: Path
 ) -> dict[str, Path]:
-    """The month of corrections that are known from now on, with those that it held already."""
+    """The week of corrections that are known from now on, with those that it held already."""
     key = (*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM)
-    held = _earlier(view, earlier, CORRECTED, {f"{CORRECTED}{month_of(as_of)}{_SUFFIX}"})
+    held = _earlier(view, earlier, CORRECTED, {f"{CORRECTED}{week_of(as_of)}{_SUFFIX}"})
     rows = connection.sql(
         f"SELECT {_columns(view)} FROM ({held}) AS n WHERE NOT EXISTS (FROM late AS l WHERE {_match('l', key)}) "
         f"UNION ALL FROM late ORDER BY {_columns(view)}"
@@ -263,7 +271,7 @@ def _columns(view: View) -> str:
     return ", ".join(map(quoted, view.columns))
 
 
-def _month(name: str) -> str:
+def _week(name: str) -> str:
     return name.removeprefix(KNOWN).removeprefix(CORRECTED).removesuffix(_SUFFIX)
 
 
