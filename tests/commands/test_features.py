@@ -14,11 +14,14 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gatehouse.commands.features import app
+from gatehouse.commands.feature_project import Tables
+from gatehouse.commands.features import _versions, app
 from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions import FeatureView
 from gatehouse.components.features.online import OnlineView
+from gatehouse.components.features.repository import View
 from gatehouse.components.features.sqlite_online import SqliteOnline
 from gatehouse.components.features.stage import ComputeRequest, compute_features, online_store
 from gatehouse.errors import ConfigurationError, MissingArtifactError
@@ -148,6 +151,21 @@ def test_show_tells_the_versions_with_what_changed_and_what_the_newest_table_hol
     assert shown["statistics"]["keys"] == 2 and town["frequent"] == [["a", 2 / 3], ["b", 1 / 3]]
     text = place.run("show", "trips").stdout
     assert "version: 1 became 2" in text and "lower(town) AS town" in text and "newest table: 3 rows, 2 keys" in text
+
+
+def test_a_table_that_comes_back_is_shown_again(tmp_path: Path) -> None:
+    store = ArtifactStore.open(tmp_path / "store")
+    tables = [store.publish("features", "trips", {"rows": body}, details={"version": 1}) for body in ("a", "b")]
+    history = []
+    for day, table in enumerate([tables[0], tables[1], tables[1], tables[0]]):
+        details = {"as_of": (NOON + timedelta(days=day)).isoformat()}
+        made = store.publish(
+            "feature-tables", "p", {"rows.json": "{}"}, derived_from={"view:trips": table}, details=details
+        )
+        history.append(Tables(store, made, store.manifest(made)))
+    spec = FeatureView(name="trips", entities=("driver",), static=True, features={"fare": "numeric"})
+    shown = [one["table"] for one in _versions(history, View("trips", spec, ""))]
+    assert shown == [str(tables[0]), str(tables[1]), str(tables[0])]
 
 
 def test_retrieve_joins_what_was_known_and_keeps_every_row_in_order(place: Place, tmp_path: Path) -> None:

@@ -178,3 +178,14 @@ def test_only_legs_from_new_york_are_seen_and_only_once_landed(
     ).fetchall()[0][0]
     assert unexplained == 0
     assert table.num_rows > 10_000
+
+
+@pytest.mark.parametrize("order", ["ASC", "DESC"])
+def test_of_two_legs_that_landed_together_the_order_of_rows_says_nothing(repository: Repository, order: str) -> None:
+    with connect() as connection:
+        connection.execute(
+            "CREATE TABLE staging.flights AS SELECT 'N1' AS tailnum, now() AS landed_at, arr_delay, distance "
+            f"FROM (VALUES (5, 100), (5, 300), (4, 900)) AS t (arr_delay, distance) ORDER BY distance {order}"
+        )
+        found = connection.execute(repository.views["aircraft_last_leg"].query).fetchall()
+    assert [row[2:] for row in found] == [(5, 300)]
