@@ -209,20 +209,19 @@ def _matches(view: Joined, asked: _Asked, rows: pa.Table) -> tuple[Integers, Tru
     position = _int64(rows[_POSITION]) if _POSITION in rows.column_names else np.arange(rows.num_rows)
     events, knowns, asks = _ticks(event, known, times, max(int(codes.max()), int(asking.max())) + 2)
     span = int(max(events.max(), knowns.max(), asks.max())) + 1
-    order = _order(codes * span + events, created, position)
+    order, places = _order(codes * span + events, created, position)
     if (known > event).any():
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         places = codes * span + knowns
-        along = np.argsort(places)
+        along = _argsort(places)
         best = np.maximum.accumulate(rank[along])
         places = places[along]
     else:
         best = np.arange(len(order))
-        places = (codes * span + events)[order]
     questions = asking * span + asks
     # Looked up in order, as a binary search at random misses the cache at every step.
-    by_place = np.argsort(questions)
+    by_place = _argsort(np.maximum(questions, 0))
     found = np.empty(wanted, np.int64)
     found[by_place] = np.searchsorted(places, questions[by_place], side="right") - 1
     matched = (found >= 0) & (asking >= 0) & (times != _NEVER)
@@ -230,7 +229,10 @@ def _matches(view: Joined, asked: _Asked, rows: pa.Table) -> tuple[Integers, Tru
     matched &= places[found] // span == asking
     chosen = order[best[found]]
     if view.ttl:
-        matched &= times - event[chosen] <= view.ttl // timedelta(microseconds=1) * (per_second // 10**6)
+        # No event that matched is later than its time, so that unsigned an age of 300 years has room in nanoseconds.
+        age = (times - event[chosen]).view(np.uint64)
+        limit = view.ttl // timedelta(microseconds=1) * (per_second // 10**6)
+        matched &= age <= np.uint64(min(limit, np.iinfo(np.uint64).max))
     return chosen, matched
 
 
@@ -245,15 +247,41 @@ def _in_one_unit(view: Joined, rows: pa.Table, times: _Times) -> tuple[Integers,
     return ticks, np.where(made == _NEVER, ticks, made), asks, per_second
 
 
-def _order(places: Integers, created: Integers, position: Integers) -> Integers:
-    """Rows by key and event, then created, then position. Ties are few, so only they are sorted by all three."""
-    order = np.argsort(places)
+def _order(places: Integers, created: Integers, position: Integers) -> tuple[Integers, Integers]:
+    """Rows by place (key and event), then created, then position; and the places in that order.
+
+    Ties are few, so only they are sorted by all three.
+    """
+    order = _argsort(places)
     ordered = places[order]
-    equal = ordered[1:] == ordered[:-1]
-    tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
+    tied = _tied(ordered)
     rows = order[tied]
     order[tied] = rows[np.lexsort((position[rows], created[rows], ordered[tied]))]
+    return order, ordered
+
+
+def _argsort(values: Integers) -> Integers:
+    """The stable order of integers from 0: as numpy's argsort, in a third of its time.
+
+    Numbers are sorted faster than an index of them. So each gets its position in its low bits, in place of those of its
+    own that 64 bits have no room for; the few that are told apart only by those are sorted again.
+    """
+    bits = max(len(values) - 1, 1).bit_length()
+    cut = max(int(values.max(initial=0)).bit_length() + bits - 63, 0)
+    packed = (values >> cut << bits) | np.arange(len(values))
+    packed.sort()
+    order = packed & ((1 << bits) - 1)
+    if cut:
+        tied = _tied(packed >> bits)
+        rows = order[tied]
+        order[tied] = rows[np.argsort(values[rows], kind="stable")]
     return order
+
+
+def _tied(ordered: Integers) -> Integers:
+    """Where a sorted number has an equal neighbour."""
+    equal = ordered[1:] == ordered[:-1]
+    return np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
 
 
 def _ticks(event: Integers, known: Integers, times: Integers, keys: int) -> tuple[Integers, Integers, Integers]:
@@ -296,9 +324,21 @@ def _combined(codes: Integers, more: Integers, size: int) -> Integers:
 
 def _encoded(here: pa.ChunkedArray, there: pa.ChunkedArray) -> tuple[Integers, Integers]:
     together = pa.chunked_array([*here.chunks, *there.chunks], here.type).combine_chunks()
-    indices = together.dictionary_encode().indices
-    codes = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = _offsets(together) if pa.types.is_integer(together.type) else None
+    if codes is None:
+        indices = together.dictionary_encode().indices
+        codes = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes[: len(here)], codes[len(here) :]
+
+
+def _offsets(keys: pa.Array) -> Integers | None:
+    """Whole numbers as they are, less the least: codes without a look-up, where they lie close together."""
+    least, most = pc.min_max(keys).values()
+    if not least.is_valid or most.as_py() - least.as_py() > 4 * len(keys):
+        return None
+    widest = pa.uint64() if pa.types.is_unsigned_integer(keys.type) else pa.int64()
+    offsets = pc.subtract(keys.cast(widest), least.cast(widest)).cast(pa.int64())
+    return np.asarray(pc.fill_null(offsets, -1).to_numpy(zero_copy_only=False))
 
 
 def _pieces(

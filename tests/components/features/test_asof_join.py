@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -106,6 +107,45 @@ def test_agrees_with_brute_force(
         if wide:
             patch.setattr(joining, "_CAPACITY", 1)
         assert join(entities, rows, ttl, created, memory) == brute_force(entities, rows, ttl, created)
+
+
+@given(
+    st.lists(st.integers(0, 3) | st.integers(2**60, 2**60 + 9) | st.integers(0, 2**63 - 1), max_size=40),
+)
+def test_places_are_sorted_stably_where_positions_leave_no_room_for_all_their_bits(values: list[int]) -> None:
+    array = np.array(values, np.int64)
+    assert joining._argsort(array).tolist() == np.argsort(array, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int64(), pa.uint64()], ids=str)
+@pytest.mark.parametrize("spread", [False, True])
+def test_whole_numbers_match_at_both_ends_of_their_type(kind: pa.DataType, spread: bool) -> None:
+    bits = kind.bit_width
+    most = 2 ** (bits - (0 if pa.types.is_unsigned_integer(kind) else 1)) - 1
+    keys = [most, None, most - 1, *([most - 2**bits + 1] if spread else [])]
+    rows = pa.table(
+        {"key": pa.array(keys, kind), "event": pa.array([NOON] * len(keys), TIME), "value": range(len(keys))}
+    )
+    wanted = pa.table(
+        {"key": pa.array([*reversed(keys), most - 3], kind), "time": pa.array([NOON] * (len(keys) + 1), TIME)}
+    )
+    with connect() as connection:
+        connection.register("rows", rows)
+        view = Joined(table="rows", keys={"key": "key"}, event="event", features={"value": "value"})
+        found = asof_join(connection, wanted, "time", [view])["value"].to_pylist()
+    assert found == [*([3] if spread else []), 2, None, 0, None]
+
+
+@pytest.mark.parametrize(("ttl", "expected"), [(timedelta(days=400 * 365), 1), (timedelta(days=300 * 365), None)])
+def test_ages_of_centuries_count_in_nanoseconds(ttl: timedelta, expected: int | None) -> None:
+    time = datetime(2100, 1, 1, tzinfo=UTC)
+    rows = pa.table({"event": pa.array([datetime(1750, 1, 1, tzinfo=UTC)], TIME), "value": [1]})
+    nanoseconds = pa.array([int(time.timestamp()) * 10**9 + 1], pa.timestamp("ns", "UTC"))
+    with connect() as connection:
+        connection.register("rows", rows)
+        view = Joined(table="rows", keys={}, event="event", features={"value": "value"}, ttl=ttl)
+        found = asof_join(connection, pa.table({"time": nanoseconds}), "time", [view])
+    assert found["value"].to_pylist() == [expected]
 
 
 def test_a_row_exactly_at_the_entity_time_counts() -> None:
