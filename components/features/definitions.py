@@ -46,8 +46,10 @@ class _Definition(BaseModel):
                     problems.append(f"definitions.py: {called}: {where}: {detail['msg']}, found {detail['input']!r}")
 
 
-class Available(_Definition):
+class Available(BaseModel):
     """Since when a row is known: the time in `column` of the query, and a publication lag on top of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str = Field(description="Column of the query; `event_timestamp` where a row is known from its event on.")
     lag: timedelta = Field(timedelta(0), ge=timedelta(0), description="How long after it the row is published.")
