@@ -16,6 +16,7 @@ from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.compute import connect, write_parquet
 from gatehouse.components.features.definitions import Available, FeatureView
+from gatehouse.components.features.previous import find_parent
 from gatehouse.components.features.repository import View
 from gatehouse.components.features.stage import ComputeRequest, compute_features
 from gatehouse.components.features.touched import ALWAYS
@@ -169,9 +170,8 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.store, self.folder = ArtifactStore.open(folder / "store"), folder
 
-    def compute(self, days: int, parent: str = "", amount: str = "1", queries: Mapping[str, str] | None = None) -> str:
-        """The feature tables of the first days, in which `amount` was sold."""
-        definitions = {"definitions.py": DEFINITIONS, **QUERIES, **(queries or {})}
+    def snapshot(self, days: int, amount: str = "1") -> str:
+        """The first days, in which `amount` was sold."""
         tables = {
             "sales": f"SELECT 'a' AS shop, day, ({amount}) AS amount FROM generate_series("
             f"TIMESTAMPTZ '{START}', TIMESTAMPTZ '{day(days - 1)}', INTERVAL 1 DAY) AS t (day)",
@@ -184,13 +184,24 @@ class Shop:
                 write_parquet(connection.sql(query).to_arrow_table(), path)
                 datasets[name] = self.store.publish("datasets", name, {"part.parquet": path.read_bytes()})
         details = {"as_of": day(days).isoformat(), "window": ""}
+        return str(self.store.publish("snapshots", "s", {"s": "1"}, derived_from=datasets, details=details))
+
+    def definitions(self, queries: Mapping[str, str]) -> str:
+        return str(
+            self.store.publish("config", "features", {"definitions.py": DEFINITIONS, **QUERIES, **queries}),
+        )
+
+    def compute(self, days: int, parent: str = "", amount: str = "1", queries: Mapping[str, str] | None = None) -> str:
         request = ComputeRequest(
-            snapshot=str(self.store.publish("snapshots", "s", {"s": "1"}, derived_from=datasets, details=details)),
-            definitions=str(self.store.publish("config", "features", definitions)),
+            snapshot=self.snapshot(days, amount),
+            definitions=self.definitions(queries or {}),
             project="shop",
             parent=parent,
         )
         return compute_features.function(request, self.store).feature_tables
+
+    def parent(self, days: int, queries: Mapping[str, str] | None = None) -> str:
+        return find_parent(self.store, "shop", self.snapshot(days), self.definitions(queries or {}))
 
     def table(self, feature_tables: str, view: str) -> str:
         return self.store.manifest(feature_tables).derived_from[f"view:{view}"]
@@ -234,6 +245,15 @@ def test_a_comment_changes_nothing_and_other_code_keeps_what_was_corrected(shop:
     assert shop.rows(fourth) == [*shop.rows(third), (5, 5, 2.0)]
     origins = [shop.store.manifest(shop.table(one, "prices")).derived_from["parent"] for one in (third, fourth)]
     assert origins == [shop.table(second, "prices")] * 2, "of what was corrected, not of the snapshot before"
+
+
+def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:
+    assert shop.parent(1) == ""
+    first = shop.compute(1)
+    assert shop.parent(1) == "" and shop.parent(3) == first
+    second = shop.compute(2, shop.parent(2))
+    assert shop.parent(3) == first
+    assert shop.parent(3, {"views/places.sql": QUERIES["views/places.sql"] + " WHERE true"}) == second
 
 
 def test_a_view_that_doubles_its_rows_is_refused(shop: Shop) -> None:
