@@ -16,7 +16,13 @@ from gatehouse.components.features.on_demand import on_demand_features
 from gatehouse.components.features.online import OnlineStore, online_view, open_online
 from gatehouse.components.features.online_features import online_features
 from gatehouse.components.features.repository import Repository, read_repository
-from gatehouse.components.features.stage import ComputeRequest, RetrieveRequest, compute_features, retrieve_training_set
+from gatehouse.components.features.stage import (
+    ComputeRequest,
+    RetrieveRequest,
+    compute_features,
+    feature_files,
+    retrieve_training_set,
+)
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
@@ -114,8 +120,8 @@ def _retrieved(store: ArtifactStore, folder: Path, service: str) -> tuple[pa.Tab
     )
     training_set = retrieve_training_set.function(request, store).training_set
     table = pq.read_table(store.path(training_set, "part-00000.parquet"))
-    sales = store.manifest(computed.feature_tables).derived_from["view:sales"]
-    return table, store.manifest(training_set).details, str(store.paths(sales)[0])
+    sales = feature_files(store, computed.feature_tables)["sales"]
+    return table, store.manifest(training_set).details, str(sales)
 
 
 @pytest.fixture(scope="module")
