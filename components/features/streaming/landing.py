@@ -25,11 +25,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gatehouse.components.features.materialization import quoted
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.errors import StoreError
 
 CURRENT = "current"
 _STATE, _LANDED, _TABLES, _MISFITS = "state.json", "landed", "tables", "misfits.jsonl"
+_COUNTS = ("rows", "repeated", "late", "misfits")
 _PARTS = 16  # Files of landed rows before they are made one.
 
 
@@ -39,6 +41,7 @@ class State:
 
     Attributes:
         number: Of the micro-batch; 0 for the tables from which it started.
+        quiet_until: Until when time passed before the first message of the micro-batch arrived.
         as_of: The newest moment that is known. All rows known until then are settled.
         started_from: The feature tables from which the pusher started.
         views: What is pushed.
@@ -49,12 +52,19 @@ class State:
     """
 
     number: int
+    quiet_until: datetime
     as_of: datetime
     started_from: str
     views: tuple[str, ...]
     positions: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     newest: dict[str, str] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def count(self, table: str, **more: int) -> None:
+        """Count messages of a table."""
+        counts = self.counts.setdefault(table, dict.fromkeys(_COUNTS, 0))
+        for name, number in more.items():
+            counts[name] += number
 
     def dump(self) -> str:
         """As JSON."""
@@ -64,7 +74,7 @@ class State:
     def load(cls, text: str) -> "State":
         """From JSON."""
         body: dict[str, Any] = json.loads(text)
-        body["as_of"] = datetime.fromisoformat(body["as_of"])
+        body |= {name: datetime.fromisoformat(body[name]) for name in ("quiet_until", "as_of")}
         body["views"] = tuple(body["views"])
         body["positions"] = {
             table: {name: tuple(place) for name, place in found.items()} for table, found in body["positions"].items()
@@ -192,7 +202,7 @@ def newest_rows(parts: Sequence[Path], key: Sequence[str]) -> pa.Table:
 def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
     """SQL for `newest_rows`: files are named in the order of their batches, and hold a key once."""
     files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in parts)
-    keys = ", ".join('"' + name + '"' for name in key)
+    keys = ", ".join(map(quoted, key))
     return (
         f"SELECT * EXCLUDE (filename) FROM read_parquet([{files}], filename = true, union_by_name = true) "
         f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY filename DESC) = 1"
