@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from gatehouse.components.features.streaming.start import Start, start_from
 from gatehouse.components.features.streaming.views import streamed_views
 from gatehouse.errors import ConfigurationError, StoreError
 from tests.components.features.landing_order import TABLES, Push, Sent, killed_at, messages, send
-from tests.components.features.online_rows import redis_server
 from tests.components.features.test_incremental import Shop
 
 START, END = datetime(2013, 1, 9, 15, 5, tzinfo=UTC), datetime(2013, 1, 9, 20, 25, tzinfo=UTC)
@@ -49,7 +47,9 @@ def step(name):
         os.kill(os.getpid(), signal.SIGKILL)
 start = start_from(ArtifactStore.open(Path(store)), tables)
 online = SqliteOnline(Path(folder) / "online.db", "flights")
-Push(read_repository(Path(repository)), start, Path(folder) / "push", url, online, tuple(names)).run(timedelta(minutes=20), step)
+Push(read_repository(Path(repository)), start, Path(folder) / "push", url, online, tuple(names)).run(
+    timedelta(minutes=20), step
+)
 """
 
 
@@ -62,12 +62,6 @@ def shop(raw_tables: dict[str, Path], repository: Repository, tmp_path_factory: 
 @pytest.fixture(scope="module")
 def start(shop: Shop) -> Start:
     return start_from(shop.store, shop.compute(shop.landed(START)))
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as redis:
-        yield redis
 
 
 @pytest.fixture
@@ -145,7 +139,9 @@ def test_killed_for_real_nothing_is_lost_or_doubled(
     other = dataclasses.replace(push.start, reference=push.start.reference.replace("/flights/", "/again/"))
     online = SqliteOnline(tmp_path / "whole.db", "flights")
     whole = dataclasses.replace(push, start=other, folder=tmp_path / "whole", online=online)
-    assert dataclasses.replace(whole.run(timedelta(minutes=20)), started_from="") == dataclasses.replace(state, started_from="")
+    assert dataclasses.replace(whole.run(timedelta(minutes=20)), started_from="") == dataclasses.replace(
+        state, started_from=""
+    )
     for name in push.names:
         assert push.rows(name) == whole.rows(name), name
         assert values(push.online, shop.repository.views[name], push.rows(name), state.as_of) == values(
