@@ -46,7 +46,8 @@ class State:
         started_from: The feature tables from which the pusher started.
         views: What is pushed.
         positions: The last message that counts, by table and partition.
-        newest: The newest event time by table, in ISO 8601.
+        newest: The newest event time by table.
+        changed: Hours of event time that the rows of the micro-batch change, by table; None where any may be.
         counts: Messages by table: `rows`, of which `repeated` (nothing new, or told again within the batch) and `late`;
             and `misfits`.
     """
@@ -57,7 +58,8 @@ class State:
     started_from: str
     views: tuple[str, ...]
     positions: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
-    newest: dict[str, str] = field(default_factory=dict)
+    newest: dict[str, datetime] = field(default_factory=dict)
+    changed: dict[str, list[datetime] | None] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def count(self, table: str, **more: int) -> None:
@@ -75,6 +77,11 @@ class State:
         """From JSON."""
         body: dict[str, Any] = json.loads(text)
         body |= {name: datetime.fromisoformat(body[name]) for name in ("quiet_until", "as_of")}
+        body["newest"] = {table: datetime.fromisoformat(text) for table, text in body["newest"].items()}
+        body["changed"] = {
+            table: None if hours is None else [datetime.fromisoformat(hour) for hour in hours]
+            for table, hours in body["changed"].items()
+        }
         body["views"] = tuple(body["views"])
         body["positions"] = {
             table: {name: tuple(place) for name, place in found.items()} for table, found in body["positions"].items()

@@ -180,6 +180,7 @@ class Pusher:
             as_of=max(last, before.as_of + MICROSECOND),
             positions={table: dict(found) for table, found in before.positions.items()},
             newest=dict(before.newest),
+            changed={},
             counts={table: dict(found) for table, found in before.counts.items()},
         )
         misfits: list[Misfit] = []
@@ -203,11 +204,11 @@ class Pusher:
         spec, event = self.repository.streams[table], self.repository.sources[table].event_time
         once = {self._key(table, row): row for row in found}
         rows = pa.Table.from_pylist([*once.values()], schema=self.schemas[table])
-        new, _ = new_rows(self._raw(state.number - 1), table, rows, spec.key, event)
-        mark = Watermark(_moment(state.newest.get(table)), spec.lateness).advanced(row[event] for row in found)
+        new, state.changed[table] = new_rows(self._raw(state.number - 1), table, rows, spec.key, event)
+        mark = Watermark(state.newest.get(table), spec.lateness).advanced(row[event] for row in found)
         state.count(table, rows=len(found), repeated=len(found) - new.num_rows, late=mark.late)
         if mark.newest is not None:
-            state.newest[table] = mark.newest.isoformat()
+            state.newest[table] = mark.newest
         return new
 
     def _apply(self, before: State, state: State) -> State:
@@ -226,10 +227,9 @@ class Pusher:
         """The parts of every view's table after the batch: first time passes, and then its messages arrive."""
         files = {view.name: self.landing.table(before.number, view.name) for view in self.views}
         pushed = {name: before_batch(found) for name, found in files.items()}
-        hours = {table: self._hours(state.number, table) for table in self.tables}
         steps: tuple[tuple[int, Mapping[str, Sequence[datetime] | None], datetime, datetime], ...] = (
             (before.number, {}, before.as_of, state.quiet_until),
-            (state.number, hours, state.quiet_until, state.as_of),
+            (state.number, state.changed, state.quiet_until, state.as_of),
         )
         with connect() as connection:
             for number, changed, since, until in steps:
@@ -245,14 +245,6 @@ class Pusher:
         scratch = self.landing.scratch(state.number)
         return {name: next_parts(files[name], rows, state.number, scratch / name) for name, rows in pushed.items()}
 
-    def _hours(self, number: int, table: str) -> list[datetime] | None:
-        """The hours of event time that the rows of a batch change."""
-        parts = [path for path in self.landing.rows(number, table) if int(path.stem) == number]
-        if not parts:
-            return []
-        spec, event = self.repository.streams[table], self.repository.sources[table].event_time
-        return new_rows(self._raw(number - 1), table, pq.read_table(parts[0]), spec.key, event)[1]
-
     def _raw(self, number: int) -> RawTables:
         return RawTables(self.start.raw, {table: self.landing.rows(number, table) for table in self.tables})
 
@@ -265,7 +257,7 @@ class Pusher:
                 if rows.num_rows:
                     self.online.write(online_view(view), rows)
 
-    def _newest_at_start(self) -> dict[str, str]:
+    def _newest_at_start(self) -> dict[str, datetime]:
         found = {}
         with connect() as connection:
             for table in self.tables:
@@ -274,7 +266,7 @@ class Pusher:
                 query = f"SELECT max({event})::TIMESTAMPTZ FROM raw.{quoted(table)}"
                 newest = connection.execute(query).fetchall()[0][0]
                 if newest is not None:
-                    found[table] = newest.isoformat()
+                    found[table] = newest
         return found
 
 
@@ -345,7 +337,3 @@ def _known_between(
         f"SELECT * FROM raw.rows WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
         f"(PARTITION BY {keys} ORDER BY {EVENT_TIMESTAMP} DESC, {KNOWN_FROM} DESC) = 1"
     ).to_arrow_table()
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
