@@ -98,5 +98,5 @@ def milliseconds(moment: datetime) -> int:
 
 
 def moment_of(found: int) -> datetime:
-    """The time so many milliseconds after 1970; the last of the calendar for what is beyond it."""
-    return _EPOCH + timedelta(milliseconds=found) if found < milliseconds(_LAST) else _LAST
+    """The time so many milliseconds after 1970, or the end of the calendar; what lies before 1970 counts as 1970."""
+    return _EPOCH + timedelta(milliseconds=max(found, 0)) if found < milliseconds(_LAST) else _LAST

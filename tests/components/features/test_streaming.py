@@ -101,26 +101,28 @@ def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_
     shop: Shop, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
 ) -> None:
     """In batches of several lengths, some messages sent twice, and the pusher killed at each of its steps."""
-    twice = [one for place, one in enumerate(january) for _ in range(1 + (place % 17 == 0))]
-    morning = [one for one in twice if one.time <= START + 2 * HOUR]
+    until = january[400].time
+    told = [one for one in january if one.time <= until]
+    twice = [one for place, one in enumerate(told) for _ in range(1 + (place % 17 == 0))]
+    morning = [one for one in twice if one.time <= START + HOUR]
     send(redis, morning)
-    push.run(HOUR, killed_at(*STEPS))
+    push.run(timedelta(minutes=30), killed_at(*STEPS))
     send(redis, twice[len(morning) :], number=len(twice))
     state = push.run(24 * HOUR, killed_at("online", "acknowledged"))
     assert state.counts["flights"]["late"] == state.counts["weather"]["late"] == 0
     assert state.counts["flights"]["rows"] + state.counts["weather"]["rows"] == len(twice)
-    assert state.as_of == END
-    batch = shop.compute(shop.landed(END))
+    assert state.as_of == until
+    batch = shop.compute(shop.landed(until))
     views = streamed_views(shop.repository, TABLES)
     materialized = SqliteOnline(tmp_path / "materialized.db", "flights")
     files = feature_files(shop.store, batch)
     materialize_views(
-        materialized, [online_view(view) for view in views], {v.name: [files[v.name]] for v in views}, END
+        materialized, [online_view(view) for view in views], {v.name: [files[v.name]] for v in views}, until
     )
     for view in views:
         expected = shop.rows(batch, view.name)
         assert push.rows(view.name) == expected, view.name
-        assert values(push.online, view, expected, END) == values(materialized, view, expected, END), view.name
+        assert values(push.online, view, expected, until) == values(materialized, view, expected, until), view.name
     for table in TABLES:
         assert redis.xpending(table, push.start.group)["pending"] == 0
 
@@ -128,8 +130,8 @@ def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_
 def test_killed_for_real_nothing_is_lost_or_doubled(
     shop: Shop, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
 ) -> None:
-    send(redis, january[:300])
-    push.names = ("carrier_traffic", "flight_schedule")
+    send(redis, january[:160])
+    push.names = ("aircraft_last_leg", "origin_weather")
     program = [sys.executable, "-c", KILLED, str(shop.folder / "store"), push.start.reference]
     arguments = [str(shop.repository.folder), str(tmp_path), push.url, *push.names]
     done = subprocess.run([*program, *arguments], check=False, env=dict(os.environ), capture_output=True, text=True)
@@ -259,11 +261,11 @@ def test_a_pusher_that_lost_its_folder_reads_again_what_it_had_acknowledged(
 ) -> None:
     push.names = ("origin_weather",)
     send(redis, january[:60])
-    before = push.run(timedelta(minutes=5))
-    assert push.run(timedelta(minutes=5)) == before
+    before = push.run(HOUR)
+    assert push.run(HOUR) == before
     rows = push.rows("origin_weather")
     push.folder = push.folder / "another"
-    again = push.run(timedelta(minutes=5))
+    again = push.run(HOUR)
     assert again == before and push.rows("origin_weather") == rows
 
 

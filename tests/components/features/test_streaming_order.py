@@ -23,7 +23,7 @@ from gatehouse.components.features.streaming.kafka_topic import KafkaEvents
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import Event, EventStream, Position, open_stream
+from gatehouse.components.features.streaming.stream import Event, EventStream, Position, moment_of, open_stream
 from gatehouse.components.features.streaming.watermark import Watermark
 from gatehouse.errors import ConfigurationError
 from tests.components.features.landing_order import KilledError, killed_at
@@ -107,6 +107,7 @@ def test_a_message_of_the_future_has_a_flaw_and_moves_no_time() -> None:
     assert [(each.time - BEGIN) // timedelta(minutes=1) for each in taken] == [1, 1, 2]
     assert [bool(each.event.flaw) for each in taken] == [False, True, False]
     assert "is ahead of this machine's clock, 2013-01-09T00:02:00+00:00" in taken[1].event.flaw
+    assert moment_of(2**64 - 1) > now and moment_of(-(2**63)) < BEGIN
 
 
 def test_a_row_older_than_the_watermark_is_late_and_does_not_move_it() -> None:
