@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gatehouse.components.features.compute import connect
 from gatehouse.components.features.materialization import quoted
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.errors import StoreError
@@ -135,10 +136,6 @@ class Landing:
         folder.mkdir()
         return folder
 
-    def misfits(self, number: int) -> Path:
-        """The file with the messages that a batch set aside."""
-        return self.folder / str(number) / _MISFITS
-
     def land(
         self, state: State, rows: Mapping[str, pa.Table], key: Mapping[str, Sequence[str]], misfits: Sequence[Misfit]
     ) -> None:
@@ -192,22 +189,15 @@ def _add_rows(before: Path, after: Path, number: int, rows: pa.Table | None, key
         pq.write_table(rows, after / f"{number:012d}.parquet")
     parts = sorted(after.glob("*.parquet"))
     if len(parts) >= _PARTS:
-        newest = newest_rows(parts, key)
+        with connect() as connection:
+            newest = connection.sql(newest_query(parts, key)).to_arrow_table()
         for path in parts:
             path.unlink()
         pq.write_table(newest, after / f"{number:012d}.parquet")
 
 
-def newest_rows(parts: Sequence[Path], key: Sequence[str]) -> pa.Table:
-    """Of every key the row that arrived last."""
-    from gatehouse.components.features.compute import connect
-
-    with connect() as connection:
-        return connection.sql(newest_query(parts, key)).to_arrow_table()
-
-
 def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
-    """SQL for `newest_rows`: files are named in the order of their batches, and hold a key once."""
+    """SQL of the row of every key that arrived last: files are named in the order of batches, and hold a key once."""
     files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in parts)
     keys = ", ".join(map(quoted, key))
     return (

@@ -204,7 +204,7 @@ class Pusher:
         spec, event = self.repository.streams[table], self.repository.sources[table].event_time
         once = {self._key(table, row): row for row in found}
         rows = pa.Table.from_pylist([*once.values()], schema=self.schemas[table])
-        new, state.changed[table] = new_rows(self._raw(state.number - 1), table, rows, spec.key, event)
+        new, state.changed[table] = new_rows(self.repository, self._raw(state.number - 1), table, rows)
         mark = Watermark(state.newest.get(table), spec.lateness).advanced(row[event] for row in found)
         state.count(table, rows=len(found), repeated=len(found) - new.num_rows, late=mark.late)
         if mark.newest is not None:

@@ -139,7 +139,7 @@ def _same(key: Sequence[str]) -> str:
 
 
 def new_rows(
-    raw: RawTables, table: str, rows: pa.Table, key: Sequence[str], event: str
+    repository: Repository, raw: RawTables, table: str, rows: pa.Table
 ) -> tuple[pa.Table, list[datetime] | None]:
     """Those rows that say something new, and the hours of event time that they change.
 
@@ -148,20 +148,17 @@ def new_rows(
     with connect() as connection:
         open_tables(connection, {table: raw.snapshot[table]}, "source")
         connection.register("rows", rows)
-        match = _same(key)
-        kept = f"SELECT * FROM source.{quoted(table)} AS one SEMI JOIN rows AS other ON {match}"
-        if parts := raw.landed.get(table, ()):
-            arrived = f"SELECT * FROM ({newest_query(parts, key)}) AS one SEMI JOIN rows AS other ON {match}"
-            kept = (
-                f"SELECT * FROM ({kept}) AS one ANTI JOIN ({arrived}) AS other ON {match} UNION ALL BY NAME {arrived}"
-            )
-        connection.execute(f"CREATE TEMP TABLE held AS {kept}")
+        match, event = _same(repository.streams[table].key), quoted(repository.sources[table].event_time)
+        whole = _rows(repository, raw, table)
+        connection.execute(
+            f"CREATE TEMP TABLE held AS SELECT * FROM ({whole}) AS one SEMI JOIN rows AS other ON {match}"
+        )
         columns = ", ".join(map(quoted, rows.column_names))
         new = connection.sql(f"SELECT {columns} FROM rows EXCEPT SELECT {columns} FROM held").to_arrow_table()
         connection.register("fresh", new)
         replaced = f"SELECT {columns} FROM held AS one SEMI JOIN fresh AS other ON {match}"
         hours = connection.sql(
-            f"SELECT DISTINCT time_bucket(INTERVAL 1 HOUR, {quoted(event)}::TIMESTAMPTZ) AS hour FROM "
+            f"SELECT DISTINCT time_bucket(INTERVAL 1 HOUR, {event}::TIMESTAMPTZ) AS hour FROM "
             f"(SELECT {columns} FROM fresh UNION ALL {replaced}) ORDER BY hour"
         ).fetchall()
     found = [None if hour is None else hour.astimezone(UTC) for (hour,) in hours]
