@@ -75,7 +75,7 @@ WORLD: dict[str, Door] = {
     ),
     "compute_features": Door("", "", True, True, _PURE, "2", "4G"),
     "freshness": Door(
-        "the clock, where the project asks for it",
+        "the clock, unless the project says as_of",
         "a measurement",
         False,
         True,

@@ -47,12 +47,15 @@ class Freshness:
 
 
 class FreshnessRequest(StageModel):
-    """Feature tables, and the time of the run (ISO 8601), which they are held against unless the clock is asked for."""
+    """Feature tables, and the `as_of` of their sources (ISO 8601), which they are held against instead of the clock.
+
+    A source that fell silent takes `as_of` with it: from there its views look as fresh as ever.
+    """
 
     feature_tables: str
     definitions: str
     as_of: str
-    against: Literal["as_of", "clock"] = "as_of"
+    against: Literal["as_of", "clock"] = "clock"
 
 
 class FreshnessResult(StageModel):

@@ -16,8 +16,9 @@ class FeaturesSpec(BaseModel):
         0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak."
     )
     freshness_against: Literal["as_of", "clock"] = Field(
-        "as_of",
-        description="What the age of a view's newest event is measured from: the time of the run, or the clock.",
+        "clock",
+        description="What the age of a view's newest event is measured from: the clock when it is measured, or as_of, "
+        "the newest moment of the sources, for sources that end in the past. From there a silent source looks fresh.",
     )
     max_skew: float = Field(
         0.0, ge=0.0, le=1.0, description="Share of values read back online that may differ from the offline ones."

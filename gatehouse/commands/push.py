@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -28,8 +28,10 @@ FromOption = Annotated[
 def push(
     source: FromOption,
     view: Annotated[list[str] | None, typer.Option(help="A feature view; default: all that can be pushed.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Messages in a micro-batch, about.")] = 1000,
-    wait: Annotated[float, typer.Option(min=0.01, help="Seconds to wait for messages.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(min=0.001, help="Seconds of the streams' clock: what arrives within them is a micro-batch.")
+    ] = 1.0,
+    wait: Annotated[float, typer.Option(min=0.01, help="Seconds of silence after which an interval is over.")] = 1.0,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when nothing arrives for that long; default: go on for ever.")
     ] = False,
@@ -67,7 +69,14 @@ def push(
                 rows = sum(counts["rows"] for counts in state.counts.values())
                 typer.echo(f"batch {state.number}: {rows:,} rows, known until {moment(_whole(state.as_of))}")
 
-        state = push_streams(pusher, streams, limit=limit, wait=wait, until_idle=until_idle, progress=told)
+        state = push_streams(
+            pusher,
+            streams,
+            interval=timedelta(seconds=interval),
+            wait=wait,
+            until_idle=until_idle,
+            progress=told,
+        )
     if as_json:
         print_json({"folder": str(folder), "as_of": state.as_of.isoformat(), "counts": state.counts})
     else:

@@ -1,18 +1,18 @@
-"""Several streams as one, in the order of arrival, cut into micro-batches.
+"""Several streams as one, in the order of arrival, cut into micro-batches by the streams' own clock.
 
-A stream that is behind holds the others back: what it still holds arrived before. A batch ends between two moments,
-never within one, so that what arrived together counts together.
+A micro-batch is what arrived within one interval. So it is the same however the streams are read: at once, bit by bit,
+or again after a crash. A stream that is behind holds the others back: what it still holds arrived before.
 """
 
-import itertools
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
-from gatehouse.components.features.streaming.stream import Event, EventStream
+from gatehouse.components.features.streaming.stream import TOLERANCE, Event, EventStream
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
+_READ = 1000  # Messages of a stream that are read at once.
 
 
 @dataclass(frozen=True, order=True)
@@ -27,58 +27,76 @@ class Arrival:
 
 
 class Arrivals:
-    """The messages of several tables, in the order in which they arrived."""
+    """The messages of several tables, in the order in which they arrived.
 
-    def __init__(self, streams: Mapping[str, EventStream], since: datetime) -> None:
-        self._streams = streams
-        self._held: dict[str, list[Arrival]] = {table: [] for table in streams}
+    Args:
+        streams: By table.
+        since: What the streams say to have arrived earlier counts as arrived then.
+        interval: What arrives within one is a micro-batch; they are counted from the year 1 on.
+        clock: Tells which messages come from the future; those have a flaw, and no time of their own.
+    """
+
+    def __init__(
+        self,
+        streams: Mapping[str, EventStream],
+        since: datetime,
+        interval: timedelta,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._streams, self._since, self._interval, self._clock = streams, since, interval, clock
+        self._held: list[Arrival] = []
         self._reached: dict[tuple[str, str], datetime] = {}
-        self._since = since
 
-    def take(self, limit: int, wait: float) -> list[Arrival]:
-        """The next micro-batch: about `limit` messages, all those of its last moment; empty if none came in time."""
+    def take(self, wait: float) -> list[Arrival]:
+        """The next micro-batch; empty if nothing arrived for `wait` seconds, and nothing is left to be read or taken.
+
+        The newest interval is over with the first message behind it, or when nothing arrives for so long.
+        """
         until = time.monotonic() + wait
-        while True:
-            came = self._read(limit, max(0.0, until - time.monotonic()))
-            taken = self._cut(limit)
-            if taken or (not came and time.monotonic() >= until):
-                return taken
-
-    def _read(self, limit: int, wait: float) -> int:
-        """Read on where fewer than `limit` messages are held, or where what is held must wait for others."""
-        came = 0
-        stuck = not _whole_moments(self._ready(), limit)
-        idle = not any(self._held.values())
-        for table, stream in self._streams.items():
-            held = self._held[table]
-            wanted = limit - len(held) if len(held) < limit else limit
-            if not stuck and len(held) >= limit:
-                continue
-            for event in stream.read(wanted, wait / len(self._streams) if idle else 0.0):
-                place = (table, event.partition)
-                reached = max(event.time, self._reached.get(place, self._since))
-                self._reached[place] = reached
-                held.append(Arrival(reached, table, event.partition, event.position, event))
-                came += 1
-        return came
-
-    def _cut(self, limit: int) -> list[Arrival]:
-        taken = _whole_moments(self._ready(), limit)
-        gone = set(taken)
-        for table, held in self._held.items():
-            self._held[table] = [each for each in held if each not in gone]
+        while not (taken := self._cut(quiet=False)):
+            if self._read(max(0.0, until - time.monotonic())):
+                until = time.monotonic() + wait
+            elif time.monotonic() >= until and not self._behind():
+                return self._cut(quiet=True)
         return taken
 
-    def _ready(self) -> list[Arrival]:
-        """What is held and arrived before all that may still be there unread."""
-        behind = [(table, name) for table, stream in self._streams.items() for name in stream.behind]
-        open_from = min((self._reached.get(place, _BEGINNING) for place in behind), default=None)
-        held = [each for each in itertools.chain(*self._held.values()) if open_from is None or each.time < open_from]
-        return sorted(held)
+    def _read(self, wait: float) -> int:
+        """Read on; how many messages came."""
+        before = len(self._held)
+        # What is behind has something to read at once.
+        pause = 0.0 if self._behind() else wait / len(self._streams)
+        for table, stream in self._streams.items():
+            now = self._clock()
+            self._held += [self._arrival(table, event, now) for event in stream.read(_READ, pause)]
+        self._held.sort()
+        return len(self._held) - before
 
+    def _arrival(self, table: str, event: Event, now: datetime) -> Arrival:
+        place = (table, event.partition)
+        reached = self._reached.get(place, self._since)
+        if event.time > now + TOLERANCE:
+            flaw = f"its arrival, {event.time.isoformat()}, is ahead of this machine's clock, {now.isoformat()}"
+            event = replace(event, flaw=flaw)
+        else:
+            reached = self._reached[place] = max(event.time, reached)
+        return Arrival(reached, table, event.partition, event.position, event)
 
-def _whole_moments(ready: Sequence[Arrival], limit: int) -> list[Arrival]:
-    end = min(limit, len(ready))
-    while 0 < end < len(ready) and ready[end].time == ready[end - 1].time:
-        end += 1
-    return list(ready[:end])
+    def _cut(self, quiet: bool) -> list[Arrival]:
+        """What arrived in the first interval, if that is over and all of it is read."""
+        if not self._held:
+            return []
+        first = self._number(self._held[0].time)
+        over = quiet or self._number(self._held[-1].time) > first
+        if not over or any(self._number(reached) <= first for reached in self._behind()):
+            return []
+        taken = [each for each in self._held if self._number(each.time) == first]
+        self._held = self._held[len(taken) :]
+        return taken
+
+    def _behind(self) -> list[datetime]:
+        """How far the partitions have come of which more is there to be read."""
+        places = [(table, name) for table, stream in self._streams.items() for name in stream.behind]
+        return [self._reached.get(place, _BEGINNING) for place in places]
+
+    def _number(self, moment: datetime) -> int:
+        return (moment - _BEGINNING) // self._interval

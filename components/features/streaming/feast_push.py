@@ -15,6 +15,7 @@ import pyarrow as pa
 from feast import FileSource
 
 from gatehouse.components.features.compute import write_parquet
+from gatehouse.components.features.materialization import quoted
 from gatehouse.components.features.source_files import EVENT_DATE, SourceFiles
 from gatehouse.errors import ConfigurationError
 
@@ -93,7 +94,7 @@ def _times(source: FileSource) -> list[str]:
 
 def _check_times(connection: duckdb.DuckDBPyConnection, source: FileSource) -> None:
     for name in _times(source):
-        missing = connection.execute(f"SELECT count(*) FROM pushed WHERE {_quoted(name)} IS NULL").fetchall()[0][0]
+        missing = connection.execute(f"SELECT count(*) FROM pushed WHERE {quoted(name)} IS NULL").fetchall()[0][0]
         if missing:
             raise ConfigurationError(
                 f"The source {source.name}: {missing} pushed rows have no {name}. State what they are about, and since "
@@ -103,8 +104,8 @@ def _check_times(connection: duckdb.DuckDBPyConnection, source: FileSource) -> N
 
 def _check_versions(connection: duckdb.DuckDBPyConnection, source: FileSource, keys: Sequence[str], scan: str) -> None:
     version = [*keys, *_times(source)]
-    columns = ", ".join(map(_quoted, version))
-    match = " AND ".join(f"one.{_quoted(name)} IS NOT DISTINCT FROM other.{_quoted(name)}" for name in version)
+    columns = ", ".join(map(quoted, version))
+    match = " AND ".join(f"one.{quoted(name)} IS NOT DISTINCT FROM other.{quoted(name)}" for name in version)
     found = connection.execute(
         f"SELECT {columns} FROM new GROUP BY ALL HAVING count(*) > 1 UNION ALL "
         f"SELECT {columns} FROM new AS one SEMI JOIN {scan} AS other ON {match} LIMIT 1"
@@ -127,8 +128,8 @@ def _write(connection: duckdb.DuckDBPyConnection, source: FileSource, path: Path
         rows = _sorted(connection, "FROM new")
         _replace(rows, path / _name(rows))
         return
-    day = f"strftime({_quoted(_times(source)[0])}::TIMESTAMPTZ, '%Y-%m-%d')"
-    columns = ", ".join(_quoted(name) for name in connection.sql("FROM new").columns if name != key)
+    day = f"strftime({quoted(_times(source)[0])}::TIMESTAMPTZ, '%Y-%m-%d')"
+    columns = ", ".join(quoted(name) for name in connection.sql("FROM new").columns if name != key)
     for (each,) in connection.execute(f"SELECT DISTINCT {day} FROM new ORDER BY ALL").fetchall():
         rows = _sorted(connection, f"SELECT {columns} FROM new WHERE {day} = '{each}'")
         _replace(rows, path / f"{key}={each}" / _name(rows))
@@ -161,7 +162,3 @@ def _alone(path: Path) -> Iterator[None]:
     with ((path if path.is_dir() else path.parent) / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

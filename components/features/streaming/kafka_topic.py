@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ class KafkaEvents:
             raise self._unreachable(error.args[0]) from None
         self._partitions = frozenset(str(each.partition) for each in starts)
         self._ended: set[str] = set()
+        self._silent = 0.0
 
     @property
     def behind(self) -> frozenset[str]:
@@ -53,6 +55,7 @@ class KafkaEvents:
     def read(self, limit: int, wait: float) -> Sequence[Event]:
         """As `EventStream.read`."""
         events: list[Event] = []
+        started, ended = time.monotonic(), len(self._ended)
         for message in self._consumer.consume(limit, timeout=wait if wait else 0.05):
             error, partition = message.error(), str(message.partition())
             if error is None:
@@ -67,6 +70,10 @@ class KafkaEvents:
                 )
             elif error.fatal() or not error.retriable():
                 raise self._unreachable(error)
+        heard = events or len(self._ended) > ended or not self.behind
+        self._silent = 0.0 if heard else self._silent + time.monotonic() - started
+        if self._silent > _SILENCE_SECONDS:
+            raise self._unreachable(f"silent for {_SILENCE_SECONDS:g} s")
         return events
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
@@ -91,17 +98,19 @@ class KafkaEvents:
             TopicPartition(
                 self._topic,
                 each,
-                after[str(each)][0] + 1 if str(each) in after else self._offset_after(each, since),
+                after[str(each)][0] + 1 if str(each) in after else self._offset_from(each, since),
             )
             for each in sorted(found.partitions)
         ]
 
-    def _offset_after(self, partition: int, since: datetime) -> int:
-        wanted = TopicPartition(self._topic, partition, milliseconds(since) + 1)
+    def _offset_from(self, partition: int, since: datetime) -> int:
+        """Of the first message of this millisecond or later; behind all that is there where there is none."""
+        place = TopicPartition(self._topic, partition)
+        # Asked first: what comes between the two answers is behind this end, and so is read.
+        end = self._consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)[1]
+        wanted = TopicPartition(self._topic, partition, milliseconds(since))
         found = self._consumer.offsets_for_times([wanted], timeout=_SILENCE_SECONDS)[0]
-        if found.offset >= 0:
-            return int(found.offset)
-        return int(self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition))[1])
+        return int(found.offset if found.offset >= 0 else end)
 
     def _unreachable(self, error: object) -> SourceError:
         return SourceError(
@@ -123,11 +132,11 @@ def _settings() -> dict[str, Any]:
 
 def _event(message: "Message") -> Event:
     partition, offset, value = message.partition(), message.offset(), message.value()
-    kind, time = message.timestamp()
+    kind, sent = message.timestamp()
     if kind == TIMESTAMP_NOT_AVAILABLE or partition is None or offset is None:
         raise SourceError(
             f"A message of partition {partition}, offset {offset} does not say when it was sent, so nobody knows since "
             "when its features are known. Let the topic stamp its messages (message.timestamp.type)."
         )
     payload = value.encode() if isinstance(value, str) else value
-    return Event(str(partition), (offset,), moment_of(time), payload)
+    return Event(str(partition), (offset,), moment_of(sent), payload)

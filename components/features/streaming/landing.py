@@ -25,11 +25,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gatehouse.components.features.compute import connect
+from gatehouse.components.features.materialization import quoted
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.errors import StoreError
 
 CURRENT = "current"
 _STATE, _LANDED, _TABLES, _MISFITS = "state.json", "landed", "tables", "misfits.jsonl"
+_COUNTS = ("rows", "repeated", "late", "misfits")
 _PARTS = 16  # Files of landed rows before they are made one.
 
 
@@ -39,22 +42,32 @@ class State:
 
     Attributes:
         number: Of the micro-batch; 0 for the tables from which it started.
+        quiet_until: Until when time passed before the first message of the micro-batch arrived.
         as_of: The newest moment that is known. All rows known until then are settled.
         started_from: The feature tables from which the pusher started.
         views: What is pushed.
         positions: The last message that counts, by table and partition.
-        newest: The newest event time by table, in ISO 8601.
+        newest: The newest event time by table.
+        changed: Hours of event time that the rows of the micro-batch change, by table; None where any may be.
         counts: Messages by table: `rows`, of which `repeated` (nothing new, or told again within the batch) and `late`;
             and `misfits`.
     """
 
     number: int
+    quiet_until: datetime
     as_of: datetime
     started_from: str
     views: tuple[str, ...]
     positions: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
-    newest: dict[str, str] = field(default_factory=dict)
+    newest: dict[str, datetime] = field(default_factory=dict)
+    changed: dict[str, list[datetime] | None] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def count(self, table: str, **more: int) -> None:
+        """Count messages of a table."""
+        counts = self.counts.setdefault(table, dict.fromkeys(_COUNTS, 0))
+        for name, number in more.items():
+            counts[name] += number
 
     def dump(self) -> str:
         """As JSON."""
@@ -64,7 +77,12 @@ class State:
     def load(cls, text: str) -> "State":
         """From JSON."""
         body: dict[str, Any] = json.loads(text)
-        body["as_of"] = datetime.fromisoformat(body["as_of"])
+        body |= {name: datetime.fromisoformat(body[name]) for name in ("quiet_until", "as_of")}
+        body["newest"] = {table: datetime.fromisoformat(text) for table, text in body["newest"].items()}
+        body["changed"] = {
+            table: None if hours is None else [datetime.fromisoformat(hour) for hour in hours]
+            for table, hours in body["changed"].items()
+        }
         body["views"] = tuple(body["views"])
         body["positions"] = {
             table: {name: tuple(place) for name, place in found.items()} for table, found in body["positions"].items()
@@ -117,10 +135,6 @@ class Landing:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
-
-    def misfits(self, number: int) -> Path:
-        """The file with the messages that a batch set aside."""
-        return self.folder / str(number) / _MISFITS
 
     def land(
         self, state: State, rows: Mapping[str, pa.Table], key: Mapping[str, Sequence[str]], misfits: Sequence[Misfit]
@@ -175,24 +189,17 @@ def _add_rows(before: Path, after: Path, number: int, rows: pa.Table | None, key
         pq.write_table(rows, after / f"{number:012d}.parquet")
     parts = sorted(after.glob("*.parquet"))
     if len(parts) >= _PARTS:
-        newest = newest_rows(parts, key)
+        with connect() as connection:
+            newest = connection.sql(newest_query(parts, key)).to_arrow_table()
         for path in parts:
             path.unlink()
         pq.write_table(newest, after / f"{number:012d}.parquet")
 
 
-def newest_rows(parts: Sequence[Path], key: Sequence[str]) -> pa.Table:
-    """Of every key the row that arrived last."""
-    from gatehouse.components.features.compute import connect
-
-    with connect() as connection:
-        return connection.sql(newest_query(parts, key)).to_arrow_table()
-
-
 def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
-    """SQL for `newest_rows`: files are named in the order of their batches, and hold a key once."""
+    """SQL of the row of every key that arrived last: files are named in the order of batches, and hold a key once."""
     files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in parts)
-    keys = ", ".join('"' + name + '"' for name in key)
+    keys = ", ".join(map(quoted, key))
     return (
         f"SELECT * EXCLUDE (filename) FROM read_parquet([{files}], filename = true, union_by_name = true) "
         f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY filename DESC) = 1"

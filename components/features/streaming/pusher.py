@@ -5,27 +5,37 @@ to the online store; let the batch count; acknowledge its messages. A pusher tha
 up the same batch again, and each step leaves what it left before.
 
 What was known at an earlier batch stays as it was. A row that arrives late adds versions known from its arrival on,
-so a join at any past moment gives what the online store gave then.
+so a join at any past moment gives what the online store gave then. What counts is when messages arrived, and never how
+they were read: a batch is an interval of the streams' clock, and ends before a message that tells a row of it anew.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from gatehouse.components.artifacts.messages import MisfitError
 from gatehouse.components.features.compute import connect, open_tables
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
+from gatehouse.components.features.materialization import quoted
 from gatehouse.components.features.online import OnlineStore, online_view
 from gatehouse.components.features.repository import Repository, View
 from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
 from gatehouse.components.features.streaming.landing import Landing, State
-from gatehouse.components.features.streaming.pushed_table import first_parts, next_parts, next_rows
-from gatehouse.components.features.streaming.rows import Misfit, read_rows
+from gatehouse.components.features.streaming.pushed_table import (
+    before_batch,
+    first_parts,
+    next_parts,
+    next_rows,
+    sql_time,
+)
+from gatehouse.components.features.streaming.rows import Misfit, RowReader
 from gatehouse.components.features.streaming.start import Start
 from gatehouse.components.features.streaming.stream import EventStream
 from gatehouse.components.features.streaming.views import (
@@ -41,8 +51,16 @@ from gatehouse.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-LIMIT = 1000
-_COUNTS = ("rows", "repeated", "late", "misfits")
+INTERVAL = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a message says: a row of its table, or why it says none."""
+
+    arrival: Arrival
+    row: dict[str, Any] | None
+    misfit: str = ""
 
 
 @dataclass
@@ -68,7 +86,7 @@ class Pusher:
 
     def __post_init__(self) -> None:
         self.views = streamed_views(self.repository, self.tables, self.names)
-        self.schemas = {table: _schema(self.start.raw[table]) for table in self.tables}
+        self.schemas = {table: pq.read_schema(self.start.raw[table][0]).remove_metadata() for table in self.tables}
         for table, schema in self.schemas.items():
             named = {*self.repository.streams[table].key, self.repository.sources[table].event_time}
             if missing := sorted(named - {*schema.names}):
@@ -76,6 +94,10 @@ class Pusher:
                     f"definitions.py: Stream {table}: expected columns of the table as key and event time, found "
                     f"{', '.join(missing)}; the table has {', '.join(schema.names)}."
                 )
+        self.readers = {
+            table: RowReader(self.repository.sources[table], schema, self.repository.streams[table].key)
+            for table, schema in self.schemas.items()
+        }
 
     def state(self) -> State:
         """Where it stands. The first time, the folder is filled with the tables from which it starts.
@@ -92,7 +114,9 @@ class Pusher:
             )
         if state is not None:
             return state
-        state = State(0, self.start.as_of, self.start.reference, names, newest=self._newest_at_start())
+        state = State(
+            0, self.start.as_of, self.start.as_of, self.start.reference, names, newest=self._newest_at_start()
+        )
         if self.landing.landed(0) is None:
             self.landing.land(state, {}, {}, ())
         if not self.landing.has_tables(0):
@@ -114,47 +138,77 @@ class Pusher:
         return self._apply(state, landed) if landed else state
 
     def push(self, arrivals: Sequence[Arrival]) -> State:
-        """Take one micro-batch in, in the order of arrival; messages that count already are passed over."""
-        before = self.state()
-        fresh = [each for each in arrivals if each.position > _read(before, each)]
-        return self._apply(before, self._land(before, fresh)) if fresh else before
+        """Take one interval in, in the order of arrival; messages that count already are passed over."""
+        state = self.state()
+        left = [self._told(each) for each in arrivals if each.position > _read(state, each)]
+        while left:
+            whole = self._once(left)
+            state = self._apply(state, self._land(state, left[:whole]))
+            left = left[whole:]
+        return state
 
-    def _land(self, before: State, arrivals: Sequence[Arrival]) -> State:
-        rows: dict[str, pa.Table] = {}
-        misfits: list[Misfit] = []
+    def _told(self, arrival: Arrival) -> Told:
+        try:
+            return Told(arrival, self.readers[arrival.table].read(arrival.event, arrival.time))
+        except MisfitError as misfit:
+            return Told(arrival, None, str(misfit))
+
+    def _once(self, told: Sequence[Told]) -> int:
+        """How many messages come before the moment in which a row is told anew, which counts from then on."""
+        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+        moment = 0
+        for place, each in enumerate(told):
+            if each.arrival.time > told[moment].arrival.time:
+                moment = place
+            if each.row is None:
+                continue
+            key = self._key(each.arrival.table, each.row)
+            if moment and rows.get(key, each.row) != each.row:
+                return moment
+            rows[key] = each.row
+        return len(told)
+
+    def _key(self, table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (table, *(row[name] for name in self.repository.streams[table].key))
+
+    def _land(self, before: State, told: Sequence[Told]) -> State:
+        first, last = told[0].arrival.time, told[-1].arrival.time
         state = replace(
             before,
             number=before.number + 1,
-            as_of=max(max(each.time for each in arrivals), before.as_of + MICROSECOND),
+            quiet_until=max(first - MICROSECOND, before.as_of),
+            as_of=max(last, before.as_of + MICROSECOND),
             positions={table: dict(found) for table, found in before.positions.items()},
             newest=dict(before.newest),
+            changed={},
             counts={table: dict(found) for table, found in before.counts.items()},
         )
-        for each in arrivals:
-            state.positions.setdefault(each.table, {})[each.partition] = each.position
-        for table in sorted({each.table for each in arrivals}):
-            events = [each.event for each in arrivals if each.table == table]
-            found, unfit = read_rows(table, events, self.schemas[table], self.repository.streams[table].key)
-            misfits += unfit
-            rows[table] = self._new_rows(state, table, found, len(unfit))
-        self.landing.land(state, rows, {name: one.key for name, one in self.repository.streams.items()}, misfits)
+        misfits: list[Misfit] = []
+        found: dict[str, list[dict[str, Any]]] = {}
+        for each in told:
+            table, partition, position = each.arrival.table, each.arrival.partition, each.arrival.position
+            state.positions.setdefault(table, {})[partition] = position
+            rows = found.setdefault(table, [])
+            if each.row is None:
+                misfits.append(Misfit(table, partition, position, each.misfit))
+                state.count(table, misfits=1)
+            else:
+                rows.append(each.row)
+        new = {table: self._new_rows(state, table, rows) for table, rows in sorted(found.items())}
+        self.landing.land(state, new, {name: one.key for name, one in self.repository.streams.items()}, misfits)
         self.step("landed")
         return state
 
-    def _new_rows(self, state: State, table: str, found: list[dict[str, Any]], misfits: int) -> pa.Table:
-        """The newest row of every key that says something new; counts what arrived."""
+    def _new_rows(self, state: State, table: str, found: list[dict[str, Any]]) -> pa.Table:
+        """The row of every key that says something new; counts what arrived."""
         spec, event = self.repository.streams[table], self.repository.sources[table].event_time
-        newest = {tuple(row[name] for name in spec.key): row for row in found}
-        rows = pa.Table.from_pylist([*newest.values()], schema=self.schemas[table])
-        new, _ = new_rows(self._raw(state.number - 1), table, rows, spec.key, event)
-        counts = state.counts.setdefault(table, dict.fromkeys(_COUNTS, 0))
-        mark = Watermark(_moment(state.newest.get(table)), spec.lateness).advanced(row[event] for row in found)
-        counts["rows"] += len(found)
-        counts["repeated"] += len(found) - new.num_rows
-        counts["late"] += mark.late
-        counts["misfits"] += misfits
+        once = {self._key(table, row): row for row in found}
+        rows = pa.Table.from_pylist([*once.values()], schema=self.schemas[table])
+        new, state.changed[table] = new_rows(self.repository, self._raw(state.number - 1), table, rows)
+        mark = Watermark(state.newest.get(table), spec.lateness).advanced(row[event] for row in found)
+        state.count(table, rows=len(found), repeated=len(found) - new.num_rows, late=mark.late)
         if mark.newest is not None:
-            state.newest[table] = mark.newest.isoformat()
+            state.newest[table] = mark.newest
         return new
 
     def _apply(self, before: State, state: State) -> State:
@@ -170,37 +224,26 @@ class Pusher:
         return state
 
     def _compute(self, before: State, state: State) -> dict[str, dict[str, Path]]:
-        """The parts of every view's table after the batch."""
-        raw = self._raw(state.number)
-        hours = {table: self._hours(state.number, table) for table in self.tables}
-        plans = {view.name: spans_of(self.repository, view, hours, before.as_of + MICROSECOND) for view in self.views}
-        computed = compute_spans(self.repository, raw, plans, state.as_of)
-        scratch = self.landing.scratch(state.number)
-        found = {}
+        """The parts of every view's table after the batch: first time passes, and then its messages arrive."""
+        files = {view.name: self.landing.table(before.number, view.name) for view in self.views}
+        pushed = {name: before_batch(found) for name, found in files.items()}
+        steps: tuple[tuple[int, Mapping[str, Sequence[datetime] | None], datetime, datetime], ...] = (
+            (before.number, {}, before.as_of, state.quiet_until),
+            (state.number, state.changed, state.quiet_until, state.as_of),
+        )
         with connect() as connection:
-            for view in self.views:
-                files = self.landing.table(before.number, view.name)
-                pushed = next_rows(
-                    connection,
-                    view,
-                    files,
-                    plans[view.name],
-                    computed.get(view.name),
-                    before.as_of,
-                    state.as_of,
-                )
-                found[view.name] = next_parts(files, pushed, state.number, scratch / view.name)
-        return found
-
-    def _hours(self, number: int, table: str) -> list[datetime] | None:
-        """The hours of event time that the rows of a batch change."""
-        parts = [path for path in self.landing.rows(number, table) if int(path.stem) == number]
-        if not parts:
-            return []
-        import pyarrow.parquet as pq
-
-        spec, event = self.repository.streams[table], self.repository.sources[table].event_time
-        return new_rows(self._raw(number - 1), table, pq.read_table(parts[0]), spec.key, event)[1]
+            for number, changed, since, until in steps:
+                if until == since:
+                    continue
+                plans = {one.name: spans_of(self.repository, one, changed, since + MICROSECOND) for one in self.views}
+                computed = compute_spans(self.repository, self._raw(number), plans, until)
+                for view in self.views:
+                    name = view.name
+                    pushed[name] = next_rows(
+                        connection, view, files[name], pushed[name], plans[name], computed.get(name), since, until
+                    )
+        scratch = self.landing.scratch(state.number)
+        return {name: next_parts(files[name], rows, state.number, scratch / name) for name, rows in pushed.items()}
 
     def _raw(self, number: int) -> RawTables:
         return RawTables(self.start.raw, {table: self.landing.rows(number, table) for table in self.tables})
@@ -214,15 +257,16 @@ class Pusher:
                 if rows.num_rows:
                     self.online.write(online_view(view), rows)
 
-    def _newest_at_start(self) -> dict[str, str]:
+    def _newest_at_start(self) -> dict[str, datetime]:
         found = {}
         with connect() as connection:
             for table in self.tables:
                 open_tables(connection, {table: self.start.raw[table]})
-                event = self.repository.sources[table].event_time
-                newest = connection.execute(f'SELECT max("{event}")::TIMESTAMPTZ FROM raw."{table}"').fetchall()[0][0]
+                event = quoted(self.repository.sources[table].event_time)
+                query = f"SELECT max({event})::TIMESTAMPTZ FROM raw.{quoted(table)}"
+                newest = connection.execute(query).fetchall()[0][0]
                 if newest is not None:
-                    found[table] = newest.isoformat()
+                    found[table] = newest
         return found
 
 
@@ -230,7 +274,7 @@ def push_streams(
     pusher: Pusher,
     open_streams: Callable[[State], Mapping[str, EventStream]],
     *,
-    limit: int = LIMIT,
+    interval: timedelta = INTERVAL,
     wait: float = 1.0,
     until_idle: bool = False,
     progress: Callable[[State], None] = lambda _: None,
@@ -240,8 +284,8 @@ def push_streams(
     Args:
         pusher: The pusher.
         open_streams: The streams by table, read on behind what counts in the given state.
-        limit: Messages in a micro-batch, about: it ends between two moments of arrival.
-        wait: Seconds to wait for messages.
+        interval: What arrives within one, by the streams' own clock, is a micro-batch.
+        wait: Seconds without a message after which the newest interval is over.
         until_idle: Whether to end when there are no more.
         progress: Called after every batch.
 
@@ -254,8 +298,8 @@ def push_streams(
         streams = open_streams(state)
         try:
             _acknowledge(streams, state)
-            arrivals = Arrivals(streams, state.as_of)
-            while (taken := arrivals.take(limit, wait)) or not until_idle:
+            arrivals = Arrivals(streams, state.as_of, interval)
+            while (taken := arrivals.take(wait)) or not until_idle:
                 if taken:
                     state = pusher.push(taken)
                     _acknowledge(streams, state)
@@ -284,24 +328,12 @@ def _known_between(
     until: datetime,
 ) -> pa.Table:
     """Of every key the newest row that became known in (since, until] and is not expired then."""
-    keys = ", ".join(f'"{key}"' for key in view.spec.entities)
-    conditions = [f"\"{KNOWN_FROM}\" <= TIMESTAMPTZ '{until.isoformat()}'"]
-    conditions += [f"\"{KNOWN_FROM}\" > TIMESTAMPTZ '{since.isoformat()}'"] if since else []
-    if view.spec.ttl:
-        conditions.append(f"\"{EVENT_TIMESTAMP}\" >= TIMESTAMPTZ '{(until - view.spec.ttl).isoformat()}'")
-    conditions += [f'"{key}" IS NOT NULL' for key in view.spec.entities]
+    conditions = [f"{KNOWN_FROM} <= {sql_time(until)}", *(f"{quoted(key)} IS NOT NULL" for key in view.spec.entities)]
+    conditions += [f"{KNOWN_FROM} > {sql_time(since)}"] if since else []
+    conditions += [f"{EVENT_TIMESTAMP} >= {sql_time(until - view.spec.ttl)}"] if view.spec.ttl else []
+    keys = ", ".join(map(quoted, view.spec.entities))
     open_tables(connection, {"rows": [*files.values()]})
     return connection.sql(
         f"SELECT * FROM raw.rows WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
-        f'(PARTITION BY {keys} ORDER BY "{EVENT_TIMESTAMP}" DESC, "{KNOWN_FROM}" DESC) = 1'
+        f"(PARTITION BY {keys} ORDER BY {EVENT_TIMESTAMP} DESC, {KNOWN_FROM} DESC) = 1"
     ).to_arrow_table()
-
-
-def _schema(files: Iterable[Path]) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    return pq.read_schema(next(iter(files))).remove_metadata()
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

@@ -14,6 +14,7 @@ from gatehouse.errors import SourceError
 
 _CONSUMER = "gatehouse"
 _ONE = ""  # The only partition.
+_LAST_OF_MILLISECOND = 2**64 - 1
 _SILENCE_SECONDS = 30.0
 _LONGEST_WAIT = 20_000  # Milliseconds: less than the silence that ends the connection.
 
@@ -30,7 +31,7 @@ class RedisEvents:
         self._stream, self._group = stream, group
         self._after: Position | None = after.get(_ONE)
         self._behind = True
-        begin = _text(self._after or (milliseconds(since), 0))
+        begin = _text(self._after or (milliseconds(since) - 1, _LAST_OF_MILLISECOND))
         with self._explained():
             try:
                 self._redis.xgroup_create(stream, group, id=begin, mkstream=True)

@@ -1,20 +1,20 @@
 """Rows of a raw table from messages; a message that does not fit its columns is set aside with its reason."""
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
-from gatehouse.components.features.streaming.stream import Event
+from gatehouse.components.artifacts.messages import MisfitError, body_of, boolean, double, moment, text, whole
+from gatehouse.components.features.definitions import Source
+from gatehouse.components.features.streaming.stream import TOLERANCE, Event
 from gatehouse.errors import ConfigurationError
 
-
-class MisfitError(Exception):
-    """A message does not fit the table; the text is the reason."""
+_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+_Reader = Callable[[Any, bool], Any]
 
 
 @dataclass(frozen=True)
@@ -27,119 +27,79 @@ class Misfit:
     reason: str
 
 
-def read_rows(
-    table: str, events: Iterable[Event], schema: pa.Schema, key: Sequence[str]
-) -> tuple[list[dict[str, Any]], list[Misfit]]:
-    """The rows that messages hold, in order, and the messages that hold none.
-
-    Names in a message that the table lacks are passed over; columns that a message lacks are null.
+class RowReader:
+    """Reads the rows of one table.
 
     Args:
-        table: Name of the table.
-        events: The messages.
+        source: The table, with its event time and how long before it a row may be known.
         schema: Its columns.
         key: Columns that may not be null.
     """
-    readers = {column.name: _reader(table, column) for column in schema}
-    rows: list[dict[str, Any]] = []
-    misfits: list[Misfit] = []
-    for event in events:
-        try:
-            rows.append(_row(event.payload, readers, key))
-        except MisfitError as misfit:
-            misfits.append(Misfit(table, event.partition, event.position, str(misfit)))
-    return rows, misfits
+
+    def __init__(self, source: Source, schema: pa.Schema, key: Sequence[str]) -> None:
+        self._source, self._key = source, key
+        self._readers = {column.name: _reader(source.table, column) for column in schema}
+
+    def read(self, event: Event, arrived: datetime) -> dict[str, Any]:
+        """The row that a message holds.
+
+        Names in a message that the table lacks are passed over; columns that a message lacks are null.
+
+        Raises:
+            MisfitError: if it holds none, or its event time lies further ahead of its arrival than the table allows.
+        """
+        if event.flaw:
+            raise MisfitError(event.flaw)
+        row = self._values(body_of(event.payload), isinstance(event.payload, bytes))
+        for column in self._key:
+            if row[column] is None:
+                raise MisfitError(f"column {column}: expected a value, as it tells rows apart, found none")
+        about, column = row[self._source.event_time], self._source.event_time
+        latest = arrived + self._source.lead + TOLERANCE
+        if about is not None and not _EARLIEST <= about <= latest:
+            raise MisfitError(
+                f"column {column}: expected a time from 1900 on and until {latest.isoformat()}, as it arrived "
+                f"{arrived.isoformat()}, found {about.isoformat()}"
+            )
+        return row
+
+    def _values(self, body: Mapping[str, Any], typed: bool) -> dict[str, Any]:
+        row = {}
+        for column, read in self._readers.items():
+            value = body.get(column)
+            try:
+                row[column] = None if value is None else read(value, typed)
+            except (ValueError, OverflowError) as error:
+                raise MisfitError(f"column {column}: expected {error}, found {str(value)[:40]!r}") from None
+        return row
 
 
-def _row(
-    payload: bytes | Mapping[str, bytes] | None, readers: Mapping[str, Callable[[Any], Any]], key: Sequence[str]
-) -> dict[str, Any]:
-    body = _body(payload)
-    row: dict[str, Any] = {}
-    for column, read in readers.items():
-        value = body.get(column)
-        try:
-            row[column] = None if value is None else read(value)
-        except (ValueError, OverflowError) as error:
-            raise MisfitError(f"column {column}: expected {error}, found {str(value)[:40]!r}") from None
-    for column in key:
-        if row[column] is None:
-            raise MisfitError(f"column {column}: expected a value, as it tells rows apart, found none")
-    return row
-
-
-def _body(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
-    if payload is None:
-        raise MisfitError("the message has no value")
-    try:
-        if not isinstance(payload, bytes):
-            return {name: value.decode() for name, value in payload.items()}
-        body = json.loads(payload.decode(), parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
-        raise MisfitError(f"expected a JSON object in UTF-8: {error}") from None
-    if not isinstance(body, dict):
-        raise MisfitError(f"expected a JSON object, found {type(body).__name__}")
-    return body
-
-
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _reader(table: str, column: pa.Field) -> Callable[[Any], Any]:
+def _reader(table: str, column: pa.Field) -> _Reader:
     kind = column.type
     if pa.types.is_integer(kind):
-        low, high = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
-        if pa.types.is_unsigned_integer(kind):
-            low, high = 0, 2**kind.bit_width - 1
-        return lambda value: _integer(value, low, high)
+        return lambda value, typed: whole(value, typed, kind.bit_width, pa.types.is_signed_integer(kind))
     if pa.types.is_floating(kind):
-        return _number
+        return _finite
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _string
+        return lambda value, _: text(value)
     if pa.types.is_boolean(kind):
-        return _boolean
+        return boolean
     if pa.types.is_timestamp(kind) and kind.tz:
-        return _moment
+        return lambda value, _: _held(moment(value), kind)
     raise ConfigurationError(
         f"The table {table} cannot be streamed: its column {column.name} is {kind}; expected integers, numbers, text, "
         "true or false, and times with a zone."
     )
 
 
-def _integer(value: Any, low: int, high: int) -> int:
-    found = int(value) if isinstance(value, str) else value
-    if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
-        raise ValueError("a whole number")
-    return found
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("a number")
-    found = float(value)
+def _finite(value: Any, typed: bool) -> float:
+    found = double(value, typed)
     if not math.isfinite(found):
         raise ValueError("a finite number")
     return found
 
 
-def _string(value: Any) -> str:
-    if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError("text in UTF-8")
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    found = {"true": True, "false": False}.get(value) if isinstance(value, str) else value
-    if not isinstance(found, bool):
-        raise ValueError("true or false")
-    return found
-
-
-def _moment(value: Any) -> datetime:
-    if not isinstance(value, str):
-        raise ValueError("a time in ISO 8601 with its zone")
-    found = datetime.fromisoformat(value)
-    if found.tzinfo is None:
-        raise ValueError("a time in ISO 8601 with its zone")
+def _held(found: datetime, kind: pa.DataType) -> datetime:
+    # In nanoseconds a column ends in 2262; Arrow raises a ValueError.
+    pa.scalar(found, kind)
     return found

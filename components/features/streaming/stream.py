@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from gatehouse.errors import ConfigurationError, SourceError
+from gatehouse.errors import ConfigurationError
 
 Position = tuple[int, ...]
+TOLERANCE = timedelta(minutes=5)
+"""How far clocks may disagree: a message that is further ahead is set aside, as it would move all others."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,14 @@ class Event:
         position: Its place there, greater than those before it.
         time: When it arrived, as its envelope says.
         payload: A JSON object, or fields of text; None for a message without a value.
+        flaw: Why it cannot be used, whatever it says.
     """
 
     partition: str
     position: Position
     time: datetime
     payload: bytes | Mapping[str, bytes] | None
+    flaw: str = ""
 
 
 class EventStream(Protocol):
@@ -64,7 +69,7 @@ def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Posit
     Args:
         url: `redis://host:port/0?stream=<key>` or `kafka://host:port,host:port?topic=<name>`.
         group: The name under which the stream shows what was acknowledged.
-        since: Where nothing was read yet: begin with messages after this moment.
+        since: Where nothing was read yet: begin with the messages of this millisecond.
         after: The last message that counts, by partition. What the stream has for acknowledged does not: it may be
             more, where the reader's folder is lost.
 
@@ -88,20 +93,10 @@ def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Posit
 
 
 def milliseconds(moment: datetime) -> int:
-    """A time as milliseconds since 1970, rounded up: messages from there on came after it."""
-    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+    """The millisecond since 1970 in which a time lies."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def moment_of(found: int) -> datetime:
-    """The time so many milliseconds after 1970.
-
-    Raises:
-        SourceError: if it is beyond the year 9999.
-    """
-    try:
-        return _EPOCH + timedelta(milliseconds=found)
-    except OverflowError:
-        raise SourceError(
-            f"A message says that it arrived {found:,} milliseconds after 1970, which no calendar has. Correct the "
-            "clock or the ids of the sender."
-        ) from None
+    """The time so many milliseconds after 1970, or the end of the calendar; what lies before 1970 counts as 1970."""
+    return _EPOCH + timedelta(milliseconds=max(found, 0)) if found < milliseconds(_LAST) else _LAST

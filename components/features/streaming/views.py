@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
+from gatehouse.components.features.materialization import quoted
 from gatehouse.components.features.repository import Repository, View, staged_by, tables_of
 from gatehouse.components.features.streaming.landing import newest_query
 from gatehouse.components.features.touched import BEGINNING, END, Span, merged, rows_needed, touched_spans
@@ -112,9 +113,8 @@ def _compute_span(
         for table in tables:
             source = repository.sources.get(table)
             needed = rows_needed(span, source, max(windows)) if source else "true"
-            connection.execute(
-                f'CREATE VIEW raw."{table}" AS SELECT * FROM ({_rows(repository, raw, table)}) WHERE {needed}'
-            )
+            rows = _rows(repository, raw, table)
+            connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM ({rows}) WHERE {needed}")
         set_time(connection, "as_of", as_of)
         if span.start > BEGINNING:
             set_time(connection, "from", span.start)
@@ -126,19 +126,20 @@ def _compute_span(
 def _rows(repository: Repository, raw: RawTables, table: str) -> str:
     """SQL of a raw table with what arrived since the snapshot in place of what it replaces."""
     parts = raw.landed.get(table, ())
+    source = f"SELECT * FROM source.{quoted(table)}"
     if not parts:
-        return f'SELECT * FROM source."{table}"'
+        return source
     key = repository.streams[table].key
-    match = " AND ".join(f'arrived."{name}" = kept."{name}"' for name in key)
     arrived = newest_query(parts, key)
-    return (
-        f'SELECT * FROM source."{table}" AS kept WHERE NOT EXISTS (FROM ({arrived}) AS arrived WHERE {match}) '
-        f"UNION ALL BY NAME SELECT * FROM ({arrived})"
-    )
+    return f"{source} AS one ANTI JOIN ({arrived}) AS other ON {_same(key)} UNION ALL BY NAME SELECT * FROM ({arrived})"
+
+
+def _same(key: Sequence[str]) -> str:
+    return " AND ".join(f"one.{quoted(name)} = other.{quoted(name)}" for name in key)
 
 
 def new_rows(
-    raw: RawTables, table: str, rows: pa.Table, key: Sequence[str], event: str
+    repository: Repository, raw: RawTables, table: str, rows: pa.Table
 ) -> tuple[pa.Table, list[datetime] | None]:
     """Those rows that say something new, and the hours of event time that they change.
 
@@ -147,23 +148,18 @@ def new_rows(
     with connect() as connection:
         open_tables(connection, {table: raw.snapshot[table]}, "source")
         connection.register("rows", rows)
-        match = " AND ".join(f'one."{name}" = other."{name}"' for name in key)
-        kept = f'SELECT * FROM source."{table}" AS one WHERE EXISTS (FROM rows AS other WHERE {match})'
-        if parts := raw.landed.get(table, ()):
-            arrived = (
-                f"SELECT * FROM ({newest_query(parts, key)}) AS one WHERE EXISTS (FROM rows AS other WHERE {match})"
-            )
-            kept = (
-                f"SELECT * FROM ({kept}) AS one WHERE NOT EXISTS (FROM ({arrived}) AS other WHERE {match}) "
-                f"UNION ALL BY NAME {arrived}"
-            )
-        connection.execute(f"CREATE TEMP TABLE held AS {kept}")
-        columns = ", ".join(f'"{name}"' for name in rows.column_names)
+        match, event = _same(repository.streams[table].key), quoted(repository.sources[table].event_time)
+        whole = _rows(repository, raw, table)
+        connection.execute(
+            f"CREATE TEMP TABLE held AS SELECT * FROM ({whole}) AS one SEMI JOIN rows AS other ON {match}"
+        )
+        columns = ", ".join(map(quoted, rows.column_names))
         new = connection.sql(f"SELECT {columns} FROM rows EXCEPT SELECT {columns} FROM held").to_arrow_table()
         connection.register("fresh", new)
+        replaced = f"SELECT {columns} FROM held AS one SEMI JOIN fresh AS other ON {match}"
         hours = connection.sql(
-            f'SELECT DISTINCT time_bucket(INTERVAL 1 HOUR, "{event}"::TIMESTAMPTZ) AS hour FROM (FROM fresh UNION ALL '
-            f"SELECT {columns} FROM held AS one WHERE EXISTS (FROM fresh AS other WHERE {match})) ORDER BY hour"
+            f"SELECT DISTINCT time_bucket(INTERVAL 1 HOUR, {event}::TIMESTAMPTZ) AS hour FROM "
+            f"(SELECT {columns} FROM fresh UNION ALL {replaced}) ORDER BY hour"
         ).fetchall()
     found = [None if hour is None else hour.astimezone(UTC) for (hour,) in hours]
     return new, None if None in found else [hour for hour in found if hour is not None]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from gatehouse.components.artifacts.messages import MisfitError, parse_json
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.declared import (
     TYPES,
@@ -21,7 +22,6 @@ from gatehouse.components.snapshot.sources.declared import (
     shown,
 )
 from gatehouse.components.snapshot.sources.files import FileTable
-from gatehouse.components.snapshot.sources.messages import MisfitError, parse_json
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
 

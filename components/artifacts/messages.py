@@ -1,0 +1,114 @@
+"""What a message of a stream says: a JSON object, or fields of text; what does not fit tells its reason.
+
+A converter is given a value and whether JSON typed it, and raises ValueError with what it expected.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+_MORE_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
+
+
+class MisfitError(Exception):
+    """A message does not fit its declaration; the text is the reason."""
+
+
+def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
+    """The values of a message by name, typed by JSON or all of them text. Raises MisfitError where there are none."""
+    if payload is None:
+        raise MisfitError("the message has no value")
+    if isinstance(payload, bytes):
+        return parse_json(payload)
+    try:
+        return {name: value.decode() for name, value in payload.items()}
+    except UnicodeDecodeError:
+        raise MisfitError("expected text in UTF-8") from None
+
+
+def parse_json(text: bytes) -> dict[str, Any]:
+    """The JSON object in a payload, which names no key twice. Raises MisfitError where there is none."""
+    try:
+        body = json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_object)
+    except UnicodeDecodeError:
+        raise MisfitError("expected JSON in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise MisfitError(f"expected a JSON object: {error}") from None
+    if not isinstance(body, dict):
+        raise MisfitError(f"expected a JSON object, found {type(body).__name__}")
+    return body
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def whole(value: Any, typed: bool, bits: int = 64, signed: bool = True) -> int:
+    """A whole number of so many bits."""
+    if not typed and _WHOLE.fullmatch(value):
+        value = int(value)
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < high:
+        raise ValueError(f"a whole number of {bits} bits")
+    return value
+
+
+def double(value: Any, typed: bool) -> float:
+    """A number that a double holds; of text it may be endless, as JSON has no such numbers."""
+    if not typed and _NUMBER.fullmatch(value):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a number")
+    if typed and (not math.isfinite(value) or (isinstance(value, int) and int(float(value)) != value)):
+        raise ValueError("a number that a double holds")
+    return float(value)
+
+
+def text(value: Any) -> str:
+    """Text that can be written in UTF-8, so without one half of a pair of surrogates."""
+    if not isinstance(value, str):
+        raise ValueError("text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("text in UTF-8") from None
+    return value
+
+
+def boolean(value: Any, typed: bool) -> bool:
+    """True or false; of text also 1 or 0."""
+    if not typed:
+        value = {"true": True, "false": False, "1": True, "0": False}.get(value)
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
+    """A time in ISO 8601, in UTC; one without a zone is of `zone`, if that has it once."""
+    if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
+        raise ValueError("a time in ISO 8601, to the microsecond")
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("a time in ISO 8601") from None
+    if found.tzinfo is None:
+        if zone is None:
+            raise ValueError("a time in ISO 8601 with its zone")
+        found = found.replace(tzinfo=zone)
+        if found.utcoffset() != found.replace(fold=1).utcoffset():
+            raise ValueError(f"a time that {zone} has once")
+    return found.astimezone(UTC)
