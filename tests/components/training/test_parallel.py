@@ -22,7 +22,7 @@ from tests.components.training.parallel_cases import RESUMED
 
 # 150 rows in batches of 64: the last has 22, which neither two nor four shares of two micro-batches divide.
 TRAIN, VALIDATION = 150, 61
-SIZES: dict[str, Any] = {"token_size": 8, "heads": 4, "feed_forward": 16, "blocks": 4, "hidden": (8, 12, 8)}
+SIZES: dict[str, Any] = {"token_size": 8, "heads": 4, "feed_forward": 16, "blocks": 2, "hidden": (8, 12, 8)}
 BASE = SIZES | {
     "architecture": "ft_transformer",
     "dropout": 0.0,
@@ -124,7 +124,7 @@ def test_a_run_that_goes_on_after_its_first_step_ends_in_the_same_bits(ran: Path
         ({"processes": 3} | TENSOR, "must be a multiple of tensor_parallel 2"),
         ({"processes": 8, "tensor_parallel": 8}, "heads 4 must be a multiple of tensor_parallel 8"),
         ({"processes": 2, "tensor_parallel": 2, "feed_forward": 17}, "feed_forward 17"),
-        ({"processes": 5, "pipeline_parallel": 5}, "more than the model's 4 blocks"),
+        ({"processes": 3, "pipeline_parallel": 3}, "more than the model's 2 blocks"),
         ({"processes": 2, "accumulation": 1} | PIPELINE, "accumulation 1 must be at least pipeline_parallel 2"),
         ({"processes": 2, "loss": "pairwise", "group": "day"} | PIPELINE, "micro-batches of a ranking differ"),
         ({"architecture": "tabular_mlp", "hidden": (7,), "processes": 2} | TENSOR, r"hidden \(7,\)"),
