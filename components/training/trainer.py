@@ -128,7 +128,10 @@ class Trainer:
         self.boundary.tell(Preempted(step, saved))
 
     def _seed(self, epoch: int) -> None:
-        """Dropout follows from seed, epoch and place; tensor neighbours, who hold the same activations, draw alike."""
+        """Dropout follows from seed, epoch and place; tensor neighbours, who hold the same activations, draw alike.
+
+        So tensor parallelism drops what one process drops; replicas and stages of a pipeline draw independently.
+        """
         place = self.layout.pipeline_rank * self.layout.data_size + self.layout.data_rank
         seed_all(self.spec.seed * 1_000_003 + epoch * 1_009 + place)
 

@@ -51,7 +51,7 @@ def main() -> None:
 def _warm(spec: TrainSpec, architecture: dict[str, Any]) -> None:
     """One step among processes that do not exist, whose exchanges do nothing; more than a case has.
 
-    DTensor keeps what it has worked out by mesh, with the names of groups that are gone: no mesh may be like a later one.
+    DTensor keeps what it has worked out by mesh, with the names of groups that are gone: no later mesh may be like it.
     """
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=16)
     layout, rows = lay_out(spec), 4 * spec.accumulation
