@@ -1,6 +1,9 @@
 """The checkpointer in one process: what is kept, what is asked of the store, and what a state may hold."""
 
+import hashlib
+import mmap
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.checkpointing import part
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.format import CheckpointStore
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
@@ -189,3 +193,21 @@ def test_a_part_that_a_killed_attempt_left_of_another_step_is_not_taken(tmp_path
     with pytest.raises(StoreError, match="Checkpoint 1 stays incomplete"):
         write(0, step=45)
     assert list(near(tmp_path).saved()) == []
+
+
+@pytest.mark.parametrize("folder", [None, Path("/dev/shm")])
+@pytest.mark.parametrize("size", [0, 10, 8192, (8 << 20) + 192])
+def test_a_file_is_whole_whatever_its_length_and_the_file_system(
+    tmp_path: Path, folder: Path | None, size: int
+) -> None:
+    memory = mmap.mmap(-1, size + 8192)
+    memory[:] = os.urandom(size + 8192)
+    for start in (4096, 3):  # Whole pages of memory are written past the page cache, others cannot be.
+        file = (folder or tmp_path) / uuid.uuid4().hex
+        with memoryview(memory) as view, view[start : start + size] as given:
+            digest = part._write_file(file, given)
+            try:
+                assert file.read_bytes() == bytes(given)
+            finally:
+                file.unlink()
+            assert digest == hashlib.sha256(given).hexdigest()
