@@ -18,10 +18,10 @@ from gatehouse.components.training.parallel.mesh import Layout
 from gatehouse.components.training.parallel.pipeline import stage_of
 from gatehouse.components.training.parallel.tensor import NotDivisibleError, plan_of
 from gatehouse.components.training.spec import TrainSpec
-from tests.components.training.parallel_cases import RESUMED
+from tests.components.training.parallel_cases import CHECKPOINTED, RESUMED
 
-# 150 rows in batches of 64: the last has 22, which neither two nor four shares of two micro-batches divide.
-TRAIN, VALIDATION = 150, 61
+# 129 rows in batches of 64: the last has one, so all but one process have nothing but padding then.
+TRAIN, VALIDATION = 129, 61
 SIZES: dict[str, Any] = {"token_size": 8, "heads": 4, "feed_forward": 16, "blocks": 2, "hidden": (8, 12, 8)}
 BASE = SIZES | {
     "architecture": "ft_transformer",
@@ -112,7 +112,7 @@ def test_it_learns_what_one_process_learns(ran: Path, name: str) -> None:
     results = [json.loads((folder / "result.json").read_text()) for folder in (found, expected)]
     for row, wanted in zip(results[0]["history"], results[1]["history"], strict=True):
         assert row == pytest.approx(wanted, abs=1e-5)
-    weights, wanted = (load_file(folder / "weights.safetensors") for folder in (found, expected))
+    weights, wanted = (load_file(folder / "weights") for folder in (found, expected))
     assert weights.keys() == wanted.keys()
     for key, tensor in wanted.items():
         torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
@@ -122,6 +122,24 @@ def test_it_learns_what_one_process_learns(ran: Path, name: str) -> None:
 def test_a_run_that_goes_on_after_its_first_step_ends_in_the_same_bits(ran: Path, name: str) -> None:
     whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "resumed.json"))
     assert resumed == whole
+
+
+@pytest.mark.parametrize("name", CHECKPOINTED)
+def test_a_run_that_goes_on_from_its_checkpoint_ends_in_the_same_bits(ran: Path, name: str) -> None:
+    whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "checkpointed.json"))
+    assert resumed.pop("worlds") == [[0, 2]]
+    assert resumed == {key: value for key, value in whole.items() if key != "worlds"}
+
+
+def test_one_process_goes_on_from_the_checkpoint_of_two_shards(ran: Path) -> None:
+    whole, alone = (json.loads((ran / "fsdp" / file).read_text()) for file in ("result.json", "alone.json"))
+    assert alone["worlds"] == [[0, 2], [2, 1]]
+    # The train loss counts from where the number of processes changed.
+    (expected,), (found,) = whole["history"], alone["history"]
+    assert found["log_loss"] == pytest.approx(expected["log_loss"], abs=1e-5)
+    weights, wanted = (load_file(ran / "fsdp" / folder / "weights") for folder in ("alone", "."))
+    for key, tensor in wanted.items():
+        torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.boundary import FAULT
+from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launcher import LOG, TrainingFailedError, TrainingJob
 from gatehouse.components.training.launchers import local
