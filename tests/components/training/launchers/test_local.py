@@ -70,7 +70,7 @@ def test_exit_code_0_without_weights_is_no_success(job: TrainingJob, monkeypatch
 
 def test_weights_that_the_result_does_not_name_are_no_success(job: TrainingJob) -> None:
     (job.directory / "result.json").write_text(json.dumps({"weights_sha256": "0" * 64}))
-    (job.directory / "weights.safetensors").write_bytes(b"other bytes")
+    (job.directory / "weights").write_bytes(b"other bytes")
     assert "the weights have SHA-256" in local._problem(job, 0)
 
 
