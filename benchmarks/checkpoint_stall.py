@@ -85,6 +85,9 @@ def main() -> int:
             )
         share = cost["ours"] / cost["save"]
         print(f"  ratio {share:.3f}, limit {LIMIT}")
+        if abs(share) > LIMIT > share or cost["save"] <= 0:
+            print("  the machine is too busy for this: a checkpoint cannot make training faster")
+            kept = False
         kept &= share < LIMIT
     print(_machine())
     return 0 if kept else 1
