@@ -35,6 +35,7 @@ from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stopping import best_epoch, out_of_patience
 from gatehouse.components.training.trees import begin_round, column_types, columns, parameters
 from gatehouse.components.training.validation import metrics_of, sums_of
+from gatehouse.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class BoostingTrainer:
         """Add trees until the last round or until patience ends; see `Framework.train`.
 
         Raises:
-            DivergedError: if the validation loss is not finite.
+            DivergedError: if the loss of either part is not finite.
         """
         state = self.state
         self.checkpointer.load(state)
@@ -136,10 +137,10 @@ class BoostingTrainer:
         seconds = time.monotonic() - began
         row = {"epoch": number, f"train_{name}": self._train_loss()}
         row |= metrics_of(self._margins(self.validation_matrix), self.validation_rows, self.spec, self.loss)
-        if not math.isfinite(row[name]):
+        if not all(map(math.isfinite, row.values())):
             raise DivergedError(
-                f"The validation {name} is not finite after round {number}. Lower training.learning_rate, or look for "
-                "extreme values among labels and weights."
+                f"The {name} is not finite after round {number}. Lower training.learning_rate, or look for extreme "
+                "values among labels and weights."
             )
         self.state.history.append(row)
         if self.metrics:
@@ -228,12 +229,27 @@ def _matrix(rows: Rows) -> dict[str, Any]:
 
 
 def _share(rows: Rows, rank: int, world: int) -> Rows:
-    """The rows of one process, one after another; a group stays whole."""
-    count = len(rows)
-    cuts = [count * each // world for each in range(world + 1)]
+    """The rows of one process, one after another; a group stays whole.
+
+    Raises:
+        ConfigurationError: if a process would have none: XGBoost's sums over processes need rows on each.
+    """
+    # Rows of a group stand together, in ascending order of groups.
+    starts = torch.arange(len(rows))
     if rows.groups is not None:
-        # Rows of a group stand together, in ascending order of groups.
-        cuts = [int(torch.searchsorted(rows.groups, rows.groups[cut])) if cut < count else count for cut in cuts]
-    taken = slice(cuts[rank], cuts[rank + 1])
+        starts = torch.searchsorted(rows.groups, torch.unique_consecutive(rows.groups))
+    if len(starts) < world:
+        what = "rows" if rows.groups is None else "groups"
+        raise ConfigurationError(
+            f"training.processes={world} for {len(starts)} {what} of the part train: xgboost needs some on every "
+            "process. Give it fewer processes."
+        )
+    cuts = [0]
+    for each in range(1, world):
+        near = int(torch.searchsorted(starts, len(rows) * each // world))
+        # At least one for each process before, and for each after.
+        cuts.append(min(max(near, cuts[-1] + 1), len(starts) - world + each))
+    ends = [*(int(starts[cut]) for cut in cuts), len(rows)]
+    taken = slice(ends[rank], ends[rank + 1])
     arrays = (rows.numbers, rows.ids, rows.labels, rows.weights, rows.groups)
     return Rows(*(None if each is None else each[taken] for each in arrays))  # type: ignore[arg-type]  # None where it was

@@ -8,6 +8,32 @@ ROUNDS: dict[str, Any] = {"epochs": 300, "learning_rate": 0.1, "patience": 20, "
 """What fields of a TrainSpec are by default for trees."""
 
 
+READ = frozenset(
+    {
+        "architecture",
+        "xgboost",
+        "loss",
+        "huber_delta",
+        "sample_weight",
+        "class_weights",
+        "group",
+        "epochs",
+        "learning_rate",
+        "metric",
+        "patience",
+        "least_gain",
+        "train_fraction",
+        "seed",
+        "deterministic",
+        "processes",
+        "threads",
+        "checkpoints",
+        "timeout_minutes",
+    }
+)
+"""The fields of a TrainSpec that decide something for trees."""
+
+
 class BoostingSpec(BaseModel):
     """How the trees of `xgboost` grow."""
 

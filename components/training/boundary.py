@@ -1,8 +1,7 @@
-"""The boundary between two steps: signs of life, what the ranks must agree on, and the faults that tests ask for."""
+"""The boundary between two steps: signs of life, and what the ranks must agree on."""
 
 import math
 import os
-import signal
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -11,11 +10,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from gatehouse.components.training import faults
 from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.preemption import FLAG, OUTCOME, Flag, Preempted
-from gatehouse.process import OWNER
 
-FAULT = "GATEHOUSE_TRAINING_FAULT"
 _TIMEOUT = timedelta(seconds=120)
 
 
@@ -64,7 +62,7 @@ class Boundary:
         """
         if self._heartbeat is not None:
             self._heartbeat.beat(step)
-        _inject_fault(step, epoch_ended)
+        faults.strike(step, epoch_ended)
         self._raised = self._raised or (Flag.read(self._flag) if self._flag else None)
         left = self._raised.deadline - time.monotonic() if self._raised else math.inf
         mine = torch.tensor([float(self._raised is not None), float(due), -left])
@@ -89,24 +87,3 @@ class Boundary:
     def _agreed(answer: torch.Tensor) -> Agreed:
         preempted, due, left = answer.tolist()
         return Agreed(bool(preempted), bool(due), max(-left, 0.0))
-
-
-def _inject_fault(step: int, epoch: int | None) -> None:
-    """For tests: do to the last rank what `GATEHOUSE_TRAINING_FAULT=<action>:<epoch>`, or `<action>:@<step>`, says.
-
-    The actions are kill, hang, raise and preempt; one that ends with ! is taken in the first attempt only.
-    """
-    action, _, wanted = os.environ.get(FAULT, "").partition(":")
-    if wanted not in (f"@{step}", str(epoch)) or dist.get_rank() != dist.get_world_size() - 1:
-        return
-    if action.endswith("!") and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        return
-    if action == "preempt":
-        os.kill(int(os.environ[OWNER].partition(":")[0]), signal.SIGTERM)
-        time.sleep(1.0)
-    elif action.startswith("kill"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif action.startswith("hang"):
-        time.sleep(600)
-    elif action.startswith("raise"):
-        raise ValueError(f"injected fault after epoch {epoch}" if epoch is not None else f"injected fault, step {step}")

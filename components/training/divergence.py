@@ -1,4 +1,4 @@
-"""Where a number that is not finite began: in the rows, in a module's output, or in a parameter's gradient."""
+"""Where a number that is not finite began: in the rows, a module's output, the loss, or a parameter's gradient."""
 
 import torch
 import torch.distributed as dist
@@ -15,17 +15,19 @@ class DivergedError(ArithmeticError):
     """Loss or gradient is not a finite number any more, or far from where it was."""
 
 
-def origin(execution: Execution, batch: Batch, layout: Layout) -> str:
+def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout) -> str:
     """The first tensor that is not finite, seen from all processes; call it on each of them, before the step.
 
     Args:
         execution: With the gradient still in place.
         batch: What it was computed from.
+        loss: Of the batch.
         layout: Where this process stands.
     """
     # All processes call the model together, so each does whatever it has found before.
     outputs = _in_outputs(execution, batch, layout)
-    mine = _in_rows(batch) or outputs or _in_gradients(execution.part, layout)
+    in_loss = None if loss.isfinite() else (2, 0, "the loss")
+    mine = _in_rows(batch) or outputs or in_loss or _in_gradients(execution.part, layout)
     found: list[_Finding | None] = [None] * dist.get_world_size()
     dist.all_gather_object(found, mine)
     known = [finding for finding in found if finding]
@@ -69,7 +71,7 @@ def _in_gradients(part: nn.Module, layout: Layout) -> _Finding | None:
     # The way back begins at the last parameter.
     for name, parameter in reversed(list(part.named_parameters())):
         if parameter.grad is not None and not _finite(parameter.grad):
-            return 2, -layout.pipeline_rank, f"the gradient of {name}"
+            return 3, -layout.pipeline_rank, f"the gradient of {name}"
     return None
 
 

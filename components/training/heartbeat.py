@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from gatehouse.components.training.whole_file import write_whole
+
 FOLDER = "GATEHOUSE_HEARTBEATS"
 """Names the folder in the environment of the ranks."""
 _RECORD = struct.Struct("@qqd")
@@ -28,12 +30,10 @@ class Heartbeat:
         """Begin to beat, and answer the signal for stacks; call it before anything that may hang."""
         self._stacks: IO[str] = open(folder / f"stacks-{rank}.txt", "w")  # noqa: SIM115  # The rank's, for ever.
         faulthandler.register(_SIGNAL, file=self._stacks, all_threads=True)
-        unseen = folder / f".rank-{rank}-{os.getpid()}"
-        unseen.write_bytes(bytes(_RECORD.size))
-        with open(unseen, "r+b") as file:
+        path = folder / f"rank-{rank}"
+        write_whole(path, _RECORD.pack(os.getpid(), 0, time.monotonic()))
+        with open(path, "r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _RECORD.size)
-        self.beat(0)
-        os.replace(unseen, folder / f"rank-{rank}")
 
     @classmethod
     def of_environment(cls, rank: int) -> "Heartbeat | None":

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from gatehouse.errors import LauncherError
 
-JOB, RESULT, FAILURE, WEIGHTS, METRICS = "job.json", "result.json", "failure.json", "weights.safetensors", "metrics"
-LOG = "worker.log"
+JOB, RESULT, FAILURE, METRICS, LOG = "job.json", "result.json", "failure.json", "metrics", "worker.log"
+WEIGHTS = "weights"
+"""In the format of the framework that trained them; the model's artifact names it (`Framework.weights`)."""
 TAIL_LINES = 20
 
 

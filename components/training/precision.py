@@ -18,7 +18,7 @@ def autocast(spec: TrainSpec) -> AbstractContextManager[Any]:
 
 
 class LossScaler:
-    """The factor on the loss: halved after a gradient that is not finite, doubled after enough that are.
+    """The factor on the loss: halved where a gradient is too large for fp16, doubled after enough that are not.
 
     All processes see the same global norm, so they agree on the factor without talking.
     """
@@ -27,25 +27,22 @@ class LossScaler:
     SMALLEST = 2.0**-14
 
     def __init__(self, spec: TrainSpec) -> None:
-        self.active = spec.precision == "fp16"
-        self.scale = 2.0**16 if self.active else 1.0
+        self._active = spec.precision == "fp16"
+        self.scale = 2.0**16 if self._active else 1.0
         self._good = 0
 
-    def update(self, finite: bool) -> None:
-        """Tell whether the step's gradient was finite."""
-        if not self.active:
-            return
-        self._good = self._good + 1 if finite else 0
-        if not finite:
-            self.scale /= 2
-        elif self._good >= self.GROWTH_STEPS:
-            self.scale *= 2
-            self._good = 0
+    def shrink(self) -> bool:
+        """Halve after a gradient that is not finite; False where a smaller factor would not help."""
+        if not self._active or self.scale <= self.SMALLEST:
+            return False
+        self.scale, self._good = self.scale / 2, 0
+        return True
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether halving has not helped: the gradient is broken, not too large for fp16."""
-        return not self.active or self.scale < self.SMALLEST
+    def grow(self) -> None:
+        """Tell of a finite gradient."""
+        self._good += 1
+        if self._active and self._good >= self.GROWTH_STEPS:
+            self.scale, self._good = self.scale * 2, 0
 
     def state_dict(self) -> dict[str, float]:
         """As plain numbers."""

@@ -5,9 +5,10 @@ answer to SIGTERM, which is to end at once and without a collective, and looks f
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from gatehouse.components.training.whole_file import write_json
 
 FLAG, OUTCOME = "GATEHOUSE_PREEMPTION_FLAG", "GATEHOUSE_OUTCOME"
 """Name the flag's file and the file for the outcome in the environment of the ranks."""
@@ -29,7 +30,7 @@ class Flag:
 
     def write(self, path: Path) -> None:
         """Raise the flag; whole or not at all."""
-        _replace(path, json.dumps(asdict(self)))
+        write_json(path, asdict(self))
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,4 @@ class Preempted:
 
     def write(self, path: Path) -> None:
         """Leave it for the wrapper."""
-        _replace(path, json.dumps(asdict(self)))
-
-
-def _replace(path: Path, text: str) -> None:
-    half = path.with_name(f".{path.name}-{os.getpid()}")
-    half.write_text(text)
-    os.replace(half, path)
+        write_json(path, asdict(self))

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gatehouse.components.training.checkpoint import write_json
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.frameworks import framework_of
 from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.launcher import FAILURE, JOB, RESULT
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.whole_file import write_json
 from gatehouse.errors import GatehouseError
 from gatehouse.process import die_with_parent, follow_owner
 
@@ -47,7 +47,7 @@ def main() -> None:
     except Exception as error:
         known = isinstance(error, DivergedError | GatehouseError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
-        write_json(directory / FAILURE, {"message": message}, unique=str(dist.get_rank()))
+        write_json(directory / FAILURE, {"message": message})
         raise
     finally:
         dist.destroy_process_group()

@@ -119,12 +119,11 @@ class GroupSampler:
         self._sizes, self._starts = sizes, sizes.cumsum(0) - sizes
         self._groups = max(1, round(batch_size * len(sizes) / self.rows))
         self.steps = math.ceil(len(sizes) / self._groups)
+        self._known: tuple[int, Tensor] | None = None
 
     def share(self, epoch: int, step: int, place: int, places: int, micro: int = 1) -> Share:
         """The rows of the process at `place` of `places`, cut into `micro` micro-batches of equal length."""
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-        order = torch.randperm(len(self._sizes), generator=generator)
-        batch = order[step * self._groups : (step + 1) * self._groups]
+        batch = self._order(epoch)[step * self._groups : (step + 1) * self._groups]
         pieces = torch.tensor_split(batch, places * micro)
         longest = max(1, max(int(self._sizes[piece].sum()) for piece in pieces))
         rows = torch.zeros(micro, longest, dtype=torch.int64)
@@ -135,3 +134,10 @@ class GroupSampler:
             rows[index, : len(found)] = found + torch.arange(len(found))
             real[index, : len(found)] = True
         return Share(rows.flatten(), real.flatten(), int(self._sizes[batch].sum()))
+
+    def _order(self, epoch: int) -> Tensor:
+        """Groups of an epoch in order; the last one is remembered."""
+        if self._known is None or self._known[0] != epoch:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+            self._known = epoch, torch.randperm(len(self._sizes), generator=generator)
+        return self._known[1]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gatehouse.components.training.boosting_spec import ROUNDS, BoostingSpec
+from gatehouse.components.training.boosting_spec import READ, ROUNDS, BoostingSpec
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 
 BUILT_IN = ("tabular_mlp", "ft_transformer")
@@ -65,7 +65,10 @@ class TrainSpec(BaseModel):
     batch_size: int = Field(2048, ge=1, description="Rows of one step over all processes and micro-batches together.")
     accumulation: int = Field(1, ge=1, le=4096, description="Micro-batches of a step; a pipeline streams them.")
     shuffle_window: int = Field(
-        0, ge=0, description="Rows shuffled at a time, for data larger than memory; 0 shuffles all rows."
+        0,
+        ge=0,
+        description="Rows shuffled at a time, so that steps read few places of the mapped arrays: for a train part "
+        "larger than a worker's memory; 0 shuffles all rows.",
     )
     prefetch: int = Field(2, ge=0, le=64, description="Steps whose rows are gathered ahead, on a thread; 0 for none.")
     learning_rate: float = Field(2e-3, gt=0.0, le=1.0, description="Peak of the schedule; of `xgboost` (0.1).")
@@ -138,12 +141,21 @@ class TrainSpec(BaseModel):
             found.append(f"metric: the loss {self.loss} gives {', '.join(METRICS[self.loss])}, not {self.metric}")
         if self.shuffle_window and self.group:
             found.append("shuffle_window: groups of a ranking are shuffled whole; set shuffle_window to 0")
+        if self.architecture != TREES and self.xgboost != BoostingSpec():
+            found.append(f"xgboost: {self.architecture} does not read what only trees have; remove it")
         return found
 
     def _impossible_trees(self) -> list[str]:
         found = []
-        if self.device != "cpu" or self.tensor_parallel * self.pipeline_parallel > 1:
-            found.append("xgboost: trees grow on the CPU, and processes share the rows; remove device and parallelism")
+        fields = type(self).model_fields
+        changed = [
+            name
+            for name, field in fields.items()
+            if getattr(self, name) != field.get_default(call_default_factory=True)
+        ]
+        unread = [name for name in changed if name not in READ]
+        if unread:
+            found.append(f"{', '.join(unread)}: xgboost does not read what only neural networks have; remove it")
         if self.loss == "pairwise" and self.sample_weight:
             found.append("sample_weight: a ranking by xgboost weighs no single rows")
         return found

@@ -55,7 +55,7 @@ class TrainState:
     def keep_best(self) -> None:
         """Take the weights of now as the best ones."""
         for name, tensor in self.part.state_dict().items():
-            self.best[name].copy_(tensor)
+            local(self.best[name]).copy_(local(tensor))
 
     def state_dict(self) -> dict[str, Any]:
         """The state, tensors by reference.

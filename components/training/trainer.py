@@ -9,17 +9,18 @@ import logging
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.boundary import Agreed, Boundary
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.rng import seed_all
 from gatehouse.components.training.clipping import gradient_norm, scale_gradients
-from gatehouse.components.training.data import Loader, Rows, Step
+from gatehouse.components.training.data import Batch, Loader, Rows, Step
 from gatehouse.components.training.divergence import DivergedError, origin
 from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.launcher import METRICS, WEIGHTS
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _LAST_SECONDS = 2.0
 """Of a preempted machine's time, kept for what comes after the checkpoint."""
+_ADVICE = "Lower training.learning_rate, or look for extreme values among the features."
 
 
 class Trainer:
@@ -126,35 +128,55 @@ class Trainer:
         self.boundary.tell(Preempted(step, saved))
 
     def _seed(self, epoch: int) -> None:
-        """Dropout follows from seed, epoch and place; tensor neighbours, who hold the same activations, draw alike."""
+        """Dropout follows from seed, epoch and place; tensor neighbours, who hold the same activations, draw alike.
+
+        So tensor parallelism drops what one process drops; replicas and stages of a pipeline draw independently.
+        """
         place = self.layout.pipeline_rank * self.layout.data_size + self.layout.data_rank
         seed_all(self.spec.seed * 1_000_003 + epoch * 1_009 + place)
 
     def _step(self, step: Step) -> None:
         """One optimizer step: the mean loss of the global batch, its gradient, clipped, applied."""
-        scaler, progress = self.state.scaler, self.state.progress
-        batch = step.batch if self.device.type == "cpu" else step.batch.to(self.device)
+        progress = self.state.progress
         weight = self._weight_of(step)
+        if not weight:
+            return  # No row counts: there is nothing to learn, and nothing to divide by.
+        batch = step.batch if self.device.type == "cpu" else step.batch.to(self.device)
         rate = learning_rate(progress.step, self.loader.steps * self.spec.epochs, self.spec)
         set_learning_rate(self.optimizer, rate)
-        self.optimizer.zero_grad(set_to_none=True)
         # Gradients are averaged over the data axis: times its size, their sum is divided by the whole batch's weight.
-        factor = self.layout.data_size / weight if weight else 0.0
-        scale = scaler.scale  # of this gradient: the scaler may change its own once it has seen it
-        loss = self.execution.backward(batch, factor * scale)
-        norm = gradient_norm(self.parameters, self.layout)
-        finite = bool(torch.isfinite(norm))
-        scaler.update(finite)
-        if finite:
-            scale_gradients(self.parameters, norm, self.spec.clip_norm, scale)
-            self.optimizer.step()
-        elif scaler.exhausted:
-            self._halt(step, batch)
-        progress.loss += float(loss)
+        factor = self.layout.data_size / weight
+        loss, norm, scale = self._gradient(step, batch, factor)
+        scale_gradients(self.parameters, norm, self.spec.clip_norm, scale)
+        self.optimizer.step()
+        progress.loss += loss
         progress.weight += weight
         if self.metrics:
-            logged = {"step_loss": float(loss) * factor, "grad_norm": float(norm) / scale, "learning_rate": rate}
+            logged = {"step_loss": loss * factor, "grad_norm": float(norm) / scale, "learning_rate": rate}
             self.metrics.log(logged, progress.step)
+
+    def _gradient(self, step: Step, batch: Batch, factor: float) -> tuple[float, Tensor, float]:
+        """Make the gradient, again with half the scale where it is too large for fp16: no batch is left out.
+
+        Returns:
+            The loss, the norm of the gradient, and the scale that is in both gradient and norm.
+        """
+        scaler = self.state.scaler
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            scale = scaler.scale
+            loss = self.execution.backward(batch, factor * scale)
+            norm = gradient_norm(self.parameters, self.layout)
+            if torch.isfinite(norm):
+                scaler.grow()
+                return float(loss), norm, scale
+            if not self._finite_everywhere(loss) or not scaler.shrink():
+                self._halt(step, batch, loss)
+
+    def _finite_everywhere(self, loss: Tensor) -> bool:
+        finite = torch.isfinite(loss).to(torch.int32)
+        dist.all_reduce(finite, dist.ReduceOp.MIN)
+        return bool(finite)
 
     def _weight_of(self, step: Step) -> float:
         """What the losses of all processes are divided by; counted without talking where every row weighs one."""
@@ -169,11 +191,11 @@ class Trainer:
         dist.all_reduce(total)
         return float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
 
-    def _halt(self, step: Step, batch: Any) -> None:
-        began = origin(self.execution, batch, self.layout)
+    def _halt(self, step: Step, batch: Batch, loss: Tensor) -> NoReturn:
+        began = origin(self.execution, batch, loss, self.layout)
         raise DivergedError(
             f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in {began}. "
-            "Lower training.learning_rate, or look for extreme values among the features."
+            f"{_ADVICE}"
         )
 
     def _end_epoch(self, epoch: int) -> None:
@@ -210,14 +232,13 @@ class Trainer:
 
     def _require_sound(self, row: dict[str, Any]) -> None:
         name, epoch = self.loss.name, row["epoch"]
-        advice = "Lower training.learning_rate, or look for extreme values among the features."
         if not math.isfinite(row[name]):
-            raise DivergedError(f"The validation {name} is not finite after epoch {epoch}. {advice}")
+            raise DivergedError(f"The validation {name} is not finite after epoch {epoch}. {_ADVICE}")
         history, most = self.state.progress.history, self.spec.divergence
         if most and history and row[f"train_{name}"] > most * history[0][f"train_{name}"]:
             raise DivergedError(
                 f"The train {name} of epoch {epoch} is {row[f'train_{name}']:.6g}: over training.divergence={most:g} "
-                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. {advice}"
+                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. {_ADVICE}"
             )
 
     def _result(self) -> dict[str, Any]:

@@ -5,9 +5,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import TREES, TrainSpec
 
 _OF_TREES = frozenset(f"xgboost.{name}" for name in type(TrainSpec().xgboost).model_fields)
+
+
+def _base(parameter: str) -> TrainSpec:
+    return TrainSpec.model_validate({"architecture": TREES} if parameter in _OF_TREES else {})
 
 
 class Parameter(BaseModel):
@@ -35,7 +39,7 @@ class Parameter(BaseModel):
             raise ValueError("log: expected min above 0")
         for value in self._extremes():
             try:
-                TrainSpec().changed({self.name: value})
+                _base(self.name).changed({self.name: value})
             except ValidationError as error:
                 reason = error.errors()[0]["msg"]
                 raise ValueError(f"{self.name} cannot be {value!r} in training: {reason}") from None

@@ -65,6 +65,11 @@ class BackgroundWriter:
         """Whether nothing is in the writer's hands, so that the buffer is free."""
         return self._buffer.status.finished >= self._sent or self._process.poll() is not None
 
+    @property
+    def failed(self) -> bool:
+        """Whether what was asked for last will not be written any more."""
+        return self.idle and self._buffer.status.written < self._sent
+
     def wait(self, seconds: float) -> bool:
         """Wait until the writer is idle; returns whether it is."""
         deadline = time.monotonic() + seconds

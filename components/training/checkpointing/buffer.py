@@ -26,6 +26,7 @@ class StagingBuffer:
         whole = torch.frombuffer(self._memory, dtype=torch.uint8)
         whole[HEAD:].zero_()
         self._pinned = torch.cuda.is_available() and _pin(whole)
+        self._whole = whole
         self._targets = [_view(whole, HEAD + chunk.at, chunk.bytes, chunk.dtype, chunk.sizes) for chunk in plan.chunks]
 
     @property
@@ -40,6 +41,12 @@ class StagingBuffer:
             target.copy_(piece, non_blocking=self._pinned)
         if self._pinned:
             torch.cuda.synchronize()
+
+    def close(self) -> None:
+        """Give the memory back; a writer that is at work keeps it until it has ended."""
+        if self._pinned:
+            torch.cuda.cudart().cudaHostUnregister(self._whole.data_ptr())  # type: ignore[no-untyped-call]
+        os.close(self.descriptor)  # The memory itself goes with the last tensor that looks at it.
 
 
 def _view(whole: Tensor, at: int, length: int, dtype: str, sizes: tuple[int, ...]) -> Tensor:

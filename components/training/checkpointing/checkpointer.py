@@ -8,7 +8,6 @@ import fcntl
 import logging
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -31,9 +30,12 @@ from gatehouse.errors import GatehouseError
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = timedelta(seconds=120)
-_ORPHAN_SECONDS = 30.0
+_DEADLINE_SECONDS = 60.0
+"""For whatever a rank awaits between two exchanges: its peers wait for it, and must not take it for dead."""
 _PEERS_SECONDS = 300.0
 _PATIENCE_SECONDS = 2.0
+_ORPHANS_AHEAD = 2
+"""A writer that nobody awaits any more may still write a checkpoint of at most so many numbers after the last."""
 
 
 class TrainingState(Protocol):
@@ -64,9 +66,7 @@ class Restored:
 class Checkpointer:
     """The checkpoints of one run."""
 
-    def __init__(
-        self, folder: Path, policy: CheckpointPolicy, *, far: str = "", name: str = "", group: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, policy: CheckpointPolicy, *, far: str = "", name: str = "") -> None:
         """Make a checkpointer; collective where a process group is there.
 
         Args:
@@ -74,13 +74,12 @@ class Checkpointer:
             policy: When, and how many.
             far: Address of an artifact store that gets a copy of each; empty for none.
             name: Names the run there.
-            group: Whether to talk to the other ranks at all.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._policy = policy
         self._far, self._far_prefix = far, f"scratch/checkpoints/{name}"
-        alone = not (group and dist.is_initialized() and dist.get_world_size() > 1)
+        alone = not (dist.is_initialized() and dist.get_world_size() > 1)
         self._group = None if alone else dist.new_group(backend="gloo", timeout=_TIMEOUT)
         self._rank, self._world = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
         self._worlds: tuple[tuple[int, int], ...] = ((0, self._world),)
@@ -107,13 +106,17 @@ class Checkpointer:
 
         What is torn is skipped with a warning that names it.
         """
-        self._await_orphans()
+        # No rank looks before the writers of all machines have ended.
+        gone = self._all(self._orphans_end())
         sources = self._sources()
         taken = [sequence for store in sources for sequence in store.sequences()]
         found = [(saved.sequence, place) for place, store in enumerate(sources) for saved in store.saved()]
         # The folder is asked before the far store; what no rank of its machine sees there is fetched.
         candidates = sorted(found, key=lambda each: (-each[0], each[1]))
         self._sequence, candidates = self._from_first((max(taken, default=0), candidates))
+        if not gone:
+            logger.warning("A checkpoint writer of the attempt before is still at work: its numbers are left to it.")
+            self._sequence += _ORPHANS_AHEAD
         for sequence, place in candidates:
             saved = self._verified(sources, sequence, place)
             if saved is not None:
@@ -140,11 +143,6 @@ class Checkpointer:
             return False
         self.save(state, step, reasons)
         return True
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing of this rank is being written."""
-        return self._writer is None or self._writer.idle
 
     @property
     def due(self) -> bool:
@@ -183,16 +181,25 @@ class Checkpointer:
             logger.warning("The last checkpoint could not be written: %s", error)
         return self._all(bool(done) and time.monotonic() <= deadline)
 
-    def finish(self, seconds: float = _PEERS_SECONDS) -> bool:
+    def finish(self) -> bool:
         """Wait for what is being written, and end the writer; returns whether all of it is written."""
-        writer, self._writer = self._writer, None
-        return self._all(writer is None or writer.close(seconds))
+        writer = self._drop()
+        whole = self._all(writer is None or not writer.wait(_PATIENCE_SECONDS) or not writer.failed)
+        return self._all(writer is None or writer.close(_DEADLINE_SECONDS if whole else 0.0))
 
     def let_go(self) -> None:
         """Let the writer finish by itself, without waiting and without the other ranks, as after an error."""
-        writer, self._writer = self._writer, None
+        writer = self._drop()
         if writer is not None:
             writer.let_go()
+
+    def _drop(self) -> BackgroundWriter | None:
+        """Forget plan and buffer; returns the writer, which still has them."""
+        writer = self._writer
+        if self._buffer is not None:
+            self._buffer.close()
+        self._plan = self._buffer = self._writer = None
+        return writer
 
     def _stage(self, state: TrainingState, step: int, reasons: tuple[str, ...]) -> tuple[BackgroundWriter, Request]:
         tree = dict(state.state_dict())
@@ -200,29 +207,32 @@ class Checkpointer:
         if private is not None:
             tree[PRIVATE] = {str(self._rank): private}
         tensors, values = flatten(tree)
-        changed = self._plan is None or self._plan.structure != structure_of(tensors, values)
-        if not self._all(not changed):
+        settled = self._writer is None or self._writer.wait(_PATIENCE_SECONDS)
+        same = self._plan is not None and self._plan.structure == structure_of(tensors, values)
+        same, whole = self._agree(same, self._writer is None or not self._writer.failed)
+        if not settled:
+            self._take_over(whole=whole)
+        if not same:
             self._replan(make_plan(tensors, values, self._group))
         assert self._plan is not None and self._buffer is not None and self._writer is not None
-        self._settle(self._writer)
         self._buffer.copy(self._plan.pieces(tensors))
         self._sequence += 1
         self._last_step, self._last_time = step, time.monotonic()
         mine = {path: value for path, value in values.items() if path in self._plan.values}
         return self._writer, Request(self._sequence, step, self._worlds, reasons, mine)
 
-    def _settle(self, writer: BackgroundWriter) -> None:
-        """Wait until the buffer is free; what the writer finds no processor time for is written by this process."""
-        if writer.wait(_PATIENCE_SECONDS):
+    def _take_over(self, *, whole: bool) -> None:
+        """Free the buffer of a writer that is late: it finds no processor time, or waits for a part that is lost."""
+        assert self._writer is not None and self._buffer is not None
+        request = self._writer.abandon()
+        if request is None or not whole:
             return
         logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
-        request = writer.abandon()
-        if request is not None and self._buffer is not None:
-            try:
-                # What the writer has stored already is found there, and stays.
-                write_share(self._share(_PEERS_SECONDS), request, self._buffer.tensors, lambda: False, lambda: None)
-            except GatehouseError as error:
-                logger.warning("%s", error)
+        try:
+            # What the writer has stored already is found there, and stays.
+            write_share(self._share(_DEADLINE_SECONDS), request, self._buffer.tensors, lambda: False, lambda: None)
+        except GatehouseError as error:
+            logger.warning("%s", error)
 
     def _replan(self, plan: Plan) -> None:
         self.finish()
@@ -283,24 +293,22 @@ class Checkpointer:
         far = [CheckpointStore(open_objects(self._far), self._far_prefix)] if self._far else []
         return [near(self._folder), *far]
 
-    def _await_orphans(self) -> None:
+    def _orphans_end(self) -> bool:
         """Wait for the writers of an attempt that was killed: what they have in their hands is the newest there is."""
-        deadline = time.monotonic() + _ORPHAN_SECONDS
-        for path in self._folder.glob("writer-*.lock"):
-            with open(path, "r+") as lock:
-                while time.monotonic() < deadline:
-                    with suppress(BlockingIOError):
-                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        break
-                    time.sleep(0.02)
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        return all(_is_let_go(path, deadline) for path in self._folder.glob("writer-*.lock"))
 
     def _all(self, mine: bool) -> bool:
         """Whether it is so on all ranks."""
+        return self._agree(mine)[0]
+
+    def _agree(self, *mine: bool) -> list[bool]:
+        """Which of these are so on all ranks."""
         if self._group is None:
-            return mine
-        answer = torch.tensor([int(mine)])
+            return list(mine)
+        answer = torch.tensor(mine, dtype=torch.int32)
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
-        return bool(answer.item())
+        return [bool(each) for each in answer.tolist()]
 
     def _from_first(self, mine: Any) -> Any:
         if self._group is None:
@@ -308,3 +316,15 @@ class Checkpointer:
         box = [mine]
         dist.broadcast_object_list(box, src=0, group=self._group)
         return box[0]
+
+
+def _is_let_go(path: Path, deadline: float) -> bool:
+    with open(path, "r+") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.02)

@@ -199,11 +199,6 @@ class CheckpointStore:
             if sequence not in kept and sequence < newest:
                 self.remove(sequence)
 
-    def clear(self) -> None:
-        """Remove all checkpoints: the run has ended."""
-        for sequence in self.sequences():
-            self.remove(sequence)
-
     def _folder(self, sequence: int) -> str:
         return f"{self.prefix}/{sequence:06d}"
 

@@ -45,6 +45,7 @@ class TabularMlp(nn.Module):
     def tensor_plan(self) -> dict[str, str]:
         """Layers are cut by columns and rows in turn, so that two of them cost one exchange."""
         plan = {f"blocks.{index}.0": ("columns", "rows")[index % 2] for index in range(len(self.blocks))}
+        plan |= {f"blocks.{index}.2": "dropout" for index in range(0, len(self.blocks), 2)}
         return plan | ({"head.linear": "rows"} if len(self.blocks) % 2 else {})
 
 

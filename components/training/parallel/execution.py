@@ -25,9 +25,10 @@ class Execution(Protocol):
     part: nn.Module
 
     def backward(self, batch: Batch, factor: float) -> Tensor:
-        """Add the gradient of `factor` times the batch's loss, micro-batch by micro-batch; returns the loss.
+        """Add the gradient of `factor` (over 0) times the batch's loss, micro-batch by micro-batch; returns the loss.
 
-        The loss is the weighted sum over the batch's rows, in fp32, and zero where this process has no logits.
+        The loss is the weighted sum over the batch's rows, in fp32, and zero where this process has no logits. Where it
+        is not finite, the gradient is not finite either.
         """
 
     def score(self, numbers: Tensor, ids: Tensor) -> Tensor | None:
@@ -53,7 +54,7 @@ class Direct:
                 with autocast(self._spec):
                     logits = self._model(rows.numbers, rows.ids)
                 loss = self._loss.total(logits.float(), rows.labels, rows.weights, rows.groups)
-                torch.autograd.backward(loss * factor)
+                torch.autograd.backward(scaled(loss, factor))
             total += loss.detach()
         return total
 
@@ -72,3 +73,8 @@ class Direct:
         with torch.no_grad(), autocast(self._spec):
             logits: Tensor = self._model(numbers, ids)
         return logits.float()
+
+
+def scaled(loss: Tensor, factor: float) -> Tensor:
+    """`factor` times the loss. A loss that is not finite can have a finite gradient: it does not have one of this."""
+    return loss * (factor + 0.0 * loss.detach())

@@ -8,6 +8,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from gatehouse.components.training.data import Batch
 from gatehouse.components.training.losses import Loss
+from gatehouse.components.training.parallel.execution import scaled
 from gatehouse.components.training.parallel.mesh import Layout
 from gatehouse.components.training.parallel.tensor import NotDivisibleError
 from gatehouse.components.training.precision import autocast
@@ -81,7 +82,7 @@ class Pipelined:
 
     def _scaled_loss(self, logits: Tensor, target: Tensor) -> Tensor:
         labels, weights = target.unbind(1)
-        return self._loss.total(logits.float(), labels, weights, labels[:0]) * self._factor
+        return scaled(self._loss.total(logits.float(), labels, weights, labels[:0]), self._factor)
 
     def backward(self, batch: Batch, factor: float) -> Tensor:
         """See `Execution.backward`."""

@@ -2,13 +2,40 @@
 
 from collections.abc import Callable
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from gatehouse.components.training.parallel.mesh import Layout
 from gatehouse.errors import GatehouseError
 
-_STYLES: dict[str, type[ParallelStyle]] = {"columns": ColwiseParallel, "rows": RowwiseParallel}
+
+class CutDropout(ParallelStyle):
+    """Dropout of an activation that is cut by columns: each process draws the whole mask, and takes its own columns.
+
+    Tensor neighbours draw alike, so the mask is the one that a single process draws, and no two columns share theirs.
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        assert isinstance(module, nn.Dropout)
+        rank, size, share = device_mesh.get_local_rank(), device_mesh.size(), module.p
+
+        def forward(values: Tensor) -> Tensor:
+            width = values.shape[-1]
+            whole = torch.ones(*values.shape[:-1], width * size, dtype=values.dtype, device=values.device)
+            mask = nn.functional.dropout(whole, share, module.training)
+            return values * mask.narrow(-1, rank * width, width)
+
+        module.forward = forward  # type: ignore[method-assign, assignment]  # the module keeps its place and name
+        return module
+
+
+_STYLES: dict[str, type[ParallelStyle]] = {
+    "columns": ColwiseParallel,
+    "rows": RowwiseParallel,
+    "dropout": CutDropout,
+}
 
 
 class NotDivisibleError(GatehouseError):
@@ -16,7 +43,7 @@ class NotDivisibleError(GatehouseError):
 
 
 def plan_of(model: nn.Module) -> dict[str, str]:
-    """How a whole model's layers are cut: `columns` or `rows` by module name.
+    """How a whole model's layers are cut, by module name: `columns` or `rows`; `dropout` of what is cut by columns.
 
     Raises:
         NotDivisibleError: if the model has no `tensor_plan()`.
@@ -25,7 +52,8 @@ def plan_of(model: nn.Module) -> dict[str, str]:
     if plan is None:
         raise NotDivisibleError(
             f"{type(model).__name__} cannot be tensor-parallel: give it a method tensor_plan() that returns `columns` "
-            "or `rows` by the name of a linear layer, or set tensor_parallel to 1."
+            "or `rows` by the name of a linear layer, and `dropout` by the name of a dropout between the two, or set "
+            "tensor_parallel to 1."
         )
     return plan()
 

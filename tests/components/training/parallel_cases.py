@@ -1,7 +1,7 @@
 """Trains the same tiny model under every parallelism, eight processes in one launch; run by test_parallel.py.
 
-Each case forms a process group of its own of the first ranks; the others wait for the next case. What takes long to
-import is imported once, before the processes are forked.
+Each case forms a process group of its own of the first ranks; the others wait for the next case. What takes long at
+its first use (imports, and the rules of DTensor's operators) is done once, before the processes are forked.
 """
 
 import json
@@ -20,11 +20,25 @@ import torch.distributed.fsdp
 import torch.distributed.pipelining
 import torch.distributed.tensor
 import torch.multiprocessing as mp
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from gatehouse.components.training.boundary import Agreed, Boundary
+from gatehouse.components.training.checkpointing.checkpointer import Restored
+from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.clipping import gradient_norm
+from gatehouse.components.training.data import Batch
+from gatehouse.components.training.losses import loss_of
+from gatehouse.components.training.models import build_model
+from gatehouse.components.training.optimizer import build_optimizer
+from gatehouse.components.training.parallel import parallelize
+from gatehouse.components.training.parallel.mesh import lay_out
+from gatehouse.components.training.parallel.spread import whole
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.state import TrainState
 from gatehouse.components.training.trainer import Trainer
 from tests.components.training.kept_states import Giver, Keeper
 
+WARMED = ("fsdp", "ddp-tensor", "fsdp-tensor", "mlp-fsdp-tensor")
 CHECKPOINTED = ("fsdp", "tensor", "pipeline")
 RESUMED = ("ddp", "ddp-4", "fsdp", "tensor-pipeline")
 
@@ -33,13 +47,38 @@ def main() -> None:
     """Run the cases of `<folder>/cases.json`, whose data lies in `<folder>`, on as many processes as the largest."""
     folder = Path(sys.argv[1])
     cases = json.loads((folder / "cases.json").read_text())
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for name in WARMED:
+        _warm(TrainSpec.model_validate(cases[name]["spec"]), cases[name]["architecture"])
     largest = max(case["spec"]["processes"] for case in cases.values())
     mp.start_processes(_work, (folder, cases), nprocs=largest, start_method="fork")
 
 
+def _warm(spec: TrainSpec, architecture: dict[str, Any]) -> None:
+    """One step among processes that do not exist, whose exchanges do nothing; more than a case has.
+
+    DTensor keeps what it has worked out by mesh, with the names of groups that are gone: no later mesh may be like it.
+    """
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=16)
+    layout, rows = lay_out(spec), 4 * spec.accumulation
+    execution = parallelize(build_model(architecture), spec, layout, loss_of(spec), torch.device("cpu"), rows)
+    optimizer = build_optimizer(execution.part, spec)
+    numbers, ids = (
+        torch.zeros(rows, architecture["width"]),
+        torch.zeros(rows, len(architecture["cardinalities"])).long(),
+    )
+    execution.backward(Batch(numbers, ids, torch.zeros(rows), torch.ones(rows), torch.empty(0)), 1.0)
+    gradient_norm(list(execution.part.parameters()), layout)
+    optimizer.step()
+    execution.score(numbers, ids)
+    for tensor in execution.part.state_dict().values():
+        whole(tensor)
+    dist.destroy_process_group()
+
+
 def _work(rank: int, folder: Path, cases: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
     for name, case in cases.items():
         spec = TrainSpec.model_validate(case["spec"])
         if rank >= spec.processes:

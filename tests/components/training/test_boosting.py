@@ -7,19 +7,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 import xgboost
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training import boosting
 from gatehouse.components.training.boosting import train as boost
 from gatehouse.components.training.boosting_spec import BoostingSpec
-from gatehouse.components.training.boundary import FAULT
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.data import Rows
+from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.job import prepare_job, read_part
 from gatehouse.components.training.launcher import WEIGHTS
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
 from gatehouse.components.tuning.spec import Parameter
+from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
 
 SPEC = TrainSpec.model_validate(
@@ -84,16 +88,15 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bits(
     assert any("Resumed from checkpoint" in line for line in log), log
 
 
-def test_two_processes_grow_what_one_grows(
-    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_grow_what_one_grows(store: ArtifactStore, tmp_path: Path, alone: None) -> None:
     # Sampling would draw other rows on each: what is compared are histograms added over processes.
     whole = {"xgboost": BoostingSpec(max_depth=3), "epochs": 8}
-    one, two = (train(_request(store, processes=each, **whole), store) for each in (1, 2))
     rows = synthetic.table()
-    scores = [Predictor.load(store, each.model).predict(rows) for each in (one, two)]
+    one = _grown(rows, store, tmp_path, **whole)
+    two = train(_request(store, processes=2, **whole), store)
+    scores = one["predictor"].predict(rows), Predictor.load(store, two.model).predict(rows)
     assert np.abs(scores[0] - scores[1]).mean() < 0.01
-    assert two.metrics["log_loss"] == pytest.approx(one.metrics["log_loss"], abs=0.01)
+    assert two.metrics["log_loss"] == pytest.approx(min(row["log_loss"] for row in one["history"]), abs=0.01)
 
 
 def test_a_row_has_the_same_score_online_in_batch_and_as_in_training(
@@ -164,8 +167,23 @@ def test_a_ranking(store: ArtifactStore, tmp_path: Path, alone: None) -> None:
 
 def test_the_spec_says_what_trees_cannot() -> None:
     assert TrainSpec.model_validate({"architecture": "xgboost"}).epochs == 300
-    with pytest.raises(ValueError, match="xgboost: trees grow on the CPU"):
-        TrainSpec.model_validate({"architecture": "xgboost", "device": "cuda"})
+    network = {"clip_norm": 0.5, "precision": "bf16", "divergence": 3.0, "accumulation": 2, "device": "cuda"}
+    for name, value in network.items():
+        with pytest.raises(ValueError, match=f"{name}: xgboost does not read"):
+            TrainSpec.model_validate({"architecture": "xgboost", name: value})
+    with pytest.raises(ValueError, match="xgboost: tabular_mlp does not read"):
+        TrainSpec.model_validate({"xgboost": {"max_depth": 3}})
+
+
+@pytest.mark.parametrize("sizes", [[1] * 7, [50, 1, 1, 1], [1, 1, 1, 50], [2, 40, 2, 3]])
+def test_every_process_has_rows_and_whole_groups(sizes: list[int]) -> None:
+    groups = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    rows = Rows(torch.zeros(len(groups), 1), torch.zeros(len(groups), 0).long(), torch.zeros(len(groups)), None, groups)
+    shares = [boosting._share(rows, rank, 4).groups for rank in range(4)]
+    found = [set(share.tolist()) for share in shares if share is not None]
+    assert all(found) and sum(map(len, found)) == len(sizes)
+    with pytest.raises(ConfigurationError, match=r"processes=9 for \d groups"):
+        boosting._share(rows, 0, 9)
 
 
 def test_a_search_reaches_the_settings_of_trees() -> None:

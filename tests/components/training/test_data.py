@@ -71,3 +71,27 @@ def test_an_error_while_reading_ahead_is_raised_where_the_step_is_taken() -> Non
     assert next(steps).last
     with pytest.raises(OSError, match="the disk is gone"):
         next(steps)
+
+
+def test_with_a_window_a_step_reads_few_pages_of_a_train_part_that_need_not_fit_into_memory(tmp_path: Path) -> None:
+    rows = 200_000
+    for name, shape, kind in (
+        ("numbers", (rows, 64), "float32"),
+        ("ids", (rows, 0), "int64"),
+        ("labels", (rows,), "float32"),
+    ):
+        np.lib.format.open_memmap(tmp_path / f"{name}.npy", mode="w+", dtype=np.dtype(kind), shape=shape).flush()
+    read = {}
+    for window in (0, 16_384):
+        mapped = Rows.load(tmp_path)
+        loader = Loader(mapped, TrainSpec(batch_size=4096, shuffle_window=window, prefetch=0), 0, 1)
+        next(loader.from_position(Position()))
+        read[window] = _resident(tmp_path / "numbers.npy")
+        del mapped, loader
+    assert read[16_384] < read[0] / 2, read
+
+
+def _resident(path: Path) -> int:
+    """Kilobytes of a mapped file that this process has touched."""
+    _, _, after = Path("/proc/self/smaps").read_text().partition(str(path))
+    return int(after.partition("Rss:")[2].split()[0])

@@ -18,11 +18,11 @@ from gatehouse.components.training.parallel.mesh import Layout
 from gatehouse.components.training.parallel.pipeline import stage_of
 from gatehouse.components.training.parallel.tensor import NotDivisibleError, plan_of
 from gatehouse.components.training.spec import TrainSpec
-from tests.components.training.parallel_cases import RESUMED
+from tests.components.training.parallel_cases import CHECKPOINTED, RESUMED
 
-# 150 rows in batches of 64: the last has 22, which neither two nor four shares of two micro-batches divide.
-TRAIN, VALIDATION = 150, 61
-SIZES: dict[str, Any] = {"token_size": 8, "heads": 4, "feed_forward": 16, "blocks": 4, "hidden": (8, 12, 8)}
+# 129 rows in batches of 64: the last has one, so all but one process have nothing but padding then.
+TRAIN, VALIDATION = 129, 61
+SIZES: dict[str, Any] = {"token_size": 8, "heads": 4, "feed_forward": 16, "blocks": 2, "hidden": (8, 12, 8)}
 BASE = SIZES | {
     "architecture": "ft_transformer",
     "dropout": 0.0,
@@ -34,6 +34,7 @@ BASE = SIZES | {
     "processes": 1,
 }
 TENSOR, PIPELINE, FSDP = {"tensor_parallel": 2}, {"pipeline_parallel": 2}, {"data_parallel": "fsdp"}
+MLP = {"architecture": "tabular_mlp"}
 CASES: dict[str, dict[str, Any]] = {
     "ddp": {"processes": 2},
     "ddp-4": {"processes": 4},
@@ -55,6 +56,13 @@ MLP_CASES: dict[str, dict[str, Any]] = {
     "mlp-fsdp-tensor": {"processes": 4} | FSDP | TENSOR,
     "mlp-pipeline": {"processes": 2} | PIPELINE,
 }
+# Masks of dropout are those of one process under tensor parallelism alone: rows and stages draw by their place.
+DROPOUT = {"dropout": 0.4}
+REFERENCES = {"one": {}, "mlp-one": MLP, "dropout-one": DROPOUT, "mlp-dropout-one": MLP | DROPOUT}
+COMPARED = {name: (case, "one") for name, case in CASES.items()}
+COMPARED |= {name: (MLP | case, "mlp-one") for name, case in MLP_CASES.items()}
+COMPARED["dropout-tensor"] = DROPOUT | {"processes": 2} | TENSOR, "dropout-one"
+COMPARED["mlp-dropout-tensor"] = MLP | DROPOUT | {"processes": 2} | TENSOR, "mlp-dropout-one"
 
 
 def _write_rows(folder: Path) -> None:
@@ -78,10 +86,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder where every case was trained, a folder each."""
     folder = tmp_path_factory.mktemp("parallel")
     _write_rows(folder)
-    mlp = {"architecture": "tabular_mlp"}
-    specs = {"one": {}, "mlp-one": mlp} | CASES | {name: case | mlp for name, case in MLP_CASES.items()}
     cases = {}
-    for name, changes in specs.items():
+    for name, changes in (REFERENCES | {name: case for name, (case, _) in COMPARED.items()}).items():
         spec = TrainSpec.model_validate(BASE | changes).model_dump(mode="json")
         cases[name] = {"spec": spec, "architecture": {"spec": spec, "width": 4, "cardinalities": [5, 5]}}
     (folder / "cases.json").write_text(json.dumps(cases))
@@ -96,9 +102,9 @@ def _steps(folder: Path, name: str) -> list[float]:
     return [point.value for point in points if point.name == name][:3]
 
 
-@pytest.mark.parametrize(("name", "reference"), [*((c, "one") for c in CASES), *((c, "mlp-one") for c in MLP_CASES)])
-def test_it_learns_what_one_process_learns(ran: Path, name: str, reference: str) -> None:
-    found, expected = ran / name, ran / reference
+@pytest.mark.parametrize("name", COMPARED)
+def test_it_learns_what_one_process_learns(ran: Path, name: str) -> None:
+    found, expected = ran / name, ran / COMPARED[name][1]
     norms = _steps(expected, "grad_norm")
     assert len(norms) == 3
     assert min(norms) > BASE["clip_norm"], "nothing is clipped, so a wrong norm would not show"
@@ -106,7 +112,7 @@ def test_it_learns_what_one_process_learns(ran: Path, name: str, reference: str)
     results = [json.loads((folder / "result.json").read_text()) for folder in (found, expected)]
     for row, wanted in zip(results[0]["history"], results[1]["history"], strict=True):
         assert row == pytest.approx(wanted, abs=1e-5)
-    weights, wanted = (load_file(folder / "weights.safetensors") for folder in (found, expected))
+    weights, wanted = (load_file(folder / "weights") for folder in (found, expected))
     assert weights.keys() == wanted.keys()
     for key, tensor in wanted.items():
         torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
@@ -118,13 +124,31 @@ def test_a_run_that_goes_on_after_its_first_step_ends_in_the_same_bits(ran: Path
     assert resumed == whole
 
 
+@pytest.mark.parametrize("name", CHECKPOINTED)
+def test_a_run_that_goes_on_from_its_checkpoint_ends_in_the_same_bits(ran: Path, name: str) -> None:
+    whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "checkpointed.json"))
+    assert resumed.pop("worlds") == [[0, 2]]
+    assert resumed == {key: value for key, value in whole.items() if key != "worlds"}
+
+
+def test_one_process_goes_on_from_the_checkpoint_of_two_shards(ran: Path) -> None:
+    whole, alone = (json.loads((ran / "fsdp" / file).read_text()) for file in ("result.json", "alone.json"))
+    assert alone["worlds"] == [[0, 2], [2, 1]]
+    # The train loss counts from where the number of processes changed.
+    (expected,), (found,) = whole["history"], alone["history"]
+    assert found["log_loss"] == pytest.approx(expected["log_loss"], abs=1e-5)
+    weights, wanted = (load_file(ran / "fsdp" / folder / "weights") for folder in ("alone", "."))
+    for key, tensor in wanted.items():
+        torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"processes": 3} | TENSOR, "must be a multiple of tensor_parallel 2"),
         ({"processes": 8, "tensor_parallel": 8}, "heads 4 must be a multiple of tensor_parallel 8"),
         ({"processes": 2, "tensor_parallel": 2, "feed_forward": 17}, "feed_forward 17"),
-        ({"processes": 5, "pipeline_parallel": 5}, "more than the model's 4 blocks"),
+        ({"processes": 3, "pipeline_parallel": 3}, "more than the model's 2 blocks"),
         ({"processes": 2, "accumulation": 1} | PIPELINE, "accumulation 1 must be at least pipeline_parallel 2"),
         ({"processes": 2, "loss": "pairwise", "group": "day"} | PIPELINE, "micro-batches of a ranking differ"),
         ({"architecture": "tabular_mlp", "hidden": (7,), "processes": 2} | TENSOR, r"hidden \(7,\)"),

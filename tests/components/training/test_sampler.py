@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,3 +98,13 @@ def test_with_a_window_rows_come_from_few_places_at_a_time_and_yet_are_mixed() -
     assert len(blocks) <= 5
     assert int(blocks.max() - blocks.min()) > 5, "the blocks are neighbours: they were not shuffled"
     assert len((taken.share(0, 0, 0, 1).rows // sampler.BLOCK).unique()) >= 4, "rows of a window were not mixed"
+
+
+def test_the_order_of_groups_is_drawn_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, draw = [], torch.randperm
+    monkeypatch.setattr(torch, "randperm", lambda *given, **named: drawn.append(given) or draw(*given, **named))
+    taken = GroupSampler(torch.tensor([3] * 40), 12, 7)
+    for epoch in (0, 1):
+        for step in range(taken.steps):
+            taken.share(epoch, step, 0, 2)
+    assert len(drawn) == 2

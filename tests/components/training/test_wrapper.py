@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.boundary import FAULT
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launcher import RESULT
 from gatehouse.components.training.preemption import Preempted

@@ -3,7 +3,8 @@
     python rehearsal.py      reads one JSON request a line, answers with one JSON line
 
 A request names world, kind (ddp or fsdp), folder, steps, every (steps), and what goes wrong: `kill` is [rank, step],
-`kill_after` seconds after which rank 0 gets `signal`, `flag_after` those after which a preemption's flag rises.
+`kill_after` seconds after which rank 0 gets `signal`, `flag_after` those after which a preemption's flag rises;
+`deadline` is that of the checkpointer, `broken` a rank that has the folder `broken` in that folder for its own.
 """
 
 import hashlib
@@ -31,6 +32,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gatehouse.components.training.boundary import Boundary
+from gatehouse.components.training.checkpointing import checkpointer as checkpointer_module
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
@@ -99,9 +101,11 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world, timeout=timedelta(seconds=30)
     )
+    checkpointer_module._DEADLINE_SECONDS = asked.get("deadline", 60.0)
     run = Run(asked["kind"], rank)
     policy = CheckpointPolicy(every_steps=asked["every"])
-    checkpointer = Checkpointer(Path(asked["folder"]), policy, far=asked.get("far", ""), name="rehearsal")
+    folder = Path(asked["folder"], "broken" if asked.get("broken") == rank else "")
+    checkpointer = Checkpointer(folder, policy, far=asked.get("far", ""), name="rehearsal")
     restored = checkpointer.load(run)
     if restored and not restored.same_world:
         seed_all(700 + 10 * run.step + rank)

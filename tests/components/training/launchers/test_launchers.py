@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.boundary import FAULT
+from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
 from gatehouse.components.training.launchers.choose import LAUNCH, launcher
 from gatehouse.components.training.spec import TrainSpec

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.boundary import FAULT
+from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launcher import LOG, TrainingFailedError, TrainingJob
 from gatehouse.components.training.launchers import local
@@ -70,7 +70,7 @@ def test_exit_code_0_without_weights_is_no_success(job: TrainingJob, monkeypatch
 
 def test_weights_that_the_result_does_not_name_are_no_success(job: TrainingJob) -> None:
     (job.directory / "result.json").write_text(json.dumps({"weights_sha256": "0" * 64}))
-    (job.directory / "weights.safetensors").write_bytes(b"other bytes")
+    (job.directory / "weights").write_bytes(b"other bytes")
     assert "the weights have SHA-256" in local._problem(job, 0)
 
 
