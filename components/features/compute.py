@@ -41,6 +41,11 @@ def open_tables(
         connection.execute(f'CREATE OR REPLACE VIEW {schema}."{table}" AS SELECT * FROM {rows_of(paths)}')
 
 
+def quoted(name: str) -> str:
+    """A name as SQL has it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def rows_of(paths: Sequence[Path]) -> str:
     """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
     files = ", ".join(_quoted(path / "*.parquet" if path.is_dir() else path) for path in paths)

@@ -95,6 +95,11 @@ class FeatureView(_Definition):
     features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
     available: Available | None = Field(None, description="Since when a row is known; required unless static.")
     static: bool = Field(False, description="Its rows were always known: they have no time of their own.")
+    event_time_only: bool = Field(
+        False,
+        description="Nobody knows since when its rows are known, as they were all loaded at once: a row counts from its "
+        "event on, a corrected one as well. What trains may then know more than what was served.",
+    )
     ttl: timedelta | None = Field(None, description="How long a row stays usable after its event; for ever without.")
     window: timedelta | None = Field(
         None,
@@ -162,10 +167,14 @@ def definition_problems(view: FeatureView) -> list[str]:
         return [f"{view.name}: is static and names an availability: expected one of them"]
     if view.static and view.freshness:
         return [f"{view.name}: is static and states a freshness: its rows have no age, expected one of them"]
-    if not view.static and view.available is None:
+    if view.event_time_only and (view.static or view.available):
+        other = "is static" if view.static else "names an availability"
+        return [f"{view.name}: is event_time_only and {other}: expected one of them"]
+    if not view.static and not view.event_time_only and view.available is None:
         return [
             f'{view.name}: states no availability: expected available=Available("<column>", lag=timedelta(...)) with '
-            "the query's column that says since when a row is known, or static=True where it was always known"
+            "the query's column that says since when a row is known, static=True where it was always known, or "
+            "event_time_only=True where nobody knows"
         ]
     return []
 
@@ -179,7 +188,7 @@ def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
         for name, kind in after.features.items()
         if before.features.get(name, kind) != kind
     ]
-    for field in ("entities", "available", "static", "ttl", "window", "version"):
+    for field in ("entities", "available", "static", "event_time_only", "ttl", "window", "version"):
         old, new = (getattr(view, field) for view in (before, after))
         if old != new:
             lines.append(f"{field}: {_shown(old)} became {_shown(new)}")

@@ -40,6 +40,19 @@ def entity_keys(names: Sequence[str], rows: pa.Table) -> Iterator[bytes]:
         yield start + b"".join(values)
 
 
+def key_columns(names: Sequence[str], keys: Sequence[bytes]) -> pa.Table:
+    """What `entity_keys` was given, one column a join key."""
+    start = len(key_start(names))
+    columns: dict[str, list[Any]] = {name: [] for name in sorted(names)}
+    for key in keys:
+        at = start
+        for values in columns.values():
+            kind, length = _LENGTH.unpack_from(key, at)[0], _LENGTH.unpack_from(key, at + 4)[0]
+            value, at = key[at + 8 : at + 8 + length], at + 8 + length
+            values.append(value.decode() if kind == _STRING else int.from_bytes(value, "little", signed=True))
+    return pa.table({name: columns[name] for name in names})
+
+
 def ends_key(names: Sequence[str], found: bytes, project: bytes) -> bool:
     """Whether `found` is a key of an entity with these join keys, followed by `project` and nothing else."""
     at = len(key_start(names))

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -51,23 +51,13 @@ def retrieve(
 def _offline(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", time: str, name: str
 ) -> "pa.Table":
-    from gatehouse.components.features.asof_join import Joined, asof_join
-    from gatehouse.components.features.compute import connect
-    from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
+    from gatehouse.components.features.asof_join import asof_join
+    from gatehouse.components.features.compute import connect, rows_of
     from gatehouse.components.features.entity_file import time_column
+    from gatehouse.components.features.online import offline_join, online_view
 
     tables = opened.tables(store, views)
-    joins = [
-        Joined(
-            table=f"read_parquet([{', '.join(_text(path) for path in store.paths(tables.views[view.name]))}])",
-            keys={key: key for key in view.spec.entities},
-            event=EVENT_TIMESTAMP,
-            created=KNOWN_FROM,
-            features={feature: feature for feature in view.spec.features},
-            ttl=view.spec.ttl,
-        )
-        for view in views
-    ]
+    joins = [offline_join(online_view(view), rows_of(store.paths(tables.views[view.name]))) for view in views]
     with connect() as connection:
         return asof_join(connection, asked, time_column(asked, time, name), joins)
 
@@ -122,7 +112,3 @@ def _moment(text: str) -> datetime:
     except ValueError as error:
         raise ConfigurationError(f"--at: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}.") from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _text(value: Any) -> str:
-    return "'" + str(value).replace("'", "''") + "'"

@@ -51,8 +51,10 @@ def materialize(
             table.add_row(view, f"{changed:,}")
         print_table(table)
         typer.echo(
-            f"\nas of {moment(request.as_of)}; skew {result.skew:.4%} of {result.cells:,} values: {result.verdict}"
+            f"\nas of {moment(request.as_of)}; skew {result.skew:.4%} of {result.values:,} values: {result.verdict}"
         )
+        if result.unseen:
+            typer.echo(f"  no value of {', '.join(result.unseen)} was compared: no row of them is fresh")
         for reason in result.reasons:
             typer.echo(f"  {reason}")
         typer.echo(found.address_of(result.report))
@@ -91,7 +93,7 @@ def skew(
     views = opened.served(service, [])
     rows = _measured(opened.repository.folder, opened.project.name, opened.tables(found, views), views)
     cells, differing = (sum(row[name] for row in rows) for name in ("values", "differing"))
-    share, limit = differing / cells if cells else 0.0, opened.project.file.features.max_skew
+    share, limit = differing / cells if cells else 1.0, opened.project.file.features.max_skew
     if as_json:
         print_json({"skew": share, "max_skew": limit, "views": rows})
     else:
@@ -140,6 +142,6 @@ def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> l
                 for one in measured.compared
                 for key, there, here in one.examples
             ]
-            counts = {"values": measured.cells, "differing": sum(measured.differing.values())}
+            counts = {"values": measured.values, "differing": sum(measured.differing.values())}
             rows.append({"view": view.name, "as_of": until.isoformat(), **counts, "examples": examples[:3]})
     return rows
