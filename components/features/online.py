@@ -14,7 +14,7 @@ which variables of the environment are filled in.
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -166,6 +166,27 @@ class OnlineStore(Protocol):
     def sweep(self, view: OnlineView, generation: int, dropped: Sequence[str] = ()) -> None:
         """Remove the rows of a view that are older than `generation`, and features that it has no longer."""
         ...
+
+
+def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> dict[str, int]:
+    """The watermark of every view.
+
+    Raises:
+        ConfigurationError: naming the views and features that were not there yet when the store was last materialized.
+    """
+    states = {view.name: (view, store.state(view.name)) for view in views}
+    lacking = [
+        name if state.known is None else f"{name}.{feature}"
+        for name, (view, state) in states.items()
+        for feature in view.features
+        if feature not in state.features
+    ]
+    if lacking:
+        raise ConfigurationError(
+            f"The online store holds nothing of {', '.join(dict.fromkeys(lacking))}. `gatehouse features materialize` "
+            "writes it."
+        )
+    return {name: state.known or 0 for name, (_, state) in states.items()}
 
 
 def read_known(store: OnlineStore, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:

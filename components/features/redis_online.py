@@ -220,8 +220,10 @@ class RedisOnline:
                     oldest = b"%019d" % max(0, view.oldest(now) + _SHIFT)
                     fresh = [order is not None and order[_EVENT] >= oldest for order in by_name[place]]
                     for number, feature in enumerate(view.features, start=place + 1):
-                        cells = zip(fresh, by_name[number], strict=True)
-                        columns[feature] = pa.array([decoded(cell) if is_fresh else None for is_fresh, cell in cells])
+                        cells = by_name[number]
+                        if not all(fresh):
+                            cells = [cell if is_fresh else None for is_fresh, cell in zip(fresh, cells, strict=True)]
+                        columns[feature] = decoded(cells)
                     place += 1 + len(view.features)
         names = [feature for view in views for feature in view.features]
         return pa.Table.from_arrays([columns[name] for name in names], names=names)

@@ -149,12 +149,12 @@ class SqliteOnline:
 
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         """As `OnlineStore.read`."""
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, pa.Array] = {}
         with self._reading() as connection:
             for view in views:
                 found = self._fresh(connection, view, keys, now)
                 for feature in view.features:
-                    columns[feature] = [decoded(row.get(feature)) for row in found]
+                    columns[feature] = decoded([row.get(feature) for row in found])
         return pa.table({feature: columns[feature] for view in views for feature in view.features})
 
     def _fresh(

@@ -114,24 +114,19 @@ def skew(
 
 
 def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
-    from gatehouse.components.features.online import online_view, open_online
+    from gatehouse.components.features.online import online_view, open_online, require_materialized
     from gatehouse.components.features.online_skew import measure_skew
     from gatehouse.components.features.repository import check_out
     from gatehouse.components.features.stage import decided_last, feature_files, online_store
 
     reader = open_online(folder, online_store(tables.store, project))
-    known = {view.name: reader.state(view.name).known for view in views}
-    missing = [name for name, until in known.items() if until is None]
-    if missing:
-        raise ConfigurationError(
-            f"The online store holds nothing of {', '.join(missing)}. `gatehouse features materialize` writes it."
-        )
+    known = require_materialized(reader, map(online_view, views))
     files = feature_files(tables.store, str(tables.reference))
     rows, recent = [], {}
     with tables.store.workspace() as workspace:
         repository = check_out(tables.store, tables.definitions, workspace / "feature_repo")
         for view in views:
-            until = _BEGINNING + timedelta(microseconds=known[view.name] or 0)
+            until = _BEGINNING + timedelta(microseconds=known[view.name])
             if until not in recent:
                 recent[until] = decided_last(tables.store, tables.snapshot, repository, until)
             measured = measure_skew(
