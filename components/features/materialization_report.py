@@ -37,7 +37,7 @@ def skew_page(
     verdict = (
         Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "What is served is what is trained on.")
     )
-    page = Report(f"Online store of {service}", f"as of {as_of}", verdict)
+    page = Report(f"Online store of {service}", f"as of {_said(datetime.fromisoformat(as_of))}", verdict)
     page.tiles(
         {"skew": f"{skew.share:.4%}", "allowed": f"{max_skew:.4%}", "values compared": skew.values}
         | {"values that differ": sum(skew.differing.values()), "rows to write": sum(one.rows for one in written)}
@@ -87,7 +87,7 @@ def _differences(page: Report, skew: Skew) -> None:
     bars = sorted(
         ((name, count / cells[name]) for name, count in skew.differing.items()), key=lambda bar: (-bar[1], bar)
     )
-    page.figures((bar_chart(bars[:_SHOWN]), "Share of the compared values that differ, by feature."))
+    page.figures((bar_chart(bars[:_SHOWN]), "Share of the compared values that differ, by feature: 1 is all."))
     page.table(
         ["view", "feature", "keys", "differ", "of", "key", "online", "offline"],
         [
@@ -103,4 +103,8 @@ def _age(age: timedelta | None) -> str:
 
 
 def _time(moment: int | None) -> str:
-    return "nothing" if moment is None else (_BEGINNING + timedelta(microseconds=moment)).isoformat(" ", "seconds")
+    return "nothing" if moment is None else _said(_BEGINNING + timedelta(microseconds=moment))
+
+
+def _said(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -89,13 +89,15 @@ def test_without_a_fresh_row_nothing_is_shown_to_be_alike(online: OnlineStore, p
     materialize_views(online, [VIEW], {"delays": [path]}, at(300))
     skew = measure_skew(online, [VIEW], {"delays": [path]}, RECENT, at(300), {})
     assert skew.cells > 0 and (skew.values, skew.share, skew.unseen) == (0, 1.0, ("delays",))
-    assert "No value of delays was compared" in skew_page("delay", "noon", 0.0, skew, [], (), ["none"])
+    assert "No value of delays was compared" in skew_page(
+        "delay", "2013-06-01T17:00:00+00:00", 0.0, skew, [], (), ["none"]
+    )
 
 
 def test_the_report_names_what_differs(online: OnlineStore, path: Path) -> None:
     written = materialize_views(online, [VIEW], {"delays": [path]}, at(60))
     online.write(VIEW, counted(("A", 50, 51, 99)))
-    page = skew_page("delay", "noon", 0.0, measure(online, path), written, (), ["skew is above"])
+    page = skew_page("delay", "2013-06-01T13:00:00+00:00", 0.0, measure(online, path), written, (), ["skew is above"])
     assert "skew is above" in page and "<td>count</td>" in page and "99" in page
 
 
