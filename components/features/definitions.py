@@ -95,11 +95,6 @@ class FeatureView(_Definition):
     features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
     available: Available | None = Field(None, description="Since when a row is known; required unless static.")
     static: bool = Field(False, description="Its rows were always known: they have no time of their own.")
-    event_time_only: bool = Field(
-        False,
-        description="Nobody knows since when its rows are known, as they were all loaded at once: a row counts from its "
-        "event on, a corrected one as well. What trains may then know more than what was served.",
-    )
     ttl: timedelta | None = Field(None, description="How long a row stays usable after its event; for ever without.")
     window: timedelta | None = Field(
         None,
@@ -110,6 +105,11 @@ class FeatureView(_Definition):
         None,
         gt=timedelta(0),
         description="How old its newest event may be when features are computed, before somebody is told.",
+    )
+    event_time_only: bool = Field(
+        False,
+        description="Nobody knows since when its rows are known, as they were all loaded at once: a row counts from its "
+        "event on, a corrected one as well. What trains may then know more than what was served.",
     )
     version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
     description: str = ""
