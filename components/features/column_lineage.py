@@ -139,7 +139,7 @@ def lineage_on_demand(
         ConfigurationError: as `lineage_of`.
     """
     # The query reads one table, `rows`; a row has the features of several views and the values of the request.
-    owners = {name: REQUEST for name in view.spec.request}
+    owners = dict.fromkeys(view.spec.request, REQUEST)
     owners |= {name: owner for owner in view.spec.views for name in repository.views[owner].spec.features}
     query = f"WITH rows AS (FROM {_GIVEN}.rows) SELECT * FROM (\n{view.query}\n)"
     schema = {_GIVEN: {"rows": list(view.inputs)}}

@@ -108,8 +108,8 @@ class FeatureView(_Definition):
     )
     event_time_only: bool = Field(
         False,
-        description="Nobody knows since when its rows are known, as they were all loaded at once: a row counts from its "
-        "event on, a corrected one as well. What trains may then know more than what was served.",
+        description="Nobody knows since when its rows are known, as all came at once: a row counts from its event "
+        "on, a corrected one as well. What trains may then know more than what was served.",
     )
     version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
     description: str = ""

@@ -44,9 +44,9 @@ def skew_page(
     )
     page.section(
         "Compared",
-        "Values read back online and joined offline at the same time, of keys with a fresh row, those of the entity rows "
-        "decided last, and those whose newest row was corrected, that had a row that came late, and whose newest row is "
-        "expired. Where neither side has a value, nothing is counted.",
+        "Values read back online and joined offline at the same time: of keys with a fresh row, of the entity rows "
+        "decided last, and of keys whose newest row was corrected, that had a row that came late, and whose newest row "
+        "is expired. Where neither side has a value, nothing is counted.",
     )
     page.table(["view", *_KINDS, "values", "values that differ"], *_by_view(skew, written))
     if skew.unseen:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -213,8 +214,9 @@ class RedisOnline:
         """As `OnlineStore.read`."""
         columns: dict[str, pa.Array] = {}
         with self._reaching():
-            for request in _requests(tuple(views)):
-                by_name = list(zip(*self._look_up(request, keys), strict=True)) or [()] * request.width
+            requests = _requests(tuple(views))
+            for request, found in zip(requests, self._look_up(requests, keys), strict=True):
+                by_name = list(zip(*found, strict=True)) or [()] * request.width
                 place = 0
                 for view in request.views:
                     oldest = b"%019d" % max(0, view.oldest(now) + _SHIFT)
@@ -228,10 +230,20 @@ class RedisOnline:
         names = [feature for view in views for feature in view.features]
         return pa.Table.from_arrays([columns[name] for name in names], names=names)
 
-    def _look_up(self, request: "_Request", keys: pa.Table) -> Iterator[list[Any]]:
+    def _look_up(self, requests: Sequence["_Request"], keys: pa.Table) -> list[list[list[Any]]]:
+        """The cells of every key, by request; all requests go together."""
+        found: list[list[list[Any]]] = [[] for _ in requests]
         for at in range(0, keys.num_rows, BATCH):
-            asked = entity_keys(request.keys, keys if keys.num_rows <= BATCH else keys.slice(at, BATCH))
-            yield from self._exchange([request.start + _bulk(key + self._project) + request.end for key in asked])
+            part = keys if keys.num_rows <= BATCH else keys.slice(at, BATCH)
+            commands = [
+                request.start + _bulk(key + self._project) + request.end
+                for request in requests
+                for key in entity_keys(request.keys, part)
+            ]
+            replies = iter(self._exchange(commands))
+            for cells in found:
+                cells += islice(replies, part.num_rows)
+        return found
 
     def state(self, view: str) -> State:
         """As `OnlineStore.state`."""

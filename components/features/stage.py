@@ -378,8 +378,8 @@ def _skew_reasons(skew: Any, max_skew: float) -> list[str]:
         return []
     if not skew.values:
         return [
-            f"no value was compared: nothing of {', '.join(skew.unseen)} is fresh at as_of. Materialize newer tables, or "
-            "as of an earlier time"
+            f"no value was compared: nothing of {', '.join(skew.unseen)} is fresh at as_of. Materialize newer tables, "
+            "or as of an earlier time"
         ]
     worst = sorted(skew.differing.items(), key=lambda item: (-item[1], item[0]))
     return [
