@@ -179,33 +179,20 @@ class RedisOnline:
     def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
         """As `OnlineStore.settle`."""
         there = rows[view.event].is_valid()
-        names = [_bulk(name) + _bulk(b"") for name in (_ts(view), *_fields(view))]
-        told = [(key, order, body) for key, _, order, body in self._encoded(view, rows.filter(there), generation)] + [
-            (key, b"", b"".join(names)) for key in entity_keys(view.keys, rows.filter(pc.invert(there)))
-        ]
+        empty = b"".join(_bulk(name) + _bulk(b"") for name in (_ts(view), *_fields(view)))
+        told = [(key, order, body) for key, _, order, body in self._encoded(view, rows.filter(there), generation)]
+        told += [(key, b"", empty) for key in entity_keys(view.keys, rows.filter(pc.invert(there)))]
+        times = [b"%019d" % max(0, moment + _SHIFT) for moment in (as_of, provisional)]
+        fixed = (self._noted(view), _at(view), *times, b"%08d" % generation)
         with self._reaching():
             script = str(self._client.script_load(_SETTLE)).encode()
-            times = [b"%019d" % max(0, moment + _SHIFT) for moment in (as_of, provisional)]
-            head = b"*%d\r\n" % (5 + 6 + 2 * len(names)) + _bulk(b"EVALSHA") + _bulk(script) + _bulk(b"2")
-            middle = b"".join(map(_bulk, [_at(view), *times, b"%08d" % generation]))
-            changed = 0
-            for first in range(0, len(told), BATCH):
-                changed += sum(
-                    int(reply)
-                    for reply in self._exchange(
-                        [
-                            head
-                            + _bulk(key + self._project)
-                            + _bulk(self._noted(view))
-                            + middle
-                            + _bulk(order)
-                            + _bulk(key)
-                            + body
-                            for key, order, body in told[first : first + BATCH]
-                        ]
-                    )
-                )
-        return changed
+            head = b"*%d\r\n" % (13 + 2 * len(view.features)) + b"".join(map(_bulk, (b"EVALSHA", script, b"2")))
+            commands = [
+                head + b"".join(map(_bulk, (key + self._project, *fixed, order, key))) + body
+                for key, order, body in told
+            ]
+            parts = (commands[at : at + BATCH] for at in range(0, len(commands), BATCH))
+            return sum(int(changed) for part in parts for changed in self._exchange(part))
 
     def _noted(self, view: OnlineView) -> bytes:
         return self._states + b":" + view.name.encode()
@@ -222,7 +209,7 @@ class RedisOnline:
                     oldest = b"%019d" % max(0, view.oldest(now) + _SHIFT)
                     fresh = [order is not None and order[_EVENT] >= oldest for order in by_name[place]]
                     for number, feature in enumerate(view.features, start=place + 1):
-                        cells = by_name[number]
+                        cells: Sequence[bytes | None] = by_name[number]
                         if not all(fresh):
                             cells = [cell if is_fresh else None for is_fresh, cell in zip(fresh, cells, strict=True)]
                         columns[feature] = decoded(cells)
