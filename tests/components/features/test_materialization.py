@@ -311,7 +311,7 @@ def test_any_sequence_of_runs_leaves_what_an_offline_join_gives(
             assert counts(store, "abc", at(minute)) == joined(table, "abc", minute)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     days=st.lists(st.tuples(table_rows, table_rows, st.integers(0, 10)), min_size=2, max_size=4),
 )
