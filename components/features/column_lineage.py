@@ -18,13 +18,15 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, build_scope
 
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP
-from gatehouse.components.features.repository import Repository, View, staged_by
+from gatehouse.components.features.repository import OnDemand, Repository, View, staged_by
 from gatehouse.errors import ConfigurationError
 
 By = Literal["value", "rows"]
 VALUE: By = "value"
 ROWS: By = "rows"
 RAW = "raw"
+REQUEST = "request"
+_GIVEN = "given"
 _DIALECT = "duckdb"
 _ALL = "*"
 _Origin = tuple["Column", By]
@@ -41,8 +43,8 @@ class Column(NamedTuple):
 
     @property
     def is_source(self) -> bool:
-        """Whether it is a column of a raw table."""
-        return self.table.startswith(f"{RAW}.") and bool(self.name)
+        """Whether it is a column of a raw table, or a value of a request."""
+        return (self.table.startswith(f"{RAW}.") or self.table == REQUEST) and bool(self.name)
 
 
 class Edge(NamedTuple):
@@ -71,7 +73,7 @@ class Lineage:
         return sorted(found, key=lambda pair: (pair[1] != VALUE, pair[0]))
 
     def sources(self) -> dict[Column, By]:
-        """The columns of raw tables: `value` where only values lead there, `rows` otherwise."""
+        """The columns of raw tables and values of requests: `value` where only values lead there, `rows` otherwise."""
         found = dict.fromkeys(self._reached((VALUE, ROWS)), ROWS) | dict.fromkeys(self.value_columns(), VALUE)
         return {column: found[column] for column in sorted(found) if column.is_source}
 
@@ -122,6 +124,39 @@ def lineage_of(
     return Lineage(ends, tuple(_leading_to(edges, ends)))
 
 
+def lineage_on_demand(
+    repository: Repository, view: OnDemand, features: Iterable[str], columns: Mapping[str, Iterable[str]]
+) -> Lineage:
+    """The lineage of some features of an on-demand view, through the views that it reads, and to values of the request.
+
+    Args:
+        repository: The definitions.
+        view: The on-demand view.
+        features: Names of its features.
+        columns: As in `lineage_of`.
+
+    Raises:
+        ConfigurationError: as `lineage_of`.
+    """
+    # The query reads one table, `rows`; a row has the features of several views and the values of the request.
+    owners = dict.fromkeys(view.spec.request, REQUEST)
+    owners |= {name: owner for owner in view.spec.views for name in repository.views[owner].spec.features}
+    query = f"WITH rows AS (FROM {_GIVEN}.rows) SELECT * FROM (\n{view.query}\n)"
+    schema = {_GIVEN: {"rows": list(view.inputs)}}
+    read = _Query(f"on_demand/{view.name}.sql", query, schema, _macros(repository.macros))
+    ends = tuple(Column(view.name, feature) for feature in features)
+    edges = [
+        Edge(Column(owners[before.name], before.name), end, by)
+        for end in ends
+        for before, by in _direct(read, end.name)
+        if before.name in owners
+    ]
+    for owner in view.spec.views:
+        wanted = dict.fromkeys(edge.before.name for edge in edges if edge.before.table == owner)
+        edges += lineage_of(repository, repository.views[owner], wanted, columns).edges if wanted else ()
+    return Lineage(ends, tuple(dict.fromkeys(edges)))
+
+
 def _leading_to(edges: Iterable[Edge], ends: Iterable[Column]) -> list[Edge]:
     by_end: dict[Column, list[Edge]] = {}
     for edge in edges:
@@ -146,10 +181,13 @@ def _edges(read: "_Query", table: str, deciding: Iterable[str]) -> Iterator[Edge
     for name in read.names:
         after = Column(table, name)
         yield Edge(own, after, ROWS)
-        origins = read.origins(name)
-        for before, by in sorted(origins):
-            if by == VALUE or (before, VALUE) not in origins:
-                yield Edge(before, after, by)
+        yield from (Edge(before, after, by) for before, by in _direct(read, name))
+
+
+def _direct(read: "_Query", name: str) -> list[_Origin]:
+    """What a column comes from, each once: what its value is computed from decides rows besides."""
+    origins = read.origins(name)
+    return [(before, by) for before, by in sorted(origins) if by == VALUE or (before, VALUE) not in origins]
 
 
 @dataclass

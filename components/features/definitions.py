@@ -109,6 +109,11 @@ class FeatureView(_Definition):
         gt=timedelta(0),
         description="How old its newest event may be when features are computed, before somebody is told.",
     )
+    event_time_only: bool = Field(
+        False,
+        description="Nobody knows since when its rows are known, as all came at once: a row counts from its event "
+        "on, a corrected one as well. What trains may then know more than what was served.",
+    )
     version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
     description: str = ""
 
@@ -165,10 +170,14 @@ def definition_problems(view: FeatureView) -> list[str]:
         return [f"{view.name}: is static and names an availability: expected one of them"]
     if view.static and view.freshness:
         return [f"{view.name}: is static and states a freshness: its rows have no age, expected one of them"]
-    if not view.static and view.available is None:
+    if view.event_time_only and (view.static or view.available):
+        other = "is static" if view.static else "names an availability"
+        return [f"{view.name}: is event_time_only and {other}: expected one of them"]
+    if not view.static and not view.event_time_only and view.available is None:
         return [
             f'{view.name}: states no availability: expected available=Available("<column>", lag=timedelta(...)) with '
-            "the query's column that says since when a row is known, or static=True where it was always known"
+            "the query's column that says since when a row is known, static=True where it was always known, or "
+            "event_time_only=True where nobody knows"
         ]
     return []
 
@@ -182,7 +191,7 @@ def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
         for name, kind in after.features.items()
         if before.features.get(name, kind) != kind
     ]
-    for field in ("entities", "available", "static", "ttl", "window", "version"):
+    for field in ("entities", "available", "static", "event_time_only", "ttl", "window", "version"):
         old, new = (getattr(view, field) for view in (before, after))
         if old != new:
             lines.append(f"{field}: {_shown(old)} became {_shown(new)}")

@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from gatehouse.components.features.compute import connect
+from gatehouse.components.features.compute import connect, quoted
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP
 from gatehouse.errors import ConfigurationError
 
@@ -45,7 +45,7 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
                     f"{name}: expected the key columns {', '.join(keys)}, found {', '.join(found)}: "
                     f"{', '.join(lacking)} is missing. Rename a column, or ask for fewer views."
                 )
-            cast = ", ".join(f'"{key}"::{_TYPES[kind]} AS "{key}"' for key, kind in keys.items())
+            cast = ", ".join(f"{quoted(key)}::{_TYPES[kind]} AS {quoted(key)}" for key, kind in keys.items())
             asked = f"FROM {read.removesuffix(')')}{typed}" if typed else f"SELECT * REPLACE ({cast}) FROM {read}"
             rows: pa.Table = connection.sql(asked).to_arrow_table()
         except duckdb.Error as error:

@@ -15,6 +15,7 @@ from gatehouse.components.features.source_files import SourceFiles
 from gatehouse.errors import ConfigurationError
 
 TIME = "event_timestamp"
+_NUMBERS = ("integer", "floating", "decimal", "mixed-integer", "mixed-integer-float")  # Kinds as pandas names them.
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Opened = AbstractContextManager[tuple[duckdb.DuckDBPyConnection, SourceFiles]]
 
@@ -35,8 +36,18 @@ class EntityRows:
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame) -> "EntityRows":
-        """The rows of a frame, its index left out; texts in `event_timestamp` are read as times."""
+        """The rows of a frame, its index left out; texts in `event_timestamp` are read as times.
+
+        Raises:
+            ConfigurationError: if the times are numbers, as nobody knows their unit; or there is no time column.
+        """
         if TIME in frame and not pd.api.types.is_datetime64_any_dtype(frame[TIME]):
+            found = pd.api.types.infer_dtype(frame[TIME], skipna=True)
+            if found in _NUMBERS:
+                raise ConfigurationError(
+                    f"Entity rows: {TIME}: expected times, found {found} values, which may be seconds or nanoseconds. "
+                    f"Write pandas.to_datetime(rows[{TIME!r}], unit='s', utc=True) for seconds since 1970."
+                )
             frame = frame.assign(**{TIME: pd.to_datetime(frame[TIME], utc=True)})
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
         return cls(table.schema, lambda: table)

@@ -18,6 +18,7 @@ from feast import (
 from feast.types import FeastType, Float32, Int64, String
 
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP
+from gatehouse.components.features.joined_views import EVENT_TIME_ONLY, POINT_IN_TIME
 from gatehouse.components.features.on_demand import on_demand_features
 from gatehouse.components.features.repository import OnDemand, Repository, View, read_repository, tables_of
 
@@ -99,6 +100,6 @@ def _feature_view(repository: Repository, view: View, entities: dict[str, Entity
             *(Field(name=feature, dtype=_FEATURE_TYPES[kind]) for feature, kind in spec.features.items()),
         ],
         source=PushSource(name=f"{view.name}_push", batch_source=table) if pushed else table,
-        tags={"version": str(spec.version)},
+        tags={"version": str(spec.version)} | ({POINT_IN_TIME: EVENT_TIME_ONLY} if spec.event_time_only else {}),
         description=spec.description,
     )

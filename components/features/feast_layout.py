@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import mmh3
@@ -14,6 +15,8 @@ from gatehouse.errors import ConfigurationError
 
 _STRING, _INT32, _INT64 = 2, 3, 4  # feast.value_type.ValueType
 _LENGTH = struct.Struct("<I")
+_TEXT_KEY, _INT32_KEY, _INT64_KEY = (struct.Struct(form) for form in ("<II", "<IIi", "<IIq"))
+_TEXTS = {pa.string().id, pa.large_string().id}
 
 
 def field(view: str, feature: str) -> bytes:
@@ -21,7 +24,8 @@ def field(view: str, feature: str) -> bytes:
     return _LENGTH.pack(mmh3.hash(f"{view}:{feature}", signed=False))
 
 
-def key_start(names: Sequence[str]) -> bytes:
+@lru_cache(maxsize=256)
+def key_start(names: tuple[str, ...]) -> bytes:
     """What the serialized keys of an entity with these join keys begin with."""
     head = [_LENGTH.pack(len(names))]
     for name in sorted(names):
@@ -29,7 +33,7 @@ def key_start(names: Sequence[str]) -> bytes:
     return b"".join(head)
 
 
-def entity_keys(names: Sequence[str], rows: pa.Table) -> Iterator[bytes]:
+def entity_keys(names: tuple[str, ...], rows: pa.Table) -> Iterator[bytes]:
     """The key of every row, as Feast's `serialize_entity_key` in version 3 writes it.
 
     Raises:
@@ -40,7 +44,20 @@ def entity_keys(names: Sequence[str], rows: pa.Table) -> Iterator[bytes]:
         yield start + b"".join(values)
 
 
-def ends_key(names: Sequence[str], found: bytes, project: bytes) -> bool:
+def key_columns(names: tuple[str, ...], keys: Sequence[bytes]) -> pa.Table:
+    """What `entity_keys` was given, one column a join key."""
+    start = len(key_start(names))
+    columns: dict[str, list[Any]] = {name: [] for name in sorted(names)}
+    for key in keys:
+        at = start
+        for values in columns.values():
+            kind, length = _LENGTH.unpack_from(key, at)[0], _LENGTH.unpack_from(key, at + 4)[0]
+            value, at = key[at + 8 : at + 8 + length], at + 8 + length
+            values.append(value.decode() if kind == _STRING else int.from_bytes(value, "little", signed=True))
+    return pa.table({name: columns[name] for name in names})
+
+
+def ends_key(names: tuple[str, ...], found: bytes, project: bytes) -> bool:
     """Whether `found` is a key of an entity with these join keys, followed by `project` and nothing else."""
     at = len(key_start(names))
     for _ in names:
@@ -53,13 +70,14 @@ def ends_key(names: Sequence[str], found: bytes, project: bytes) -> bool:
 def _key_values(name: str, column: pa.ChunkedArray) -> list[bytes]:
     if column.null_count:
         raise ConfigurationError(f"Entity key {name}: {column.null_count} of {len(column)} values are null.")
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    found = column.type
+    if found.id in _TEXTS:
         texts = [text.encode() for text in column.to_pylist()]
-        return [_LENGTH.pack(_STRING) + _LENGTH.pack(len(text)) + text for text in texts]
-    kind, form = (_INT32, "<IIi") if pa.types.is_int32(column.type) else (_INT64, "<IIq")
-    if not pa.types.is_integer(column.type):
-        raise ConfigurationError(f"Entity key {name}: expected text or an integer, found {column.type}.")
-    return [struct.pack(form, kind, struct.calcsize(form) - 8, value) for value in column.to_pylist()]
+        return [_TEXT_KEY.pack(_STRING, len(text)) + text for text in texts]
+    if not pa.types.is_integer(found):
+        raise ConfigurationError(f"Entity key {name}: expected text or an integer, found {found}.")
+    kind, form = (_INT32, _INT32_KEY) if pa.types.is_int32(found) else (_INT64, _INT64_KEY)
+    return [form.pack(kind, form.size - 8, value) for value in column.to_pylist()]
 
 
 def microseconds(column: pa.ChunkedArray, missing: Any = None) -> npt.NDArray[np.int64]:
@@ -114,15 +132,33 @@ def encoded(name: str, column: pa.ChunkedArray) -> list[bytes]:
     return [b"" if value is None else encode(value) for value in column.to_pylist()]
 
 
-def decoded(cell: bytes | None) -> Any:
-    """The value in a serialized `feast.types.Value` of the kinds that `encoded` writes."""
-    if not cell:
-        return None
+_TYPES = {
+    0x12: pa.string(),
+    0x18: pa.int32(),
+    0x20: pa.int64(),
+    0x29: pa.float64(),
+    0x35: pa.float32(),
+    0x38: pa.bool_(),
+}
+_FIXED = {0x29: np.dtype([("tag", "u1"), ("value", "<f8")]), 0x35: np.dtype([("tag", "u1"), ("value", "<f4")])}
+
+
+def decoded(cells: Sequence[bytes | None]) -> pa.Array:
+    """The values of one feature in serialized `feast.types.Value`s of the kind that `encoded` wrote; None is null."""
+    tag = next((cell[0] for cell in cells if cell), None)
+    if tag is None:
+        return pa.nulls(len(cells))
+    layout = _FIXED.get(tag)
+    if layout is None:
+        return pa.array([_value(cell) if cell else None for cell in cells], _TYPES[tag])
+    missing = [not cell for cell in cells]
+    blank = bytes(layout.itemsize)
+    values = np.frombuffer(b"".join([cell or blank for cell in cells]), layout)["value"]
+    return pa.array(values, mask=np.array(missing) if any(missing) else None)
+
+
+def _value(cell: bytes) -> Any:
     tag = cell[0]
-    if tag == 0x35:
-        return struct.unpack_from("<f", cell, 1)[0]
-    if tag == 0x29:
-        return struct.unpack_from("<d", cell, 1)[0]
     if tag == 0x12:
         length, at = _read_varint(cell, 1)
         return cell[at : at + length].decode()

@@ -8,6 +8,7 @@ from feast.data_source import DataSource
 from feast.feature_view import DUMMY_ENTITY_ID
 
 from gatehouse.components.features.asof_join import Joined
+from gatehouse.components.features.compute import quoted
 from gatehouse.components.features.entity_rows import EPOCH, TIME, EntityRows
 from gatehouse.components.features.source_files import SourceFiles
 from gatehouse.errors import ConfigurationError
@@ -153,8 +154,3 @@ def _moment(moment: datetime) -> str:
 def in_utc(column: str) -> str:
     """SQL for a column as a time with a zone; without one it is UTC."""
     return f"{quoted(column)}::TIMESTAMPTZ"
-
-
-def quoted(column: str) -> str:
-    """A name as SQL has it."""
-    return '"' + column.replace('"', '""') + '"'

@@ -50,14 +50,16 @@ class _Box:
         return self.top + _HEAD + _ROW * (self.columns.index(column) + 0.5) + 2
 
 
-def lineage_svg(lineage: Lineage, title: str, description: str = "") -> str:
+def lineage_svg(lineage: Lineage, title: str, description: str = "", known: str = "") -> str:
     """The picture.
 
     Args:
         lineage: What is drawn.
         title: Stands above it.
         description: A line below the title.
+        known: Since when rows count; stands behind the description.
     """
+    description = f"{description} {known}".strip()
     edges = _drawn_edges(lineage)
     boxes = _boxes(lineage, edges)
     levels = [[box for box in boxes.values() if box.level == level] for level in range(_deepest(boxes) + 1)]

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 from gatehouse.components.features.freshness import Freshness
 from gatehouse.components.features.materialization import Materialized
-from gatehouse.components.features.online_skew import CORRECTED, EXPIRED, LATE, RECENT, Skew
+from gatehouse.components.features.online_skew import CORRECTED, EXPIRED, FRESH, LATE, RECENT, Skew
 from gatehouse.components.reports.charts import bar_chart
 from gatehouse.components.reports.page import Report, Verdict
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 20
-_KINDS = (RECENT, CORRECTED, LATE, EXPIRED)
+_KINDS = (FRESH, RECENT, CORRECTED, LATE, EXPIRED)
 
 
 def skew_page(
@@ -37,19 +37,22 @@ def skew_page(
     verdict = (
         Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "What is served is what is trained on.")
     )
-    page = Report(f"Online store of {service}", f"as of {as_of}", verdict)
+    page = Report(f"Online store of {service}", f"as of {_said(datetime.fromisoformat(as_of))}", verdict)
     page.tiles(
-        {"skew": f"{skew.share:.4%}", "allowed": f"{max_skew:.4%}", "values compared": skew.cells}
+        {"skew": f"{skew.share:.4%}", "allowed": f"{max_skew:.4%}", "values compared": skew.values}
         | {"values that differ": sum(skew.differing.values()), "rows to write": sum(one.rows for one in written)}
     )
     page.section(
         "Compared",
-        "Keys read back online and joined offline at the same time: those of the entity rows decided last, and those "
-        "whose newest row was corrected, that had a row that came late, and whose newest row is expired.",
+        "Values read back online and joined offline at the same time: of keys with a fresh row, of the entity rows "
+        "decided last, and of keys whose newest row was corrected, that had a row that came late, and whose newest row "
+        "is expired. Where neither side has a value, nothing is counted.",
     )
-    page.table(["view", *_KINDS, "values that differ"], *_by_view(skew, written))
+    page.table(["view", *_KINDS, "values", "values that differ"], *_by_view(skew, written))
+    if skew.unseen:
+        page.note(f"No value of {', '.join(skew.unseen)} was compared: no row of them is fresh at that time.")
     _differences(page, skew)
-    page.section("Written", "Rows known since the watermark, the newest of every key. A rewrite replaces all.")
+    page.section("Written", "Keys with rows that became known, or that were provisional. A rewrite replaces all.")
     page.table(
         ["view", "known before", "rows to write", "rows that changed", "rewritten"],
         [[one.view, _time(one.since), one.rows, one.changed, "yes" if one.rewritten else "no"] for one in written],
@@ -64,12 +67,13 @@ def skew_page(
 
 
 def _by_view(skew: Skew, written: Sequence[Materialized]) -> tuple[list[list[str | int]], dict[int, str]]:
-    keys = {(one.view, one.kind): one.cells for one in skew.compared}
     rows: list[list[str | int]] = []
     for view in (one.view for one in written):
-        differing = sum(one.differing for one in skew.compared if one.view == view)
-        rows.append([view, *(keys.get((view, kind), 0) for kind in _KINDS), differing])
-    return rows, {number: "bad" for number, row in enumerate(rows) if row[-1]}
+        own = [one for one in skew.compared if one.view == view]
+        values = [sum(one.values for one in own if one.kind == kind) for kind in _KINDS]
+        rows.append([view, *values, sum(values), sum(one.differing for one in own)])
+    marks = {number: "warn" for number, row in enumerate(rows) if not row[-2]}
+    return rows, marks | {number: "bad" for number, row in enumerate(rows) if row[-1]}
 
 
 def _differences(page: Report, skew: Skew) -> None:
@@ -79,15 +83,15 @@ def _differences(page: Report, skew: Skew) -> None:
     page.section("Differences", "The first keys of every feature whose online value is not the offline one.")
     cells: dict[str, int] = {}
     for one in skew.compared:
-        cells[one.feature] = cells.get(one.feature, 0) + one.cells
+        cells[one.feature] = cells.get(one.feature, 0) + one.values
     bars = sorted(
         ((name, count / cells[name]) for name, count in skew.differing.items()), key=lambda bar: (-bar[1], bar)
     )
-    page.figures((bar_chart(bars[:_SHOWN]), "Share of the compared values that differ, by feature."))
+    page.figures((bar_chart(bars[:_SHOWN]), "Share of the compared values that differ, by feature: 1 is all."))
     page.table(
         ["view", "feature", "keys", "differ", "of", "key", "online", "offline"],
         [
-            [one.view, one.feature, one.kind, one.differing, one.cells, *example]
+            [one.view, one.feature, one.kind, one.differing, one.values, *example]
             for one in found
             for example in one.examples
         ],
@@ -99,4 +103,8 @@ def _age(age: timedelta | None) -> str:
 
 
 def _time(moment: int | None) -> str:
-    return "nothing" if moment is None else (_BEGINNING + timedelta(microseconds=moment)).isoformat(" ", "seconds")
+    return "nothing" if moment is None else _said(_BEGINNING + timedelta(microseconds=moment))
+
+
+def _said(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

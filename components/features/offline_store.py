@@ -29,7 +29,7 @@ from feast.utils import compute_non_entity_date_range
 from pydantic import field_validator
 
 from gatehouse.components.features.asof_join import asof_batches
-from gatehouse.components.features.compute import connect
+from gatehouse.components.features.compute import connect, quoted
 from gatehouse.components.features.entity_rows import EPOCH, EntityRows
 from gatehouse.components.features.joined_views import (
     BITEMPORAL,
@@ -43,7 +43,6 @@ from gatehouse.components.features.joined_views import (
     known_at,
     needed_span,
     point_in_time,
-    quoted,
 )
 from gatehouse.components.features.retrieval_job import AsofRetrievalJob, AsofRetrievalMetadata
 from gatehouse.components.features.source_files import SourceFiles

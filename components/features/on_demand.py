@@ -7,7 +7,7 @@ from functools import cache
 import duckdb
 import pyarrow as pa
 
-from gatehouse.components.features.compute import connect
+from gatehouse.components.features.compute import connect, quoted
 from gatehouse.components.features.repository import OnDemand, Repository
 from gatehouse.errors import ConfigurationError
 
@@ -72,7 +72,7 @@ def _run(view: OnDemand, rows: pa.Table, where: str) -> pa.Table:
 
 
 def _cast(kinds: Mapping[str, str]) -> list[str]:
-    return [f'CAST("{name}" AS {_TYPES[kind]}) AS "{name}"' for name, kind in kinds.items()]
+    return [f"CAST({quoted(name)} AS {_TYPES[kind]}) AS {quoted(name)}" for name, kind in kinds.items()]
 
 
 @cache

@@ -4,6 +4,9 @@ Of a key the row with the greatest (event, created) stays, so a correction with 
 row about an older event does not replace a newer one. A rewrite of a view is a new generation: its rows replace those
 of earlier generations whatever their times. Reading gives what an offline join at the same moment gives.
 
+Rows that were pushed, and rows that are provisional in their feature table, stay until the next table says what became
+of them. Their keys are noted beside the rows, and `settle` writes what the table says, be it older or nothing.
+
 `feature_store.yaml` says which store it is, in Feast's own words: `sqlite`, or `redis` with a connection string, in
 which variables of the environment are filled in.
 """
@@ -11,7 +14,7 @@ which variables of the environment are filled in.
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,12 +24,14 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from gatehouse.components.features.asof_join import Joined
 from gatehouse.components.features.repository import EVENT_TIMESTAMP, View
 from gatehouse.errors import ConfigurationError
 
 SETTINGS_FILE = "feature_store.yaml"
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 _MICROSECOND = timedelta(microseconds=1)
+NEVER = -(2**62)  # Before all times, in microseconds since 1970.
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class OnlineView:
         event: Column with the event timestamp.
         created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
         ttl: How long a row stays fresh; None or zero for ever.
+        event_time_only: Whether a row counts from its event on, whenever it was created.
     """
 
     name: str
@@ -48,10 +54,11 @@ class OnlineView:
     event: str
     created: str = ""
     ttl: timedelta | None = None
+    event_time_only: bool = False
 
     def oldest(self, now: datetime) -> int:
         """The oldest event time that is fresh at `now`, in microseconds since 1970."""
-        return epoch_us(now) - self.ttl // _MICROSECOND if self.ttl else -(2**62)
+        return epoch_us(now) - self.ttl // _MICROSECOND if self.ttl else NEVER
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,8 @@ class State:
     Attributes:
         generation: Of the rows that are complete.
         known: The watermark: all rows known up to it are written, in microseconds since 1970; None for none.
-        past: Digest of the rows known up to it, as the feature table gave them.
+        settled: Rows known up to here do not change any more, in microseconds since 1970: the watermark, or earlier.
+        past: Digest of the rows known up to `settled`, as the feature table gave them.
         features: The columns that are written.
         last: The last generation that was begun; above `generation`, a rewrite is under way or was killed.
         target: What is being written, or was when the writer was killed; empty for nothing.
@@ -71,6 +79,7 @@ class State:
 
     generation: int = 0
     known: int | None = None
+    settled: int | None = None
     past: str = ""
     features: tuple[str, ...] = ()
     last: int = 0
@@ -86,13 +95,14 @@ class State:
     def load(cls, text: str | bytes | None) -> "State":
         """From text; nothing is the state of a view that was never written."""
         body: dict[str, Any] = json.loads(text) if text else {}
-        return cls(**{**body, "features": tuple(body.get("features", ()))})
+        settled = body.get("settled", body.get("known"))  # States once had the watermark alone.
+        return cls(**{**body, "settled": settled, "features": tuple(body.get("features", ()))})
 
 
 class OnlineStore(Protocol):
     """The feature rows of one Feast project. Writers need no lock: the store compares when it writes."""
 
-    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None) -> int:
+    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None, provisional: int = NEVER) -> int:
         """Write rows, in any order and as often as wanted; of a key the greatest (event, created) stays.
 
         Args:
@@ -100,6 +110,7 @@ class OnlineStore(Protocol):
             rows: Its columns, among others.
             generation: Replaces all earlier ones; by default the newest that was begun, as rows that arrive one by one
                 want it.
+            provisional: Keys of rows known from here on are noted, in microseconds since 1970; by default all.
 
         Returns:
             How many rows changed what is held.
@@ -107,6 +118,27 @@ class OnlineStore(Protocol):
         Raises:
             ConfigurationError: if a column has a type that Feast's layout has no place for.
             StoreError: if the store cannot be reached.
+        """
+        ...
+
+    def provisional(self, view: OnlineView) -> pa.Table:
+        """The keys that are noted, one column a join key."""
+        ...
+
+    def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
+        """Make rows the truth about their keys as of a time, whatever is held; a row without an event removes the key.
+
+        Only a row that became known later and is greater stays, as a later push wants it, and a later generation.
+
+        Args:
+            view: What the rows are.
+            rows: Its columns, one row a key.
+            generation: Replaces all earlier ones.
+            as_of: The time, in microseconds since 1970.
+            provisional: As in `write`; keys of other rows are noted no longer.
+
+        Returns:
+            How many keys hold something else now.
         """
         ...
 
@@ -136,6 +168,27 @@ class OnlineStore(Protocol):
         ...
 
 
+def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> dict[str, int]:
+    """The watermark of every view.
+
+    Raises:
+        ConfigurationError: naming the views and features that were not there yet when the store was last materialized.
+    """
+    states = {view.name: (view, store.state(view.name)) for view in views}
+    lacking = [
+        name if state.known is None else f"{name}.{feature}"
+        for name, (view, state) in states.items()
+        for feature in view.features
+        if feature not in state.features
+    ]
+    if lacking:
+        raise ConfigurationError(
+            f"The online store holds nothing of {', '.join(dict.fromkeys(lacking))}. `gatehouse features materialize` "
+            "writes it."
+        )
+    return {name: state.known or 0 for name, (_, state) in states.items()}
+
+
 def read_known(store: OnlineStore, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
     """`store.read`, and null features where a key of a view is null, as in an offline join."""
     asked = dict.fromkeys(key for view in views for key in view.keys)
@@ -154,7 +207,34 @@ def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
     """A view of the repository as an online store holds it; all its features, or some."""
     spec = view.spec
     chosen = tuple(features or spec.features)
-    return OnlineView(view.name, tuple(spec.entities), chosen, EVENT_TIMESTAMP, spec.created_timestamp, spec.ttl)
+    return OnlineView(
+        name=view.name,
+        keys=tuple(spec.entities),
+        features=chosen,
+        event=EVENT_TIMESTAMP,
+        created=spec.created_timestamp,
+        ttl=spec.ttl,
+        event_time_only=spec.event_time_only,
+    )
+
+
+def offline_join(view: OnlineView, table: str, prefix: str = "") -> Joined:
+    """How rows are joined offline to what is read of `view` online.
+
+    Args:
+        view: The view.
+        table: Where its rows are: any SQL that can follow FROM.
+        prefix: Stands before the names of the features in the result.
+    """
+    return Joined(
+        table=table,
+        keys={key: key for key in view.keys},
+        event=view.event,
+        created=view.created,
+        features={feature: f"{prefix}{feature}" for feature in view.features},
+        ttl=view.ttl,
+        event_time_only=view.event_time_only,
+    )
 
 
 def open_online(folder: Path, embedded: Path) -> OnlineStore:

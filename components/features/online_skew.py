@@ -1,7 +1,8 @@
 """Training-serving skew of an online store: a sample is read back and compared with the offline value at the same time.
 
-The sample looks for trouble. Beside the entity rows decided last it takes, of every view, keys whose newest row was
-corrected, keys that had a late row, and keys whose newest row is expired.
+Null is easily equal to null, so of every view the sample takes keys that have fresh values, and only comparisons count
+in which either side has a value. Then it looks for trouble: beside the entity rows decided last it takes keys whose
+newest row was corrected, keys that had a late row, and keys whose newest row is expired.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from gatehouse.components.features.asof_join import Joined, asof_join
-from gatehouse.components.features.compute import connect
-from gatehouse.components.features.materialization import open_rows, quoted
-from gatehouse.components.features.online import OnlineStore, OnlineView, epoch_us
+from gatehouse.components.features.asof_join import asof_join
+from gatehouse.components.features.compute import connect, quoted
+from gatehouse.components.features.materialization import open_rows
+from gatehouse.components.features.online import OnlineStore, OnlineView, epoch_us, offline_join
 
 SAMPLE = 200
-RECENT, CORRECTED, LATE, EXPIRED = "recent", "corrected", "late", "expired"
+FRESH, RECENT, CORRECTED, LATE, EXPIRED = "fresh", "recent", "corrected", "late", "expired"
 _EXAMPLES = 3
 
 
@@ -30,8 +31,9 @@ class Compared:
     Attributes:
         view: The view.
         feature: The feature.
-        kind: `recent`, `corrected`, `late` or `expired`.
+        kind: `fresh`, `recent`, `corrected`, `late` or `expired`.
         cells: Keys compared.
+        values: Those with a value online or offline.
         differing: Keys whose values differ.
         examples: Key, online and offline value, as text, of the first that differ.
     """
@@ -40,6 +42,7 @@ class Compared:
     feature: str
     kind: str
     cells: int
+    values: int
     differing: int
     examples: tuple[tuple[str, str, str], ...] = ()
 
@@ -52,8 +55,19 @@ class Skew:
 
     @property
     def cells(self) -> int:
-        """Values compared."""
+        """Comparisons, null with null among them."""
         return sum(one.cells for one in self.compared)
+
+    @property
+    def values(self) -> int:
+        """Comparisons in which either side has a value."""
+        return sum(one.values for one in self.compared)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Views of which no value was compared."""
+        views = dict.fromkeys(one.view for one in self.compared)
+        return tuple(view for view in views if not any(one.values for one in self.compared if one.view == view))
 
     @property
     def differing(self) -> dict[str, int]:
@@ -66,8 +80,8 @@ class Skew:
 
     @property
     def share(self) -> float:
-        """Differing values per compared value; zero where nothing was compared."""
-        return sum(self.differing.values()) / self.cells if self.cells else 0.0
+        """Differing values per compared value; one where none was compared, as nothing shows that they are alike."""
+        return sum(self.differing.values()) / self.values if self.values else 1.0
 
 
 def measure_skew(
@@ -105,14 +119,18 @@ def _sample(
     present = " AND ".join(f"{quoted(key)} IS NOT NULL" for key in view.keys)
     known = f"FROM features.rows WHERE __known <= {epoch_us(as_of)}"
     below = f"max(__event <= {since} AND __known > {since})::INTEGER DESC, " if since is not None else ""
+    fresh = f"max(__event) >= {view.oldest(as_of)}"
+    valued = " OR ".join(f"{quoted(feature)} IS NOT NULL" for feature in view.features)
     queries = {
+        FRESH: f"SELECT {keys} {known} GROUP BY {keys} HAVING {fresh} "
+        f"ORDER BY bool_or({valued}) DESC, max(__known) DESC, {keys} LIMIT {SAMPLE}",
         RECENT: f"SELECT DISTINCT {keys} FROM recent WHERE {present} ORDER BY ALL",
         CORRECTED: f"SELECT {keys} FROM (SELECT {keys}, __event, max(__known) AS __known, count(*) AS __rows {known} "
         f"GROUP BY {keys}, __event QUALIFY __event = max(__event) OVER (PARTITION BY {keys})) "
         f"WHERE __rows > 1 ORDER BY __known DESC, {keys} LIMIT {SAMPLE}",
         LATE: f"SELECT {keys} {known} AND __created > __event GROUP BY {keys} "
         f"ORDER BY {below}max(__known) DESC, {keys} LIMIT {SAMPLE}",
-        EXPIRED: f"SELECT {keys} {known} GROUP BY {keys} HAVING max(__event) < {view.oldest(as_of)} "
+        EXPIRED: f"SELECT {keys} {known} GROUP BY {keys} HAVING NOT {fresh} "
         f"ORDER BY max(__event) DESC, {keys} LIMIT {SAMPLE}",
     }
     connection.register("recent", recent)
@@ -127,14 +145,7 @@ def _compare(
     keys: pa.Table,
     as_of: datetime,
 ) -> list[Compared]:
-    joined = Joined(
-        table="features.rows",
-        keys={key: key for key in view.keys},
-        event=view.event,
-        created=view.created,
-        features={feature: f"offline {feature}" for feature in view.features},
-        ttl=view.ttl,
-    )
+    joined = offline_join(view, "features.rows", "offline ")
     timed = keys.append_column("as of", pa.array([as_of] * keys.num_rows, pa.timestamp("us", "UTC")))
     offline = asof_join(connection, timed, "as of", [joined])
     online = store.read([view], keys, as_of)
@@ -142,8 +153,10 @@ def _compare(
     found = []
     for feature in view.features:
         cells = zip(named, online[feature].to_pylist(), offline[f"offline {feature}"].to_pylist(), strict=True)
-        differing = [(key, _text(there), _text(here)) for key, there, here in cells if not _same(there, here)]
-        found.append(Compared(view.name, feature, kind, keys.num_rows, len(differing), tuple(differing[:_EXAMPLES])))
+        values = [cell for cell in cells if cell[1] is not None or cell[2] is not None]
+        differing = [(key, _text(there), _text(here)) for key, there, here in values if not _same(there, here)]
+        examples = tuple(differing[:_EXAMPLES])
+        found.append(Compared(view.name, feature, kind, keys.num_rows, len(values), len(differing), examples))
     return found
 
 

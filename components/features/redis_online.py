@@ -3,7 +3,8 @@
 One hash a key of an entity: under Feast's name for view and feature the value as a serialized `feast.types.Value`,
 under `_ts:<view>` the event time as a protobuf timestamp. We add `_at:<view>`: generation, event and created time as
 text whose order is theirs. A row replaces another only if that is greater. The comparison is made in Redis, so writers
-need no lock. How far a view is materialized stands in the hash `gatehouse:<project>`.
+need no lock. How far a view is materialized stands in the hash `gatehouse:<project>`, the keys whose row is provisional
+in the set `gatehouse:<project>:<view>`.
 
 A plain Feast client reads the same hashes, and is given expired values with their status.
 """
@@ -14,9 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from redis.exceptions import RedisError
 
 from gatehouse.components.features.feast_layout import (
@@ -25,11 +28,12 @@ from gatehouse.components.features.feast_layout import (
     ends_key,
     entity_keys,
     field,
+    key_columns,
     key_start,
     microseconds,
     timestamp,
 )
-from gatehouse.components.features.online import OnlineView, State
+from gatehouse.components.features.online import NEVER, OnlineView, State
 from gatehouse.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -54,6 +58,30 @@ for row = 1, #KEYS do
   end
 end
 return changed
+"""
+# Makes a row the truth about its key. ARGV: field of the order, as_of, from when on rows are provisional, generation,
+# order, key, then names and values; where there is no row, the order and the values are empty.
+_SETTLE = """
+local function known(order)
+  local event, created = string.sub(order, 9, 27), string.sub(order, 28)
+  if event < created then return created else return event end
+end
+local at, as_of, provisional, generation, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local held = redis.call('HGET', KEYS[1], at)
+if held then
+  local number = string.sub(held, 1, 8)
+  if number > generation or number == generation and known(held) > as_of and held >= order then return 0 end
+end
+if order == '' or known(order) < provisional then redis.call('SREM', KEYS[2], ARGV[6]) end
+local same, names = (held or '') == order, {at}
+for place = 7, #ARGV, 2 do
+  names[#names + 1] = ARGV[place]
+  same = same and (order == '' or redis.call('HGET', KEYS[1], ARGV[place]) == ARGV[place + 1])
+end
+if same then return 0 end
+if order == '' then redis.call('HDEL', KEYS[1], unpack(names))
+else redis.call('HSET', KEYS[1], at, order, unpack(ARGV, 7)) end
+return 1
 """
 _SWEEP = """
 local held = redis.call('HGET', KEYS[1], ARGV[1])
@@ -99,30 +127,28 @@ class RedisOnline:
         self._project = project.encode()
         self._states = b"gatehouse:" + self._project
 
-    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None) -> int:
+    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None, provisional: int = NEVER) -> int:
         """As `OnlineStore.write`."""
         number = self.state(view.name).last if generation is None else generation
         with self._reaching():
             script = str(self._client.script_load(_WRITE)).encode()
-            return sum(self._send(view, rows.slice(at, BATCH), number, script) for at in range(0, len(rows), BATCH))
+            parts = (rows.slice(at, BATCH) for at in range(0, len(rows), BATCH))
+            return sum(self._send(view, part, number, provisional, script) for part in parts)
 
-    def _send(self, view: OnlineView, rows: pa.Table, generation: int, script: bytes) -> int:
-        event = microseconds(rows[view.event])
-        created = microseconds(rows[view.created], event) if view.created else event
-        values = [encoded(feature, rows[feature]) for feature in view.features]
-        names = [_bulk(field(view.name, feature)) for feature in view.features]
-        width = 4 + 2 * len(names)
-        at, ts = _bulk(_at(view)), _bulk(_ts(view))
-        keys, bodies = [], []
-        for key, happened, known, *cells in zip(
-            entity_keys(view.keys, rows), event.tolist(), created.tolist(), *values, strict=True
-        ):
-            order = b"%08d%019d%019d" % (generation, happened + _SHIFT, known + _SHIFT)
-            body = b"".join(name + _bulk(cell) for name, cell in zip(names, cells, strict=True))
-            times = at + _bulk(order) + ts + _bulk(timestamp(happened))
+    def _send(self, view: OnlineView, rows: pa.Table, generation: int, provisional: int, script: bytes) -> int:
+        width = 4 + 2 * len(view.features)
+        at = _bulk(_at(view))
+        keys, bodies, noted = [], [], []
+        for key, known, order, body in self._encoded(view, rows, generation):
             keys.append(_bulk(key + self._project))
-            bodies.append(times + body)
+            bodies.append(at + _bulk(order) + body)
+            if known >= provisional:
+                noted.append(_bulk(key))
         commands = []
+        if noted:
+            # Before the rows: a key that is noted needlessly does no harm.
+            head = b"*%d\r\n" % (2 + len(noted)) + _bulk(b"SADD") + _bulk(self._noted(view))
+            self._exchange([b"".join([head, *noted])])
         for first in range(0, len(keys), _TOGETHER):
             named = keys[first : first + _TOGETHER]
             head = b"*%d\r\n" % (4 + len(named) * (1 + width)) + _bulk(b"EVALSHA") + _bulk(script)
@@ -130,27 +156,81 @@ class RedisOnline:
             commands.append(b"".join([head, count, *named, _bulk(b"%d" % width), *bodies[first : first + _TOGETHER]]))
         return sum(int(reply) for reply in self._exchange(commands))
 
+    def _encoded(self, view: OnlineView, rows: pa.Table, generation: int) -> Iterator[tuple[bytes, int, bytes, bytes]]:
+        """Of every row the entity key, when it was known, its order, and names and values as Redis reads them."""
+        event = microseconds(rows[view.event])
+        created = microseconds(rows[view.created], event) if view.created else event
+        values = [encoded(feature, rows[feature]) for feature in view.features]
+        names = [_bulk(field(view.name, feature)) for feature in view.features]
+        ts = _bulk(_ts(view))
+        for key, happened, known, *cells in zip(
+            entity_keys(view.keys, rows), event.tolist(), created.tolist(), *values, strict=True
+        ):
+            order = b"%08d%019d%019d" % (generation, happened + _SHIFT, known + _SHIFT)
+            body = b"".join(name + _bulk(cell) for name, cell in zip(names, cells, strict=True))
+            yield key, max(happened, known), order, ts + _bulk(timestamp(happened)) + body
+
+    def provisional(self, view: OnlineView) -> pa.Table:
+        """As `OnlineStore.provisional`."""
+        with self._reaching():
+            (found,) = self._exchange([_command(b"SMEMBERS", self._noted(view))])
+        return key_columns(view.keys, [bytes(key) for key in found])
+
+    def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
+        """As `OnlineStore.settle`."""
+        there = rows[view.event].is_valid()
+        empty = b"".join(_bulk(name) + _bulk(b"") for name in (_ts(view), *_fields(view)))
+        told = [(key, order, body) for key, _, order, body in self._encoded(view, rows.filter(there), generation)]
+        told += [(key, b"", empty) for key in entity_keys(view.keys, rows.filter(pc.invert(there)))]
+        times = [b"%019d" % max(0, moment + _SHIFT) for moment in (as_of, provisional)]
+        fixed = (self._noted(view), _at(view), *times, b"%08d" % generation)
+        with self._reaching():
+            script = str(self._client.script_load(_SETTLE)).encode()
+            head = b"*%d\r\n" % (13 + 2 * len(view.features)) + b"".join(map(_bulk, (b"EVALSHA", script, b"2")))
+            commands = [
+                head + b"".join(map(_bulk, (key + self._project, *fixed, order, key))) + body
+                for key, order, body in told
+            ]
+            parts = (commands[at : at + BATCH] for at in range(0, len(commands), BATCH))
+            return sum(int(changed) for part in parts for changed in self._exchange(part))
+
+    def _noted(self, view: OnlineView) -> bytes:
+        return self._states + b":" + view.name.encode()
+
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         """As `OnlineStore.read`."""
         columns: dict[str, pa.Array] = {}
         with self._reaching():
-            for request in _requests(tuple(views)):
-                by_name = list(zip(*self._look_up(request, keys), strict=True)) or [()] * request.width
+            requests = _requests(tuple(views))
+            for request, found in zip(requests, self._look_up(requests, keys), strict=True):
+                by_name = list(zip(*found, strict=True)) or [()] * request.width
                 place = 0
                 for view in request.views:
                     oldest = b"%019d" % max(0, view.oldest(now) + _SHIFT)
                     fresh = [order is not None and order[_EVENT] >= oldest for order in by_name[place]]
                     for number, feature in enumerate(view.features, start=place + 1):
-                        cells = zip(fresh, by_name[number], strict=True)
-                        columns[feature] = pa.array([decoded(cell) if is_fresh else None for is_fresh, cell in cells])
+                        cells: Sequence[bytes | None] = by_name[number]
+                        if not all(fresh):
+                            cells = [cell if is_fresh else None for is_fresh, cell in zip(fresh, cells, strict=True)]
+                        columns[feature] = decoded(cells)
                     place += 1 + len(view.features)
         names = [feature for view in views for feature in view.features]
         return pa.Table.from_arrays([columns[name] for name in names], names=names)
 
-    def _look_up(self, request: "_Request", keys: pa.Table) -> Iterator[list[Any]]:
+    def _look_up(self, requests: Sequence["_Request"], keys: pa.Table) -> list[list[list[Any]]]:
+        """The cells of every key, by request; all requests go together."""
+        found: list[list[list[Any]]] = [[] for _ in requests]
         for at in range(0, keys.num_rows, BATCH):
-            asked = entity_keys(request.keys, keys if keys.num_rows <= BATCH else keys.slice(at, BATCH))
-            yield from self._exchange([request.start + _bulk(key + self._project) + request.end for key in asked])
+            part = keys if keys.num_rows <= BATCH else keys.slice(at, BATCH)
+            commands = [
+                request.start + _bulk(key + self._project) + request.end
+                for request in requests
+                for key in entity_keys(request.keys, part)
+            ]
+            replies = iter(self._exchange(commands))
+            for cells in found:
+                cells += islice(replies, part.num_rows)
+        return found
 
     def state(self, view: str) -> State:
         """As `OnlineStore.state`."""
@@ -250,6 +330,10 @@ def _fields(view: OnlineView) -> list[bytes]:
 
 def _bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def _command(*parts: bytes) -> bytes:
+    return b"*%d\r\n" % len(parts) + b"".join(map(_bulk, parts))
 
 
 def _literal(text: bytes) -> bytes:

@@ -262,7 +262,7 @@ def code(query: str) -> str:
 
 def definition_of(repository: Repository, view: View) -> dict[str, object]:
     """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
-    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "freshness", "description"}))
+    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "freshness", "description", "event_time_only"}))
     tables = tables_of(repository, [view.query])
     read = {
         name: json.loads(repository.sources[name].model_dump_json()) for name in tables if name in repository.sources

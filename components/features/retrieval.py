@@ -7,7 +7,7 @@ import pyarrow as pa
 from feast import FeatureStore
 from feast.errors import FeastObjectNotFoundException
 
-from gatehouse.components.features.compute import write_parquet
+from gatehouse.components.features.compute import quoted, rows_of, write_parquet
 from gatehouse.components.features.on_demand import with_on_demand
 from gatehouse.components.features.repository import Repository
 from gatehouse.errors import ConfigurationError
@@ -53,8 +53,8 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
         raise ConfigurationError(f"There is no feature service {service!r}: expected one of {known}.") from error
     path = workspace / "entity_rows.parquet"
     write_parquet(rows, path)
-    keys = ", ".join(f'"{key}"' for key in repository.entity_keys)
-    query = f"SELECT {keys}, decision_time AS event_timestamp FROM read_parquet('{path}')"
+    keys = ", ".join(map(quoted, repository.entity_keys))
+    query = f"SELECT {keys}, decision_time AS event_timestamp FROM {rows_of([path])}"
     projections = [one for one in wanted.feature_view_projections if one.name in repository.views]
     views = {projection.name: [field.name for field in projection.features] for projection in projections}
     joined = feast.get_historical_features(

@@ -17,6 +17,7 @@ from feast import FileSource
 from feast.data_format import ParquetFormat
 from feast.data_source import DataSource
 
+from gatehouse.components.features.compute import quoted
 from gatehouse.components.features.object_files import ListedFiles, Read, list_objects
 from gatehouse.errors import ConfigurationError
 
@@ -164,17 +165,13 @@ def _near(day: date | None, since: datetime | None, until: datetime | None) -> b
 def _within(event: str, since: datetime | None, until: datetime | None) -> list[str]:
     bounds = [(">=", since)] if since else []
     bounds += [("<=", until)] if until else []
-    return [f"{_name(event)}::TIMESTAMPTZ {sign} TIMESTAMPTZ '{bound.isoformat()}'" for sign, bound in bounds]
+    return [f"{quoted(event)}::TIMESTAMPTZ {sign} TIMESTAMPTZ '{bound.isoformat()}'" for sign, bound in bounds]
 
 
 def _of_its_date(source: str, event: str, key: str) -> str:
     message = _text(f"the source {source} has rows whose event is not on the UTC date of their folder's {key}")
-    same = f"{_name(event)}::DATE IS NOT DISTINCT FROM TRY_CAST({_name(key)} AS DATE)"
+    same = f"{quoted(event)}::DATE IS NOT DISTINCT FROM TRY_CAST({quoted(key)} AS DATE)"
     return f"CASE WHEN {same} THEN true ELSE error({message}) END"
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:

@@ -1,21 +1,22 @@
 """Feature rows in a SQLite file, in the tables that Feast's own client reads, written in order of (event, created).
 
-Feast has a table a view with one row a key and feature. Beside them stand two of ours: the times of the row that is
-held for each key, by which a row is replaced or not, and how far each view is materialized. One transaction a batch
-changes all of them, so a killed writer leaves whole rows.
+Feast has a table a view with one row a key and feature. Beside them stand three of ours: the times of the row that is
+held for each key, by which a row is replaced or not, the keys whose row is provisional, and how far each view is
+materialized. One transaction a batch changes all of them, so a killed writer leaves whole rows.
 """
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from gatehouse.components.features.feast_layout import decoded, encoded, entity_keys, microseconds
-from gatehouse.components.features.online import OnlineView, State
+from gatehouse.components.features.feast_layout import decoded, encoded, entity_keys, key_columns, microseconds
+from gatehouse.components.features.online import NEVER, OnlineView, State
 from gatehouse.errors import StoreError
 
 BATCH = 4096
@@ -27,7 +28,23 @@ INSERT INTO gatehouse_held (project, view, entity_key, generation, event, create
 ON CONFLICT DO UPDATE SET generation = excluded.generation, event = excluded.event, created = excluded.created
 WHERE (excluded.generation, excluded.event, excluded.created) > (generation, event, created)
 """
+_PLACE = "WHERE project = ? AND view = ? AND entity_key = ?"
 _OLDER = "SELECT entity_key FROM gatehouse_held WHERE project = ? AND view = ? AND generation < ?"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row as it is written: times in microseconds since 1970, serialized values and those that are texts by name."""
+
+    key: bytes
+    event: int
+    created: int
+    values: dict[str, bytes]
+    texts: dict[str, str]
+
+    @property
+    def known(self) -> int:
+        return max(self.event, self.created)
 
 
 class SqliteOnline:
@@ -44,52 +61,99 @@ class SqliteOnline:
                 "WITHOUT ROWID"
             )
             connection.execute(
+                "CREATE TABLE IF NOT EXISTS gatehouse_provisional (project TEXT, view TEXT, entity_key BLOB, "
+                "PRIMARY KEY (project, view, entity_key)) WITHOUT ROWID"
+            )
+            connection.execute(
                 "CREATE TABLE IF NOT EXISTS gatehouse_states (project TEXT, view TEXT, state TEXT, "
                 "PRIMARY KEY (project, view))"
             )
 
-    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None) -> int:
+    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None, provisional: int = NEVER) -> int:
         """As `OnlineStore.write`."""
         number = self.state(view.name).last if generation is None else generation
-        return sum(self._send(view, rows.slice(at, BATCH), number) for at in range(0, len(rows), BATCH))
+        changed = 0
+        for at in range(0, len(rows), BATCH):
+            with self._transaction() as connection:
+                _make_table(connection, self._table(view))
+                for row in _rows(view, rows.slice(at, BATCH)):
+                    times = (number, row.event, row.created)
+                    if connection.execute(_HOLD, (self._project, view.name, row.key, *times)).rowcount:
+                        changed += 1
+                        self._put(connection, view, row)
+                        if row.known >= provisional:
+                            note = (self._project, view.name, row.key)
+                            connection.execute("INSERT OR IGNORE INTO gatehouse_provisional VALUES (?, ?, ?)", note)
+        return changed
 
-    def _send(self, view: OnlineView, rows: pa.Table, generation: int) -> int:
-        event = microseconds(rows[view.event])
-        created = microseconds(rows[view.created], event) if view.created else event
-        values = [encoded(feature, rows[feature]) for feature in view.features]
-        texts = [rows[feature].to_pylist() for feature in view.features]
-        table = self._table(view)
+    def provisional(self, view: OnlineView) -> pa.Table:
+        """As `OnlineStore.provisional`."""
+        with self._reading() as connection:
+            query = "SELECT entity_key FROM gatehouse_provisional WHERE project = ? AND view = ?"
+            found = connection.execute(query, (self._project, view.name)).fetchall()
+        return key_columns(view.keys, [key for (key,) in found])
+
+    def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
+        """As `OnlineStore.settle`."""
+        there = rows[view.event].is_valid()
+        told: list[_Row | bytes] = [*_rows(view, rows.filter(there))]
+        gone = entity_keys(view.keys, rows.filter(pc.invert(there)))
         changed = 0
         with self._transaction() as connection:
-            _make_table(connection, table)
-            cells: list[tuple[Any, ...]] = []
-            for number, (key, happened, known) in enumerate(
-                zip(entity_keys(view.keys, rows), event.tolist(), created.tolist(), strict=True)
-            ):
-                held = (self._project, view.name, key, generation, happened, known)
-                if not connection.execute(_HOLD, held).rowcount:
-                    continue
-                changed += 1
-                times = (_seconds(happened), _seconds(known))
-                cells += [
-                    (key, feature, value[number], text[number] if isinstance(text[number], str) else None, *times)
-                    for feature, value, text in zip(view.features, values, texts, strict=True)
-                ]
-            connection.executemany(
-                f"INSERT OR REPLACE INTO {table} (entity_key, feature_name, value, value_text, event_ts, created_ts) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                cells,
-            )
+            _make_table(connection, self._table(view))
+            for row in (*told, *gone):
+                changed += self._settle(connection, view, row, generation, as_of, provisional)
         return changed
+
+    def _settle(
+        self,
+        connection: sqlite3.Connection,
+        view: OnlineView,
+        told: "_Row | bytes",
+        generation: int,
+        as_of: int,
+        provisional: int,
+    ) -> bool:
+        """Settle one key, of which a row is told, or nothing. Returns whether it holds something else now."""
+        row, key = (told, told.key) if isinstance(told, _Row) else (None, told)
+        place = (self._project, view.name, key)
+        found = connection.execute(f"SELECT generation, event, created FROM gatehouse_held {_PLACE}", place).fetchone()
+        if found is not None:
+            number, *times = found
+            pushed_later = max(times) > as_of and (row is None or times >= [row.event, row.created])
+            if number > generation or (number == generation and pushed_later):
+                return False
+        if row is None or row.known < provisional:
+            connection.execute(f"DELETE FROM gatehouse_provisional {_PLACE}", place)
+        query = f"SELECT feature_name, value FROM {self._table(view)} WHERE entity_key = ?"
+        before = dict(connection.execute(query, (key,)).fetchall())
+        if row is None:
+            connection.execute(f"DELETE FROM gatehouse_held {_PLACE}", place)
+            connection.execute(f"DELETE FROM {self._table(view)} WHERE entity_key = ?", (key,))
+            return found is not None
+        held = (generation, row.event, row.created)
+        if found == held and before == row.values:
+            return False
+        connection.execute("INSERT OR REPLACE INTO gatehouse_held VALUES (?, ?, ?, ?, ?, ?)", (*place, *held))
+        self._put(connection, view, row)
+        return True
+
+    def _put(self, connection: sqlite3.Connection, view: OnlineView, row: "_Row") -> None:
+        times = (_seconds(row.event), _seconds(row.created))
+        connection.executemany(
+            f"INSERT OR REPLACE INTO {self._table(view)} (entity_key, feature_name, value, value_text, event_ts, "
+            "created_ts) VALUES (?, ?, ?, ?, ?, ?)",
+            [(row.key, name, value, row.texts.get(name), *times) for name, value in row.values.items()],
+        )
 
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         """As `OnlineStore.read`."""
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, pa.Array] = {}
         with self._reading() as connection:
             for view in views:
                 found = self._fresh(connection, view, keys, now)
                 for feature in view.features:
-                    columns[feature] = [decoded(row.get(feature)) for row in found]
+                    columns[feature] = decoded([row.get(feature) for row in found])
         return pa.table({feature: columns[feature] for view in views for feature in view.features})
 
     def _fresh(
@@ -163,6 +227,18 @@ class SqliteOnline:
                 connection.close()
         except sqlite3.Error as error:
             raise StoreError(f"The online store, the SQLite file {self._path}, cannot be used: {error}.") from error
+
+
+def _rows(view: OnlineView, rows: pa.Table) -> Iterator[_Row]:
+    event = microseconds(rows[view.event])
+    created = microseconds(rows[view.created], event) if view.created else event
+    values = zip(*(encoded(feature, rows[feature]) for feature in view.features), strict=True)
+    texts = {name: rows[name].to_pylist() for name in view.features if pa.types.is_string(rows.schema.field(name).type)}
+    for number, (key, happened, known, cells) in enumerate(
+        zip(entity_keys(view.keys, rows), event.tolist(), created.tolist(), values, strict=True)
+    ):
+        said = {name: column[number] for name, column in texts.items() if column[number] is not None}
+        yield _Row(key, happened, known, dict(zip(view.features, cells, strict=True)), said)
 
 
 def _make_table(connection: sqlite3.Connection, table: str) -> None:

@@ -105,12 +105,16 @@ class MaterializeRequest(StageModel):
 class MaterializeResult(StageModel):
     """The share of values read back online that differ from the offline value, the verdict on it, and the report.
 
-    `written` counts the rows that changed what the store holds, by view.
+    Of the `cells` that were compared, `values` are those with a value online or offline. `unseen` are views of which
+    there was none: no row of them is fresh at `as_of`. `written` counts the rows that changed what the store holds, by
+    view.
     """
 
     skew: float
     cells: int
+    values: int
     differing: dict[str, int]
+    unseen: tuple[str, ...]
     written: dict[str, int]
     verdict: str
     reasons: tuple[str, ...]
@@ -305,7 +309,8 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         online = open_online(repository.folder, online_store(store, request.project))
         whole = [online_view(repository.views[name]) for name in served]
         tables = {name: [files[name]] for name in served}
-        written = materialize_views(online, whole, tables, as_of, rewrite=request.rewrite)
+        settled = settled_times(store, request.feature_tables)
+        written = materialize_views(online, whole, tables, as_of, settled=settled, rewrite=request.rewrite)
         read = [online_view(repository.views[name], features) for name, features in served.items()]
         recent = decided_last(store, request.snapshot, repository, as_of)
         skew = measure_skew(online, read, tables, recent, as_of, {one.view: one.since for one in written})
@@ -319,8 +324,17 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         "skew": skew.share,
         "max_skew": request.max_skew,
         "cells": skew.cells,
+        "values": skew.values,
+        "unseen": skew.unseen,
         "compared": [
-            {"view": one.view, "feature": one.feature, "keys": one.kind, "cells": one.cells, "differing": one.differing}
+            {
+                "view": one.view,
+                "feature": one.feature,
+                "keys": one.kind,
+                "cells": one.cells,
+                "values": one.values,
+                "differing": one.differing,
+            }
             for one in skew.compared
         ],
     }
@@ -339,6 +353,8 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     return MaterializeResult(
         skew=skew.share,
         cells=skew.cells,
+        values=skew.values,
+        unseen=skew.unseen,
         differing=skew.differing,
         written={one.view: one.changed for one in written},
         verdict=verdict,
@@ -362,10 +378,15 @@ def decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: da
 def _skew_reasons(skew: Any, max_skew: float) -> list[str]:
     if skew.share <= max_skew:
         return []
+    if not skew.values:
+        return [
+            f"no value was compared: nothing of {', '.join(skew.unseen)} is fresh at as_of. Materialize newer tables, "
+            "or as of an earlier time"
+        ]
     worst = sorted(skew.differing.items(), key=lambda item: (-item[1], item[0]))
     return [
         f"skew {skew.share:.6f} is above the {max_skew:.6f} that max_skew allows: {sum(skew.differing.values())} of "
-        f"{skew.cells} values read back online differ from the offline ones",
+        f"{skew.values} values read back online differ from the offline ones",
         *(f"{feature}: {count} values differ" for feature, count in worst[:10]),
     ]
 
@@ -386,6 +407,15 @@ def view_tables(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
     """Reference of the table of every view of the feature tables."""
     inputs = store.manifest(feature_tables).derived_from
     return {role.removeprefix(_VIEW): reference for role, reference in inputs.items() if role.startswith(_VIEW)}
+
+
+def settled_times(store: ArtifactStore, feature_tables: str) -> dict[str, datetime]:
+    """Until when the rows of every view are settled: those known from then on are replaced by the next tables."""
+    said = store.manifest(feature_tables).details.get("settled")
+    if said is None:  # Each table once said it for itself.
+        tables = view_tables(store, feature_tables)
+        said = {name: store.manifest(table).details["settled"] for name, table in tables.items()}
+    return {name: datetime.fromisoformat(moment) for name, moment in said.items()}
 
 
 def _file_or_folder(store: ArtifactStore, reference: Reference) -> Path:

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from gatehouse.commands.feature_project import FeatureProject, ProjectOption, open_features, store_if_there
+from gatehouse.commands.feature_project import FeatureProject, ProjectOption, available, open_features, store_if_there
 from gatehouse.commands.output import JsonOption, StoreOption, print_json
 from gatehouse.commands.run import DEFAULT_STORE
-from gatehouse.components.features.column_lineage import ROWS, VALUE, Column, Lineage, lineage_of
+from gatehouse.components.features.column_lineage import ROWS, VALUE, Column, Lineage, lineage_of, lineage_on_demand
 from gatehouse.components.features.lineage_picture import lineage_svg
-from gatehouse.components.features.repository import View
+from gatehouse.components.features.repository import OnDemand, View
 from gatehouse.errors import ConfigurationError
 
 _WIDTH = 400  # A name that is cut cannot be copied.
@@ -30,26 +30,31 @@ def lineage(
     """Follow a feature through views and staging queries down to the columns of the raw tables."""
     opened = open_features(project)
     view, features = _named(opened, name)
-    found = lineage_of(opened.repository, view, features, _columns(opened, store))
+    columns = _columns(opened, store)
+    if isinstance(view, OnDemand):
+        found, known = lineage_on_demand(opened.repository, view, features, columns), "on demand"
+    else:
+        found, known = lineage_of(opened.repository, view, features, columns), available(view.spec)
     if svg is not None:
         try:
             svg.parent.mkdir(parents=True, exist_ok=True)
-            svg.write_text(lineage_svg(found, name, view.spec.description))
+            svg.write_text(lineage_svg(found, name, view.spec.description, f"Known from: {known}."))
         except OSError as error:
             raise ConfigurationError(f"--svg: {svg} cannot be written: {error.strerror}. Name another file.") from error
     if as_json:
         edges = [{"from": str(edge.before), "to": str(edge.after), "by": edge.by} for edge in found.edges]
         sources = [{"column": str(column), "by": by} for column, by in found.sources().items()]
-        print_json({"features": list(map(str, found.features)), "sources": sources, "edges": edges})
+        features = list(map(str, found.features))
+        print_json({"features": features, "known_from": known, "sources": sources, "edges": edges})
         return
-    _print(Console(soft_wrap=True, highlight=False), view, found)
+    _print(Console(soft_wrap=True, highlight=False), view, found, known)
     if svg is not None:
         typer.echo(f"\n{svg}")
 
 
-def _named(opened: FeatureProject, name: str) -> tuple[View, list[str]]:
+def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str]]:
     owner, _, feature = name.partition(".")
-    view = opened.view(owner)
+    view = opened.repository.on_demand.get(owner) or opened.view(owner)
     if feature and feature not in view.spec.features:
         raise ConfigurationError(
             f"The view {owner} has no feature {feature!r}: expected one of {', '.join(view.spec.features)}."
@@ -69,7 +74,7 @@ def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
     return {name: list(table.columns) for name, table in contract.tables.items()}
 
 
-def _print(console: Console, view: View, found: Lineage) -> None:
+def _print(console: Console, view: View | OnDemand, found: Lineage, known: str) -> None:
     for feature in found.features:
         kind = view.spec.features[feature.name]
         tree = Tree(Text.assemble((str(feature), "bold"), (f"  {kind}", "dim")))
@@ -81,6 +86,8 @@ def _print(console: Console, view: View, found: Lineage) -> None:
         columns = [column for column, kind in sources.items() if kind == by]
         for line in _grouped(columns) or ["none: it counts rows" if by == VALUE else "none"]:
             console.print(f"  {line}")
+    console.print("\nknown from", style="bold")
+    console.print(f"  {known}")
 
 
 def _grow(tree: Tree, found: Lineage, column: Column, shown: set[Column]) -> None:

@@ -13,7 +13,8 @@ from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.repository import Repository, View, read_repository
+from gatehouse.components.features.definitions import FeatureView
+from gatehouse.components.features.repository import OnDemand, Repository, View, read_repository
 from gatehouse.components.features.stage import view_tables
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import Project, load_project
@@ -71,6 +72,12 @@ class FeatureProject:
                 f"There is no feature view {name!r}: expected one of {', '.join(sorted(self.repository.views))}."
             )
         return self.repository.views[name]
+
+    def computed(self, service: str, views: Iterable[str]) -> tuple[str, list[OnDemand]]:
+        """The service that `served` takes, and its on-demand views; none where views were named."""
+        wanted = "" if list(views) else service or self.project.file.features.service
+        names = self.repository.services[wanted].on_demand if wanted else ()
+        return wanted, [self.repository.on_demand[name] for name in names]
 
     def served(self, service: str, views: Iterable[str]) -> list[View]:
         """The views that were named, else those of a service, by default the project's. Raises ConfigurationError."""
@@ -145,6 +152,14 @@ def span(length: timedelta | None, without: str = "") -> str:
         count, seconds = divmod(seconds, size)
         parts += [f"{count} {unit}"] if count else []
     return " ".join(parts) or "0"
+
+
+def available(spec: FeatureView) -> str:
+    """Since when the rows of a view count, for a person."""
+    if spec.available is None:
+        return "event time alone" if spec.event_time_only else "always (static)"
+    lag = f" + {span(spec.available.lag)}" if spec.available.lag else ""
+    return f"{spec.available.column}{lag}"
 
 
 def moment(text: str) -> str:

@@ -1,8 +1,9 @@
 """`gatehouse features retrieve`: the values of features, point-in-time for entity rows or current for keys."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -11,7 +12,7 @@ from gatehouse.commands.feature_project import FeatureProject, ProjectOption, op
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.repository import View
+from gatehouse.components.features.repository import OnDemand, View
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def retrieve(
 ) -> None:
     """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""
     from gatehouse.components.features.entity_file import read_entity_rows, write_rows
+    from gatehouse.components.features.on_demand import with_on_demand
 
     if at and not online:
         raise ConfigurationError("--at is the moment of a read from the online store: expected --online with it.")
@@ -39,35 +41,28 @@ def retrieve(
     views = opened.served(service, view or [])
     keys = {key: opened.repository.entities[key] for one in views for key in one.spec.entities}
     asked = read_entity_rows(rows, keys)
-    _check_names(asked.column_names, views, rows.name)
+    wanted, computed = opened.computed(service, view or [])
+    _check_names(asked.column_names, [*views, *computed], rows.name)
     if online:
         joined = _online(opened, found, views, asked, _moment(at))
     else:
         joined = _offline(opened, found, views, asked, time, rows.name)
+    if computed:
+        joined = with_on_demand(opened.repository, wanted, joined)
     write_rows([joined], to)
-    _report(joined, views, to, as_json)
+    _report(joined, [*views, *computed], to, as_json)
 
 
 def _offline(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", time: str, name: str
 ) -> "pa.Table":
-    from gatehouse.components.features.asof_join import Joined, asof_join
-    from gatehouse.components.features.compute import connect
-    from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
+    from gatehouse.components.features.asof_join import asof_join
+    from gatehouse.components.features.compute import connect, rows_of
     from gatehouse.components.features.entity_file import time_column
+    from gatehouse.components.features.online import offline_join, online_view
 
     tables = opened.tables(store, views)
-    joins = [
-        Joined(
-            table=f"read_parquet([{', '.join(_text(path) for path in store.paths(tables.views[view.name]))}])",
-            keys={key: key for key in view.spec.entities},
-            event=EVENT_TIMESTAMP,
-            created=KNOWN_FROM,
-            features={feature: feature for feature in view.spec.features},
-            ttl=view.spec.ttl,
-        )
-        for view in views
-    ]
+    joins = [offline_join(online_view(view), rows_of(store.paths(tables.views[view.name]))) for view in views]
     with connect() as connection:
         return asof_join(connection, asked, time_column(asked, time, name), joins)
 
@@ -75,17 +70,19 @@ def _offline(
 def _online(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", now: datetime
 ) -> "pa.Table":
-    from gatehouse.components.features.online import online_view, open_online, read_known
+    from gatehouse.components.features.online import online_view, open_online, read_known, require_materialized
     from gatehouse.components.features.stage import online_store
 
     reader = open_online(opened.repository.folder, online_store(store, opened.project.name))
-    values = read_known(reader, [online_view(view) for view in views], asked, now)
+    wanted = [online_view(view) for view in views]
+    require_materialized(reader, wanted)
+    values = read_known(reader, wanted, asked, now)
     for feature in values.column_names:
         asked = asked.append_column(feature, values[feature])
     return asked
 
 
-def _check_names(found: list[str], views: list[View], name: str) -> None:
+def _check_names(found: list[str], views: Sequence[View | OnDemand], name: str) -> None:
     hidden = sorted({feature for view in views for feature in view.spec.features} & set(found))
     if hidden:
         raise ConfigurationError(
@@ -93,7 +90,7 @@ def _check_names(found: list[str], views: list[View], name: str) -> None:
         )
 
 
-def _report(joined: "pa.Table", views: list[View], to: Path, as_json: bool) -> None:
+def _report(joined: "pa.Table", views: Sequence[View | OnDemand], to: Path, as_json: bool) -> None:
     """How many entity rows got a value, by view: a view that gives none is most often a wrong key or time."""
     counted = [
         {
@@ -122,7 +119,3 @@ def _moment(text: str) -> datetime:
     except ValueError as error:
         raise ConfigurationError(f"--at: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}.") from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _text(value: Any) -> str:
-    return "'" + str(value).replace("'", "''") + "'"

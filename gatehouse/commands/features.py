@@ -1,5 +1,6 @@
 """`gatehouse features`: what feature views there are, what they hold, where they come from, and their values."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from gatehouse.commands.feature_project import (
     FeatureProject,
     ProjectOption,
     Tables,
+    available,
     moment,
     open_features,
     span,
@@ -22,8 +24,7 @@ from gatehouse.commands.feature_project import (
 from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.definitions import FeatureView
-from gatehouse.components.features.repository import View
+from gatehouse.components.features.repository import OnDemand, View
 
 app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, skew, lineage.")
 
@@ -36,6 +37,7 @@ def list_views(
     opened, found = open_features(project), store_if_there(store)
     tables = _newest(opened, found)
     rows = [_facts(view) | _held(tables, view) for view in opened.repository.views.values()]
+    rows += [_facts_on_demand(view) | {"table": "", "rows": None} for view in opened.repository.on_demand.values()]
     if as_json:
         print_json(rows)
         return
@@ -47,10 +49,12 @@ def list_views(
     table.add_column("newest table")
     for row in rows:
         kinds = _kinds(row["features"])
-        cells = [row["view"], ", ".join(row["entities"]), kinds, str(row["version"]), row["ttl"] or "for ever"]
+        stored = not row["on_demand"]
+        cells = [row["view"], ", ".join(row["entities"]), kinds]
+        cells += [str(row["version"]), row["ttl"] or "for ever", row["available"]] if stored else ["", "", "on demand"]
         fresh = [row["freshness"]] if with_freshness else []
         held = f"{row['rows']:,}" if row["table"] else ""
-        table.add_row(*cells, row["available"], *fresh, held, Text(row["table"] or "none yet", style="dim"))
+        table.add_row(*cells, *fresh, held, Text(row["table"] or ("none yet" if stored else ""), style="dim"))
     print_table(table)
     if tables is not None:
         typer.echo(f"\n{tables.reference}, as of {moment(tables.as_of)}")
@@ -58,7 +62,7 @@ def list_views(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="VIEW", help="The feature view.")],
+    name: Annotated[str, typer.Argument(metavar="VIEW", help="The feature view, stored or on demand.")],
     project: ProjectOption = None,
     store: StoreOption = str(DEFAULT_STORE),
     as_json: JsonOption = False,
@@ -67,6 +71,9 @@ def show(
     from gatehouse.components.features.table_statistics import table_statistics
 
     opened, found = open_features(project), store_if_there(store)
+    if name in opened.repository.on_demand:
+        _show_on_demand(opened.repository.on_demand[name], as_json)
+        return
     view = opened.view(name)
     versions = _versions(opened.history(found), view) if found else []
     statistics = None
@@ -89,8 +96,26 @@ def show(
         console.print(f"\nnewest table: {statistics.rows:,} rows, {statistics.keys:,} keys", style="bold")
         console.print(f"  events {statistics.first_event} to {statistics.last_event}", style="dim")
         print_table(_statistics(statistics.features))
-    console.print(f"\nviews/{view.name}.sql", style="bold")
-    console.print(Syntax(view.query.rstrip(), "sql", theme="ansi_light", background_color="default"))
+    _print_query(console, f"views/{view.name}.sql", view.query)
+
+
+def _show_on_demand(view: OnDemand, as_json: bool) -> None:
+    facts = _facts_on_demand(view)
+    if as_json:
+        print_json(facts | {"sql": view.query})
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(view.name, style="bold")
+    console.print(view.spec.description, markup=False)
+    listed = {"available": "on demand", "reads": ", ".join(facts["reads"])}
+    listed |= {each: _with_kinds(facts[each]) for each in ("request", "features")}
+    console.print(_lines(listed))
+    _print_query(console, f"on_demand/{view.name}.sql", view.query)
+
+
+def _print_query(console: Console, file: str, query: str) -> None:
+    console.print(f"\n{file}", style="bold")
+    console.print(Syntax(query.rstrip(), "sql", theme="ansi_light", background_color="default"))
 
 
 def _newest(opened: FeatureProject, store: ArtifactStore | None) -> Tables | None:
@@ -102,26 +127,30 @@ def _facts(view: View) -> dict[str, Any]:
     spec = view.spec
     return {
         "view": view.name,
+        "on_demand": False,
         "description": spec.description,
         "entities": list(spec.entities),
         "features": dict(spec.features),
         "version": spec.version,
         "ttl": span(spec.ttl),
         "window": "" if spec.static else span(spec.window, "the whole past"),
-        "available": _available(spec),
-        "freshness": _freshness(spec),
+        "available": available(spec),
+        "freshness": span(spec.freshness),
     }
 
 
-def _available(spec: FeatureView) -> str:
-    if spec.available is None:
-        return "always (static)"
-    lag = f" + {span(spec.available.lag)}" if spec.available.lag else ""
-    return f"{spec.available.column}{lag}"
-
-
-def _freshness(spec: FeatureView) -> str:
-    return span(getattr(spec, "freshness", None))
+def _facts_on_demand(view: OnDemand) -> dict[str, Any]:
+    spec = view.spec
+    return {
+        "view": view.name,
+        "on_demand": True,
+        "description": spec.description,
+        "entities": [],
+        "reads": list(spec.views),
+        "request": dict(spec.request),
+        "features": dict(spec.features),
+        "freshness": "",
+    }
 
 
 def _held(tables: Tables | None, view: View) -> dict[str, Any]:
@@ -139,7 +168,14 @@ def _definition(view: View) -> Text:
     facts = _facts(view)
     listed = {name: facts[name] for name in ("version", "available", "ttl", "window", "freshness")}
     listed = {"entities": ", ".join(facts["entities"])} | listed | {"ttl": facts["ttl"] or "for ever"}
-    listed["features"] = ", ".join(f"{name} ({kind})" for name, kind in facts["features"].items())
+    return _lines(listed | {"features": _with_kinds(facts["features"])})
+
+
+def _with_kinds(features: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in features.items())
+
+
+def _lines(listed: Mapping[str, Any]) -> Text:
     lines = [Text.assemble((f"  {name:<10}", "dim"), str(value)) for name, value in listed.items() if value]
     return Text("\n").join(lines)
 

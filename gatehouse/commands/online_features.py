@@ -51,8 +51,10 @@ def materialize(
             table.add_row(view, f"{changed:,}")
         print_table(table)
         typer.echo(
-            f"\nas of {moment(request.as_of)}; skew {result.skew:.4%} of {result.cells:,} values: {result.verdict}"
+            f"\nas of {moment(request.as_of)}; skew {result.skew:.4%} of {result.values:,} values: {result.verdict}"
         )
+        if result.unseen:
+            typer.echo(f"  no value of {', '.join(result.unseen)} was compared: no row of them is fresh")
         for reason in result.reasons:
             typer.echo(f"  {reason}")
         typer.echo(found.address_of(result.report))
@@ -91,7 +93,7 @@ def skew(
     views = opened.served(service, [])
     rows = _measured(opened.repository.folder, opened.project.name, opened.tables(found, views), views)
     cells, differing = (sum(row[name] for row in rows) for name in ("values", "differing"))
-    share, limit = differing / cells if cells else 0.0, opened.project.file.features.max_skew
+    share, limit = differing / cells if cells else 1.0, opened.project.file.features.max_skew
     if as_json:
         print_json({"skew": share, "max_skew": limit, "views": rows})
     else:
@@ -112,24 +114,19 @@ def skew(
 
 
 def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
-    from gatehouse.components.features.online import online_view, open_online
+    from gatehouse.components.features.online import online_view, open_online, require_materialized
     from gatehouse.components.features.online_skew import measure_skew
     from gatehouse.components.features.repository import check_out
     from gatehouse.components.features.stage import decided_last, feature_files, online_store
 
     reader = open_online(folder, online_store(tables.store, project))
-    known = {view.name: reader.state(view.name).known for view in views}
-    missing = [name for name, until in known.items() if until is None]
-    if missing:
-        raise ConfigurationError(
-            f"The online store holds nothing of {', '.join(missing)}. `gatehouse features materialize` writes it."
-        )
+    known = require_materialized(reader, map(online_view, views))
     files = feature_files(tables.store, str(tables.reference))
     rows, recent = [], {}
     with tables.store.workspace() as workspace:
         repository = check_out(tables.store, tables.definitions, workspace / "feature_repo")
         for view in views:
-            until = _BEGINNING + timedelta(microseconds=known[view.name] or 0)
+            until = _BEGINNING + timedelta(microseconds=known[view.name])
             if until not in recent:
                 recent[until] = decided_last(tables.store, tables.snapshot, repository, until)
             measured = measure_skew(
@@ -140,6 +137,6 @@ def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> l
                 for one in measured.compared
                 for key, there, here in one.examples
             ]
-            counts = {"values": measured.cells, "differing": sum(measured.differing.values())}
+            counts = {"values": measured.values, "differing": sum(measured.differing.values())}
             rows.append({"view": view.name, "as_of": until.isoformat(), **counts, "examples": examples[:3]})
     return rows

@@ -38,9 +38,13 @@ trips = FeatureView(name="trips", description="What a driver did.", entities=("d
     features={"fare": "numeric", "town": "categorical"})
 paid = LabelView(name="paid", entities=("driver",), arrives=Available("ended"))
 pay = FeatureService(name="pay", views=("trips",))
+tipped = OnDemandView(name="tipped", description="How generous.", views=("trips",), request={"tip": "numeric"},
+    features={"tip_share": "numeric"})
+whole = FeatureService(name="whole", views=("trips",), on_demand=("tipped",))
 """
 VIEW = "SELECT driver, ended AS event_timestamp, fare, upper(town) AS town FROM raw.trips"
-LABEL = "SELECT driver, ended AS decision_time, fare > 1 AS label, ended FROM raw.trips"
+LABEL = "SELECT driver, ended AS decision_time, fare > 1 AS label, ended, 0.5 AS tip FROM raw.trips"
+TIPPED = "SELECT tip / fare AS tip_share FROM rows"
 
 
 @dataclass
@@ -87,6 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = (folder / "project/project.yaml").read_text().replace("../../../feature_repo", "repo")
     (folder / "project/project.yaml").write_text(text.replace("service: flight_delay", "service: pay"))
     files = {"definitions.py": DEFINITIONS, "views/trips.sql": VIEW, "labels/paid.sql": LABEL}
+    files["on_demand/tipped.sql"] = TIPPED
     files["feature_store.yaml"] = (EXAMPLE.parents[2] / "feature_repo/feature_store.yaml").read_text()
     for name, body in files.items():
         (folder / "project/repo" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -130,10 +135,12 @@ def ask(folder: Path, *rows: str) -> Path:
 def test_list_tells_what_there_is_with_and_without_a_store(empty: Place) -> None:
     assert "none yet" in empty.run("list").stdout
     empty.compute()
-    (row,) = empty.json("list")
+    row, computed = empty.json("list")
     assert row["table"].startswith("features/trips/sha256-") and row["rows"] == 3
     assert (row["entities"], row["ttl"], row["available"]) == (["driver"], "2 h", "event_timestamp + 5 min")
-    assert "1 numeric, 1 categorical" in empty.run("list").stdout
+    assert (computed["view"], computed["on_demand"], computed["request"]) == ("tipped", True, {"tip": "numeric"})
+    text = empty.run("list").stdout
+    assert "1 numeric, 1 categorical" in text and "tipped" in text and "on demand" in text
 
 
 def test_show_tells_the_versions_with_what_changed_and_what_the_newest_table_holds(place: Place) -> None:
@@ -179,6 +186,45 @@ def test_retrieve_joins_what_was_known_and_keeps_every_row_in_order(place: Place
     assert (tmp_path / "out.csv").read_text().splitlines()[2].startswith("007,2013-06-01 12:40:00+00,y,2.5,B")
 
 
+def test_on_demand_features_are_shown_followed_and_retrieved_with_their_service(place: Place, tmp_path: Path) -> None:
+    text = place.run("show", "tipped").stdout
+    assert "tip / fare AS tip_share" in text and "tip_share (numeric)" in text and "trips" in text
+    found = place.json("lineage", "tipped.tip_share")
+    assert found["known_from"] == "on demand"
+    assert [one for one in found["sources"] if one["by"] == "value"] == [
+        {"column": "raw.trips.fare", "by": "value"},
+        {"column": "request.tip", "by": "value"},
+    ]
+    (rows := tmp_path / "rows.csv").write_text("driver,event_timestamp,tip\n007,2013-06-01 12:10:00Z,3\n")
+    assert "tip_share" not in place.json("retrieve", rows, tmp_path / "pay.csv")["views"]
+    done = place.json("retrieve", rows, tmp_path / "out.parquet", "--service", "whole")
+    assert done["views"][1] == {"view": "tipped", "features": 1, "rows": 1}
+    assert pq.read_table(tmp_path / "out.parquet")["tip_share"].to_pylist() == [2.0]
+    place.run("materialize")
+    online = ("retrieve", rows, tmp_path / "on.parquet", "--service", "whole", "--online", "--at", "2013-06-01T13:00Z")
+    place.run(*online)
+    assert pq.read_table(tmp_path / "on.parquet")["tip_share"].to_pylist() == [pytest.approx(3 / 2.5)]
+    lacking = ask(tmp_path, "007,2013-06-01 12:10:00Z,x")
+    assert "expected tip among the features" in place.fails(
+        "retrieve", lacking, tmp_path / "o.csv", "--service", "whole"
+    )
+
+
+def test_a_feature_that_was_not_materialized_yet_is_an_error_and_no_null(place: Place, tmp_path: Path) -> None:
+    rows, online = ask(tmp_path, "007,,x"), ("--online", "--at", "2013-06-01T13:00:00Z")
+    assert "holds nothing of trips." in place.fails("retrieve", rows, tmp_path / "o.csv", *online)
+    place.run("materialize")
+    definitions = place.project / "repo/definitions.py"
+    definitions.write_text(
+        definitions.read_text().replace('"town": "categorical"', '"town": "categorical", "bill": "numeric"')
+    )
+    (place.project / "repo/views/trips.sql").write_text(VIEW.replace("fare,", "fare, fare + 1 AS bill,"))
+    assert re.search(
+        r"holds nothing of trips\.bill\. `gatehouse features materialize`",
+        place.fails("retrieve", rows, tmp_path / "o.csv", *online),
+    )
+
+
 def test_materialize_then_retrieve_online_and_compare(place: Place, tmp_path: Path) -> None:
     rows = ask(tmp_path, "007,,x", "9,,y")
     assert "holds nothing of trips" in place.fails("skew")
@@ -204,6 +250,8 @@ def _overwrite(place: Place, fare: float) -> None:
 
 def test_lineage_as_text_json_and_picture(place: Place, tmp_path: Path) -> None:
     text = place.run("lineage", "trips.town", "--svg", tmp_path / "town.svg").stdout
+    assert "known from\n  event_timestamp + 5 min" in text
+    assert "Known from: event_timestamp + 5 min." in (tmp_path / "town.svg").read_text()
     assert "raw.trips: town" in text and "raw.trips: driver, ended" in text
     assert (tmp_path / "town.svg").read_text().startswith("<svg")
     found = place.json("lineage", "trips")
@@ -255,10 +303,10 @@ def test_without_tables_the_commands_say_what_computes_them(empty: Place, tmp_pa
 def test_definitions_newer_than_the_tables_are_told(place: Place, tmp_path: Path) -> None:
     definitions = place.project / "repo/definitions.py"
     definitions.write_text(
-        definitions.read_text().replace('"town": "categorical"', '"town": "categorical", "tip": "numeric"')
+        definitions.read_text().replace('"town": "categorical"', '"town": "categorical", "bill": "numeric"')
     )
     rows = ask(tmp_path, "8,2013-06-01 12:10:00Z,x")
-    assert "trips: expected the columns tip in the newest feature tables" in place.fails(
+    assert "trips: expected the columns bill in the newest feature tables" in place.fails(
         "retrieve", rows, tmp_path / "o.csv"
     )
     assert "categorical" in place.run("show", "trips").stdout

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gatehouse.components.features.feast_definitions import feast_objects
+from gatehouse.components.features.online import online_view
 from gatehouse.components.features.repository import (
     Repository,
     changes,
@@ -29,6 +31,17 @@ def edit(folder: Path, file: str, before: str, after: str) -> None:
     text = (folder / file).read_text()
     assert before in text
     (folder / file).write_text(text.replace(before, after, 1))
+
+
+def test_a_view_of_event_time_alone_needs_no_availability_and_takes_none(copy: Path) -> None:
+    edit(copy, "definitions.py", '    available=Available("event_timestamp"),\n', "    event_time_only=True,\n")
+    views = read_repository(copy).views
+    (view,) = (view for view in views.values() if view.spec.event_time_only)
+    tags = feast_objects(read_repository(copy))[f"FeatureView_{view.name}"].tags
+    assert tags["gatehouse.point_in_time"] == "event-time-only" and online_view(view).event_time_only
+    edit(copy, "definitions.py", "    static=True,\n", "    static=True,\n    event_time_only=True,\n")
+    with pytest.raises(ConfigurationError, match="aircraft: is event_time_only and is static: expected one of them"):
+        read_repository(copy)
 
 
 def test_reading_definitions_loads_neither_feast_nor_duckdb(repository: Repository) -> None:

@@ -9,9 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.asof_join import asof_join
 from gatehouse.components.features.compute import connect, go_back, open_tables, run_macros, set_time
+from gatehouse.components.features.materialization import materialize_views
+from gatehouse.components.features.online import offline_join, online_view
 from gatehouse.components.features.repository import Repository
-from gatehouse.components.features.stage import ComputeRequest, compute_features, feature_files
+from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.stage import ComputeRequest, compute_features, feature_files, settled_times
 
 DAY = timedelta(days=1)
 START = datetime(2013, 1, 1, 5, tzinfo=UTC)
@@ -141,6 +145,32 @@ def test_the_newest_versions_are_the_rows_from_scratch(
         newest = f"true QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY known_from DESC) = 1"
         rows = [{**row, "known_from": None} for row in shop.rows(second, view.name, newest)]
         assert rows == [{**row, "known_from": None} for row in shop.rows(scratch, view.name)], view.name
+
+
+def test_the_next_day_is_materialized_without_writing_the_past_again(
+    shop: Shop, corrected: tuple[str, str, datetime, datetime]
+) -> None:
+    """Its sources say more about the last days, which were provisional; and an early flight was corrected."""
+    online = SqliteOnline(shop.folder / "online.db", "flights")
+    views = [
+        online_view(shop.repository.views[name]) for name in ("flight_schedule", "flight_record", "origin_traffic")
+    ]
+    for tables, as_of in zip(corrected[:2], corrected[2:], strict=True):
+        files = {name: [path] for name, path in feature_files(shop.store, tables).items()}
+        written = materialize_views(online, views, files, as_of, settled=settled_times(shop.store, tables))
+    assert not any(one.rewritten for one in written)
+    for view, one in zip(views, written, strict=True):
+        rows = shop.rows(corrected[1], view.name, f"event_timestamp <= '{as_of}'")
+        keys = sorted({tuple(row[key] for key in view.keys) for row in rows})
+        assert one.rows < 0.6 * len(keys) or view.name == "origin_traffic", "its hourly rows are of all keys"
+        asked = pa.table({key: [each[place] for each in keys] for place, key in enumerate(view.keys)})
+        timed = asked.append_column("as of", pa.array([as_of] * len(keys), pa.timestamp("us", "UTC")))
+        with connect() as connection:
+            open_tables(connection, {view.name: files[view.name]})
+            offline = asof_join(connection, timed, "as of", [offline_join(view, f"raw.{view.name}")])
+        found = online.read([view], asked, as_of)
+        assert found.equals(offline.select(view.features).cast(found.schema)), view.name
+        assert found[view.features[0]].null_count < len(keys)
 
 
 def test_files_that_nothing_changed_keep_their_bytes(shop: Shop) -> None:

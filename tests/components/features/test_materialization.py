@@ -26,11 +26,28 @@ from tests.components.features.online_rows import TIME, VIEW, at, counted, count
 
 
 def run(
-    online: OnlineStore, folder: Path, table: pa.Table, minute: float, view: OnlineView = VIEW, rewrite: bool = False
+    online: OnlineStore,
+    folder: Path,
+    table: pa.Table,
+    minute: float,
+    view: OnlineView = VIEW,
+    rewrite: bool = False,
+    settled: float | None = None,
 ) -> Materialized:
     path = folder / f"{len(list(folder.glob('*.parquet')))}.parquet"
     pq.write_table(table, path)
-    return materialize_views(online, [view], {view.name: [path]}, at(minute), rewrite=rewrite)[0]
+    until = {} if settled is None else {view.name: at(settled)}
+    return materialize_views(online, [view], {view.name: [path]}, at(minute), settled=until, rewrite=rewrite)[0]
+
+
+def joined(table: pa.Table, keys: str, minute: float) -> list[int | None]:
+    """What an offline join gives for each of the keys."""
+    with connect() as connection:
+        connection.register("offline", table)
+        asked = pa.table({"carrier": list(keys), "time": pa.array([at(minute)] * len(keys), TIME)})
+        view = Joined("offline", {"carrier": "carrier"}, "event", {"count": "count"}, "created", VIEW.ttl)
+        found: list[int | None] = asof_join(connection, asked, "time", [view])["count"].to_pylist()
+        return found
 
 
 def test_only_what_became_known_since_is_written(online: OnlineStore, tmp_path: Path) -> None:
@@ -116,6 +133,49 @@ def test_pushed_rows_and_materialized_ones_go_together(online: OnlineStore, tmp_
     assert counts(online, "AB", at(20)) == [5, 2]
 
 
+def test_what_was_pushed_stays_only_until_the_table_says_otherwise(online: OnlineStore, tmp_path: Path) -> None:
+    """A, B: pushed as known later than the table then tells, B with no row there. C: pushed after the table's time."""
+    run(online, tmp_path, counted(("A", 0, 0, 1)), 4)
+    online.write(VIEW, counted(("A", 5, 8, 2), ("B", 6, 8, 3), ("C", 12, 12, 4)))
+    assert counts(online, "ABC", at(12)) == [2, 3, 4]
+    table = counted(("A", 0, 0, 1), ("A", 5, 5, 7), ("C", 5, 5, 8))
+    second = run(online, tmp_path, table, 10)
+    assert not second.rewritten and counts(online, "ABC", at(12)) == [7, None, 4]
+    assert counts(online, "ABC", at(10)) == [*joined(table, "AB", 10), 4]
+    run(online, tmp_path, pa.concat_tables([table, counted(("C", 11, 11, 9))]), 13)
+    assert counts(online, "ABC", at(13)) == [7, None, 9]
+
+
+def test_provisional_rows_are_replaced_without_a_rewrite(online: OnlineStore, tmp_path: Path) -> None:
+    """A is another row in the next table, B an older one, C none; D is settled, E new."""
+    old = [("B", 1, 1, 2), ("D", 2, 2, 4)]
+    run(online, tmp_path, counted(*old, ("A", 8, 8, 1), ("B", 8, 8, 9), ("C", 8, 8, 3)), 10, settled=5)
+    table = counted(*old, ("A", 7, 7, 5), ("E", 12, 12, 6))
+    second = run(online, tmp_path, table, 20, settled=15)
+    assert (second.rows, second.changed, second.rewritten) == (4, 4, False)
+    assert counts(online, "ABCDE", at(20)) == [5, 2, None, 4, 6] == joined(table, "ABCDE", 20)
+    assert run(online, tmp_path, counted(("D", 2, 2, 5)), 20, settled=15).rewritten
+
+
+def test_a_run_that_was_killed_on_other_rows_is_written_over(online: OnlineStore, tmp_path: Path) -> None:
+    run(online, tmp_path, counted(("A", 0, 0, 1)), 4)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> int:
+        raise Killed
+
+    settle, online.settle = online.settle, killed  # type: ignore[method-assign]  # As if the process ended there.
+    online.write(VIEW, counted(("A", 3, 3, 2)))
+    with pytest.raises(Killed):
+        run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 8, 8, 2)), 10)
+    online.settle = settle  # type: ignore[method-assign]
+    assert counts(online, "AB", at(10)) == [2, 2]
+    assert run(online, tmp_path, counted(("A", 0, 0, 1)), 10).rewritten
+    assert counts(online, "AB", at(10)) == [1, None]
+
+
 KILLED = """
 import sys
 from pathlib import Path
@@ -170,8 +230,8 @@ def test_a_rewrite_that_was_killed_is_not_taken_for_the_truth(online: OnlineStor
 
     write = online.write
 
-    def killed(view: OnlineView, table: pa.Table, generation: int | None = None) -> int:
-        write(view, table.slice(0, 1), generation)
+    def killed(view: OnlineView, table: pa.Table, *how: int | None) -> int:
+        write(view, table.slice(0, 1), *how)  # type: ignore[arg-type]  # as they came
         raise Killed
 
     online.write = killed  # type: ignore[method-assign]  # As if the process ended there.
@@ -213,11 +273,11 @@ def test_a_rewrite_that_completes_meanwhile_is_seen(online: OnlineStore, tmp_pat
     run(online, tmp_path, old, 4)
     write, begun = online.write, []
 
-    def overtaken(view: OnlineView, table: pa.Table, generation: int | None = None) -> int:
+    def overtaken(view: OnlineView, table: pa.Table, *how: int | None) -> int:
         if not begun:
             begun.append(True)
             assert run(online, tmp_path, new, 6).rewritten
-        return write(view, table, generation)
+        return write(view, table, *how)  # type: ignore[arg-type]  # as they came
 
     online.write = overtaken  # type: ignore[method-assign]  # Another run comes between.
     last = counted(("A", 0, 0, 1), ("B", 1, 1, 2), ("B", 8, 8, 3))
@@ -246,14 +306,44 @@ def test_any_sequence_of_runs_leaves_what_an_offline_join_gives(
     for number, minute in enumerate(sorted(times)):
         kept = [row for row in numbered if number < 2 or row[3] not in removed]
         table = counted(*kept)
-        with connect() as connection:
-            connection.register("offline", table)
-            asked = pa.table({"carrier": list("abc"), "time": pa.array([at(minute)] * 3, TIME)})
-            view = Joined("offline", {"carrier": "carrier"}, "event", {"count": "count"}, "created", VIEW.ttl)
-            expected = asof_join(connection, asked, "time", [view])["count"].to_pylist()
         for store in stores:
             run(store, folder, table, minute)
-            assert counts(store, "abc", at(minute)) == expected
+            assert counts(store, "abc", at(minute)) == joined(table, "abc", minute)
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    days=st.lists(st.tuples(table_rows, table_rows, st.integers(0, 10)), min_size=2, max_size=4),
+)
+def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
+    tmp_path_factory: pytest.TempPathFactory,
+    server: Redis,
+    days: list[tuple[list[tuple[str, int, int]], list[tuple[str, int, int]], int]],
+) -> None:
+    """A table settles its older rows and replaces the rest; between two of them anything may be pushed."""
+    server.flushall()
+    folder = tmp_path_factory.mktemp("days")
+    stores: list[OnlineStore] = [RedisOnline(server, "flights"), SqliteOnline(folder / "online.db", "flights")]
+    settled: list[tuple[str, float, float, int]] = []
+    for day, (listed, pushed, length) in enumerate(days):
+        # Day `day` covers what is known from minute 10 * day on; what is known in the last `length` minutes may change.
+        start, as_of = 10 * day, 10 * day + 10
+        fresh = [
+            (key, start - 3 + event, start + max(known, event - 3), 100 * day + number)
+            for number, (key, event, known) in enumerate(listed)
+        ]
+        provisional = [row for row in fresh if row[2] >= as_of - length]
+        settled += [row for row in fresh if row[2] < as_of - length]
+        table = counted(*settled, *provisional)
+        for store in stores:
+            found = run(store, folder, table, as_of, settled=as_of - length)
+            assert not found.rewritten
+            assert counts(store, "abc", at(as_of)) == joined(table, "abc", as_of)
+            later = [
+                (key, start + event, as_of + 1 + known, -number) for number, (key, event, known) in enumerate(pushed)
+            ]
+            if later:
+                store.write(VIEW, counted(*later))
 
 
 def test_a_null_key_is_nobodys_row(online: OnlineStore, tmp_path: Path) -> None:

@@ -397,3 +397,11 @@ def test_a_source_that_is_no_table_of_parquet_files_is_refused(tmp_path: Path) -
     job = store.get_historical_features(entity_df=asked((1, 5)), features=["trips:trips"])
     with pytest.raises(ConfigurationError, match="expected a FileSource of them, found DeltaFormat"):
         job.to_arrow()
+
+
+def test_times_that_are_numbers_are_refused_as_nobody_knows_their_unit(feast: FeatureStore) -> None:
+    """Taken for nanoseconds, seconds since 1970 would all be of January 1970, and every feature null."""
+    for numbers in ([1_370_088_000], [1_370_088_000.5], pd.array([1_370_088_000, None], "Int64")):
+        frame = pd.DataFrame({"driver": [1] * len(numbers), "event_timestamp": numbers})
+        with pytest.raises(ConfigurationError, match=r"expected times, found .*unit='s'"):
+            feast.get_historical_features(entity_df=frame, features=["trips:trips"])

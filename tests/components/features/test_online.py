@@ -207,3 +207,21 @@ def test_a_server_that_is_gone_is_an_error_that_names_it_but_not_the_password(tm
     with pytest.raises(StoreError, match="Redis at localhost:1, does not answer") as caught:
         online.write(VIEW, counted(("A", 0, 0, 1)))
     assert "hush" not in str(caught.value)
+
+
+def test_views_of_several_entities_are_read_in_one_round_trip(server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.flushall()
+    store = RedisOnline(server, "flights")
+    other = OnlineView("weather", ("origin",), ("temp",), "event")
+    store.write(VIEW, counted(("A", 0, 0, 1), ("B", 0, 0, 2)))
+    store.write(other, pa.table({"origin": ["J", "E"], "event": pa.array([at(0)] * 2, TIME), "temp": [20, 30]}))
+    exchange, trips = store._exchange, list[int]()
+
+    def counting(commands: list[bytes]) -> list[Any]:
+        trips.append(len(commands))
+        return exchange(commands)
+
+    monkeypatch.setattr(store, "_exchange", counting)
+    keys = pa.table({"origin": ["E", "J"], "carrier": ["A", "B"]})
+    found = store.read([other, VIEW], keys, at(1))
+    assert (found["temp"].to_pylist(), found["count"].to_pylist(), trips) == ([30, 20], [1, 2], [4])

@@ -57,17 +57,18 @@ def test_a_store_that_was_materialized_has_no_skew_in_any_kind_of_key(online: On
         materialize_views(online, [VIEW], {"delays": [path]}, at(minute))
     skew = measure(online, path)
     compared = {one.kind: one.cells for one in skew.compared if one.feature == "count"}
-    assert compared == {"recent": 2, "corrected": 1, "late": 2, "expired": 1}
+    assert compared == {"fresh": 3, "recent": 2, "corrected": 1, "late": 2, "expired": 1}
     assert (skew.differing, skew.share) == ({}, 0.0)
-    assert skew.cells == 6 * len(VIEW.features)
+    # Of the recent keys Z has no row, and what is expired is null on both sides.
+    assert skew.cells == 9 * len(VIEW.features) and skew.values == 7 * len(VIEW.features)
 
 
 def test_a_correction_that_did_not_arrive_is_skew(online: OnlineStore, path: Path) -> None:
     online.write(VIEW, TABLE.filter(pa.array([True, True, False, True, True])))
     skew = measure(online, path)
-    assert [differing(skew, kind) for kind in ("recent", "corrected", "late", "expired")] == [0, 1, 1, 0]
-    assert skew.differing == {"count": 2}
-    assert skew.share == 2 / skew.cells
+    assert [differing(skew, kind) for kind in ("fresh", "corrected", "late", "expired")] == [1, 1, 1, 0]
+    assert skew.differing == {"count": 3}
+    assert skew.share == 3 / skew.values
 
 
 def test_a_late_row_that_did_not_arrive_is_skew(online: OnlineStore, path: Path) -> None:
@@ -84,10 +85,19 @@ def test_an_expired_value_that_is_served_is_skew(online: OnlineStore, path: Path
     assert [differing(skew, kind) for kind in ("recent", "corrected", "late", "expired")] == [0, 0, 0, 1]
 
 
+def test_without_a_fresh_row_nothing_is_shown_to_be_alike(online: OnlineStore, path: Path) -> None:
+    materialize_views(online, [VIEW], {"delays": [path]}, at(300))
+    skew = measure_skew(online, [VIEW], {"delays": [path]}, RECENT, at(300), {})
+    assert skew.cells > 0 and (skew.values, skew.share, skew.unseen) == (0, 1.0, ("delays",))
+    assert "No value of delays was compared" in skew_page(
+        "delay", "2013-06-01T17:00:00+00:00", 0.0, skew, [], (), ["none"]
+    )
+
+
 def test_the_report_names_what_differs(online: OnlineStore, path: Path) -> None:
     written = materialize_views(online, [VIEW], {"delays": [path]}, at(60))
     online.write(VIEW, counted(("A", 50, 51, 99)))
-    page = skew_page("delay", "noon", 0.0, measure(online, path), written, (), ["skew is above"])
+    page = skew_page("delay", "2013-06-01T13:00:00+00:00", 0.0, measure(online, path), written, (), ["skew is above"])
     assert "skew is above" in page and "<td>count</td>" in page and "99" in page
 
 

@@ -62,6 +62,21 @@ def rows(connection: duckdb.DuckDBPyConnection, where: str | Path, **options: An
     return [found for (found,) in connection.sql(f"SELECT trips FROM {scan}").fetchall()]
 
 
+def test_of_a_file_that_is_all_out_of_reach_only_the_statistics_are_read(tmp_path: Path) -> None:
+    """Feature tables are files by date without a date in their paths: their row groups say what they hold."""
+    for number in (0, 9):
+        write(tmp_path / "trips" / f"known-{number}.parquet", day(number))
+    old = tmp_path / "trips" / "known-0.parquet"
+    body = old.read_bytes()
+    footer = int.from_bytes(body[-8:-4], "little") + 8
+    old.write_bytes(body[:4] + b"\xff" * (len(body) - footer - 4) + body[-footer:])
+    store = opened(tmp_path)
+    store.apply(view(tmp_path / "trips", ttl=2 * DAY))
+    assert trips(store, 10) == [9]
+    with pytest.raises(ConfigurationError, match="A feature table cannot be read"):
+        trips(store, 1)
+
+
 def test_a_folder_is_read_with_all_that_is_below_it_in_the_order_of_names(
     tmp_path: Path, connection: duckdb.DuckDBPyConnection
 ) -> None:

@@ -186,7 +186,8 @@ def test_online_values_are_the_offline_values(house: House, honest: tuple[str, s
         as_of=AS_OF,
     )
     result = materialize.function(request, house.store)
-    assert result.cells > 5000
+    assert result.cells > result.values > 5000
+    assert result.unseen == ()
     assert (result.verdict, result.differing, result.skew) == ("pass", {}, 0.0)
     assert result.written["aircraft"] > 3000
     assert house.store.read_json(result.report, "skew.json")["cells"] == result.cells
@@ -204,14 +205,14 @@ def test_a_value_that_only_the_online_store_has_fails_the_verdict(house: House, 
     )
     materialize.function(request, house.store)
     with sqlite3.connect(house.store.local_folder / "online" / "skewed" / "online.db") as connection:
-        connection.execute("UPDATE flights_origin_weather SET value = NULL WHERE feature_name = 'humidity'")
+        connection.execute("UPDATE flights_aircraft SET value = NULL WHERE feature_name = 'aircraft_seats'")
     result = materialize.function(request, house.store)
-    assert (result.verdict, set(result.differing)) == ("fail", {"humidity"})
+    assert (result.verdict, set(result.differing)) == ("fail", {"aircraft_seats"})
     assert "above the 0.000000 that max_skew allows" in result.reasons[0]
     page = house.store.read_text(result.report, "report.html")
-    assert "humidity" in page
+    assert "aircraft_seats" in page
     assert "3 days, 0:00:00" in page.partition("Freshness")[2]
     assert materialize.function(request.model_copy(update={"max_skew": 0.5}), house.store).verdict == "pass"
     requirement = Requirement(verdict=result.verdict, reasons=result.reasons, report=result.report)
-    with pytest.raises(SkewError, match="humidity"):
+    with pytest.raises(SkewError, match="aircraft_seats"):
         require_no_skew.function(requirement, house.store)
