@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.features.compute import quoted
 from gatehouse.errors import ConfigurationError
 
 WORKERS = 2
@@ -359,7 +360,7 @@ def _pieces(
     """The rows of a view that have an event time, with the entity rows that may get them: all, or divided by key."""
     try:
         schema = connection.sql(f"SELECT * FROM {view.table} LIMIT 0").to_arrow_table().schema
-        columns, where = _columns(view, schema), f"FROM {view.table} WHERE {_name(view.event)} IS NOT NULL"
+        columns, where = _columns(view, schema), f"FROM {view.table} WHERE {quoted(view.event)} IS NOT NULL"
         select = f"SELECT {', '.join(columns.values())}"
         count = connection.execute(f"SELECT count(*) {where}").fetchall()[0][0] if len(times.ticks) else 0
         asked = _Asked(None, times, {key: _cast(entity_rows, view, key, schema.field(key).type) for key in view.keys})
@@ -384,7 +385,7 @@ def _divided(
     pieces: int,
     folder: Path,
 ) -> Iterator[tuple[pa.Table, _Asked]]:
-    piece = f"(hash({', '.join(_name(key) for key in view.keys)}) % {pieces})::INTEGER AS {_PIECE}"
+    piece = f"(hash({', '.join(quoted(key) for key in view.keys)}) % {pieces})::INTEGER AS {_PIECE}"
     folder.mkdir()
     connection.execute(
         f"COPY ({select}, row_number() OVER () AS {_POSITION}, {piece} {where}) TO '{folder}' "
@@ -406,12 +407,12 @@ def _divided(
 
 def _columns(view: Joined, schema: pa.Schema) -> dict[str, str]:
     """What is read of a view: SQL by name of the column."""
-    columns = {name: _name(name) for name in [*view.keys, *view.features]}
+    columns = {name: quoted(name) for name in [*view.keys, *view.features]}
     times = {view.event: _EVENT} | ({view.created: _CREATED} if view.created else {})
     for name, called in times.items():
         # As it is where it is a timestamp: DuckDB rounds nanoseconds to the nearest microsecond.
         cast = "" if pa.types.is_timestamp(schema.field(name).type) else "::TIMESTAMPTZ"
-        columns[called] = f"{_name(name)}{cast} AS {called}"
+        columns[called] = f"{quoted(name)}{cast} AS {called}"
     return columns
 
 
@@ -449,7 +450,3 @@ def _int64(column: pa.ChunkedArray | pa.Array, null: int = _NEVER) -> Integers:
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     parts = [np.asarray(chunk.fill_null(null).to_numpy(zero_copy_only=False)) for chunk in chunks]
     return np.concatenate([*parts, np.empty(0, np.int64)], dtype=np.int64)
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'

@@ -48,11 +48,6 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def quoted(name: str) -> str:
-    """A name as SQL has it, whatever is in it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def rows_of(paths: Sequence[Path]) -> str:
     """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
     files = ", ".join(_text(path / "*.parquet" if path.is_dir() else path) for path in paths)

@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.features.asof_join import Joined, asof_join
+from gatehouse.components.features.asof_join import asof_join
 from gatehouse.components.features.compute import (
     compute_views,
     connect,
@@ -31,6 +31,7 @@ from gatehouse.components.features.compute import (
     set_time,
 )
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
+from gatehouse.components.features.online import offline_join, online_view
 from gatehouse.components.features.repository import Repository, View
 from gatehouse.components.features.versions import CORRECTED
 
@@ -112,7 +113,10 @@ def replay(
             connection.register(f"computed_{name}", table)
             _replay_corrections(connection, repository.views[name], feature_tables[name], cut)
             found += _compare_tables(connection, repository.views[name], cut, window)
-        joined = [_joined(repository.views[name], features) for name, features in views.items()]
+        joined = [
+            offline_join(online_view(repository.views[name], features), f"replayed_{name}")
+            for name, features in views.items()
+        ]
         replayed = asof_join(connection, rows, "decision_time", joined)
     for view, features in views.items():
         found += [one for feature in features if (one := _compare(view, feature, cut, stored, replayed))]
@@ -137,17 +141,6 @@ def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, path:
         f"CREATE TABLE replayed_{view.name} AS SELECT {columns} FROM computed_{view.name} AS n "
         f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{quoted(view.name)} AS n "
         f"WHERE {known} AND {quoted(KNOWN_FROM)} <= TIMESTAMPTZ '{cut.isoformat()}'"
-    )
-
-
-def _joined(view: View, features: Sequence[str]) -> Joined:
-    return Joined(
-        table=f"replayed_{view.name}",
-        keys={key: key for key in view.spec.entities},
-        event=EVENT_TIMESTAMP,
-        created=view.spec.created_timestamp,
-        features={feature: feature for feature in features},
-        ttl=view.spec.ttl,
     )
 
 

@@ -14,8 +14,7 @@ import duckdb
 import pyarrow as pa
 from feast import FileSource
 
-from gatehouse.components.features.compute import write_parquet
-from gatehouse.components.features.materialization import quoted
+from gatehouse.components.features.compute import quoted, write_parquet
 from gatehouse.components.features.source_files import EVENT_DATE, SourceFiles
 from gatehouse.errors import ConfigurationError
 

@@ -14,9 +14,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.compute import open_tables, write_parquet
+from gatehouse.components.features.compute import open_tables, quoted, write_parquet
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.components.features.materialization import quoted
 from gatehouse.components.features.repository import View
 from gatehouse.components.features.touched import Span
 from gatehouse.errors import ConfigurationError

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
-from gatehouse.components.features.materialization import quoted
+from gatehouse.components.features.compute import compute_views, connect, open_tables, quoted, set_time
 from gatehouse.components.features.repository import Repository, View, staged_by, tables_of
 from gatehouse.components.features.streaming.landing import newest_query
 from gatehouse.components.features.touched import BEGINNING, END, Span, merged, rows_needed, touched_spans
