@@ -1,6 +1,7 @@
 """The cluster launcher against scripted clusters: each way a job can end, and what the API does meanwhile."""
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -10,9 +11,11 @@ import pytest
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.spool import Position, SpoolWriter, dropped, read
 from gatehouse.components.training import launcher as ends
-from gatehouse.components.training.launcher import LOG, RESULT, WEIGHTS, TrainingJob
+from gatehouse.components.training.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
 from gatehouse.components.training.launchers.api import KubernetesApi
+from gatehouse.components.training.launchers.arriving import sent_while_training
 from gatehouse.components.training.launchers.cluster import ClusterLauncher
 from gatehouse.components.training.launchers.pytorchjob import PyTorchJobs
 from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
@@ -126,6 +129,52 @@ def _program_fails(cluster: Cluster, job: Object) -> None:
 def test_an_error_of_the_program_is_the_cause(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
     first, _ = _fails(ends.TrainingFailedError, _program_fails, store, job, kind)
     assert first == "Training failed: ValueError: no rows"
+
+
+def _preempted(cluster: Cluster, job: Object) -> None:
+    pod = cluster.add_pod(job)
+    cluster.start(job, pod)
+    cluster.end(job, pod, 143)
+    cluster.conclude(job, succeeded=False, reason="BackoffLimitExceeded")
+
+
+def test_a_job_that_is_told_to_end_too_often_was_preempted(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
+    first, rest = _fails(ends.EvictedError, _preempted, store, job, kind)
+    assert first == ends.TAKEN_AWAY
+    assert "was told to end by a SIGTERM" in rest and "goes on at its last checkpoint" in rest
+
+
+def _hangs(cluster: Cluster, job: Object) -> None:
+    pod = cluster.add_pod(job)
+    cluster.start(job, pod)
+    cluster.end(job, pod, 124)
+    cluster.conclude(job, succeeded=False)
+
+
+def test_a_job_that_hangs_is_told_so(store: ArtifactStore, job: TrainingJob) -> None:
+    first, _ = _fails(ends.TrainingFailedError, _hangs, store, job, "pytorchjob")
+    assert first == f"Training failed: {ends.HUNG}"
+
+
+def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
+    store: ArtifactStore, job: TrainingJob, tmp_path: Path
+) -> None:
+    def log_and_fail(cluster: Cluster, made: Object) -> None:
+        address, folder, _ = container_of(made)[1]["command"][3:6]
+        for number, loss in enumerate((0.5, float("nan"))):
+            spool = tmp_path / f"pod-{number}"
+            with sent_while_training(ArtifactStore.open(address), folder, spool):
+                writer = SpoolWriter(spool)
+                writer.log({f"loss_{number}": loss}, 7)
+                writer.drop(number)
+                writer.close()
+        _master_fails(cluster, made)
+
+    _fails(ends.TrainingFailedError, log_and_fail, store, job, "pytorchjob")
+    points, _ = read(job.directory / METRICS, Position(), 10)
+    assert [(point.name, point.step) for point in points] == [("loss_0", 7), ("loss_1", 7)]
+    assert points[0].value == 0.5 and math.isnan(points[1].value)
+    assert dropped(job.directory / METRICS) == 1
 
 
 def _out_of_memory(cluster: Cluster, job: Object) -> None:
@@ -280,7 +329,7 @@ def test_a_job_that_ends_by_eviction_says_so_although_its_pod_is_gone(
     store: ArtifactStore, job: TrainingJob, kind: str
 ) -> None:
     first, rest = _fails(ends.EvictedError, _evicted_for_good, store, job, kind)
-    assert first == "Training failed: its pods were evicted more often than it may start again."
+    assert first == ends.TAKEN_AWAY
     assert "Evicted: The node was low on memory." in rest and rest.endswith("epoch 1/2")
 
 
@@ -407,6 +456,46 @@ def test_a_launcher_that_starts_again_finds_its_job(
         _launcher(cluster, store, "pytorchjob").run(job)
         assert len(cluster.created) == 1
         assert cluster.jobs == {}
+
+
+def test_a_result_whose_launcher_was_killed_before_it_was_published_is_not_trained_again(
+    store: ArtifactStore, job: TrainingJob
+) -> None:
+    with kubernetes(succeed) as cluster:
+        _launcher(cluster, store, "pytorchjob", nodes=1, machine="a3").run(job)
+        (job.directory / WEIGHTS).unlink()
+        again = _launcher(cluster, store, "pytorchjob", machine="a3")
+        again.run(job)
+        assert len(cluster.created) == 1
+        assert (job.directory / WEIGHTS).read_bytes() == b"weights"
+        place = json.loads((job.directory / PLACE).read_text())
+        assert (place["machine"], place["machines"]) == ("a3", 1) and "gatehouse.hardware" in place["environment"]
+        again.forget(job)
+        _launcher(cluster, store, "pytorchjob", machine="a3").run(job)
+        assert len(cluster.created) == 2, "a model that is published is trained again where that is asked for"
+
+
+def test_a_launch_whose_result_is_gone_is_trained_again(store: ArtifactStore, job: TrainingJob) -> None:
+    with kubernetes(succeed) as cluster:
+        _launcher(cluster, store, "pytorchjob").run(job)
+        (blob,) = Path(store.address).glob("blobs/*/*.safetensors")
+        blob.unlink()
+        _launcher(cluster, store, "pytorchjob").run(job)
+        assert len(cluster.created) == 2
+
+
+def test_the_log_of_a_pod_that_has_ended_is_not_asked_for_again(store: ArtifactStore, job: TrainingJob) -> None:
+    def one_ends_early(cluster: Cluster, made: Object) -> None:
+        early = cluster.add_pod(made, "worker-0")
+        cluster.start(made, early)
+        cluster.say(early, "done")
+        cluster.end(made, early, 0)
+        time.sleep(0.5)
+        succeed(cluster, made)
+
+    cluster = _run(one_ends_early, store, job, "pytorchjob")
+    assert "done\n" in (job.directory / LOG).read_text()
+    assert len([each for each in cluster.requests if each.endswith("worker-0/log")]) <= 3
 
 
 def test_another_run_has_a_job_of_its_own(
