@@ -21,7 +21,7 @@ from gatehouse.components.training.spec import TrainSpec
 from gatehouse.process import descendants, start_time
 from tests.components.training.synthetic import lay_out
 
-SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, learning_rate=0.01, processes=2)
+SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, learning_rate=0.01, processes=1)
 OWNER = """
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ from gatehouse.components.artifacts.stage import _end_on_sigterm
 from gatehouse.components.training.launcher import TrainingJob
 from gatehouse.components.training.launchers.local import LocalLauncher
 _end_on_sigterm()
-LocalLauncher().run(TrainingJob(Path(sys.argv[1]), 2, 5))
+LocalLauncher().run(TrainingJob(Path(sys.argv[1]), 1, 5))
 """
 
 
@@ -48,9 +48,9 @@ def _log(job: TrainingJob) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_the_owner_of_the_job(job: TrainingJob, number: signal.Signals) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(job.directory)], env=os.environ | {FAULT: "hang:1"})
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(job.directory)], env=os.environ | {FAULT: "hang:0"})
     deadline = time.monotonic() + 60
-    while "epoch 2/3" not in _log(job):
+    while "epoch 1/3" not in _log(job):
         assert time.monotonic() < deadline, _log(job)
         time.sleep(0.05)
     below = descendants(owner.pid)
