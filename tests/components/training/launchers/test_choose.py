@@ -62,10 +62,12 @@ def test_a_project_whose_nodes_cannot_share_the_processes_is_refused() -> None:
 
 def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Path) -> None:
     project = load_project(PROJECT.parent)
-    file = project.file.model_copy(update={"launch": TrainJobLaunch(kind="trainjob", queue="team")})
+    training = project.file.training.model_copy(update={"timeout_minutes": 600})
+    launch = TrainJobLaunch(kind="trainjob", queue="team", scheduling_minutes=90)
+    file = project.file.model_copy(update={"launch": launch, "training": training})
     compile_project(replace(project, file=file), tmp_path / "specs")
     (spec,) = (tmp_path / "specs").glob("*training*.yaml")
-    body = next(yaml.safe_load_all(spec.read_text()))
+    body, platform = yaml.safe_load_all(spec.read_text())
     found = {
         name: each["container"].get("env", [])
         for name, each in body["deploymentSpec"]["executors"].items()
@@ -74,5 +76,14 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     assert sorted(found) == ["exec-train", "exec-tune"]
     for env in found.values():
         (setting,) = [each["value"] for each in env if each["name"] == LAUNCH]
-        assert json.loads(setting) == {"kind": "trainjob", "queue": "team", "image": image("gatehouse")}
+        assert json.loads(setting) == {
+            "kind": "trainjob",
+            "queue": "team",
+            "scheduling_minutes": 90.0,
+            "image": image("gatehouse"),
+        }
     assert "team" not in json.dumps(body["root"])
+    settings = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    seconds = {name: settings[name]["activeDeadlineSeconds"] for name in found}
+    assert seconds["exec-train"] == "43200", "KFP would end the task before the job may end"
+    assert int(seconds["exec-tune"]) == file.tuning.trials * 43200
