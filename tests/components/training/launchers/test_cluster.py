@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -25,6 +26,7 @@ from gatehouse.errors import ConfigurationError, LauncherError
 from tests.components.training.launchers.conftest import PACE, succeed, train
 from tests.kubernetes_api import Cluster, Object, container_of, kubernetes
 
+ROLE = Path(__file__).parents[4] / "docs" / "launcher-role.yaml"
 MOMENT = 0.3 / 60
 """A deadline in minutes that a test can wait for."""
 Scenario = Callable[[Cluster, Object], None]
@@ -426,9 +428,9 @@ def test_waiting_for_the_end_asks_seldom(store: ArtifactStore, job: TrainingJob)
     assert len(looks) < 25, "it polls instead of watching"
 
 
-def _killed_launcher(store: ArtifactStore, job: TrainingJob, cluster: Cluster) -> None:
+def _killed_launcher(store: ArtifactStore, job: TrainingJob, cluster: Cluster, kind: str = "pytorchjob") -> None:
     """A launcher that is killed as soon as it watches its job: nothing is cleaned up."""
-    launcher = _launcher(cluster, store, "pytorchjob")
+    launcher = _launcher(cluster, store, kind)
     launcher._api.wait_for_change = _die  # type: ignore[method-assign]
     launcher._api.hurried = _die  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
@@ -544,6 +546,31 @@ def test_a_launcher_in_a_pod_owns_its_job_and_takes_over_what_it_finds(
             (made,) = cluster.jobs.values()
             owners += [owner["uid"] for owner in made["metadata"]["ownerReferences"]]
     assert owners == ["uid-first", "uid-second"]
+
+
+def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("KFP_POD_NAME", "launcher")
+    monkeypatch.setenv("KFP_POD_UID", "uid")
+    asked = set()
+    for scenario, waits in ((_never_admitted, MOMENT), (_runs_on, 1)):
+        with kubernetes(scenario) as cluster:
+            if scenario is _never_admitted:
+                _killed_launcher(store, job, cluster, kind)
+            with pytest.raises(LauncherError):
+                _launcher(cluster, store, kind, scheduling_minutes=waits).run(TrainingJob(job.directory, 1, MOMENT))
+            asked |= cluster.asked
+    role, _ = yaml.safe_load_all(ROLE.read_text())
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    others = {each for each in granted if each[1] in ("pytorchjobs", "trainjobs") and each[1] != f"{kind}s"}
+    assert asked == granted - others
 
 
 def test_nodes_that_do_not_divide_the_processes_are_refused_before_anything_is_done(
