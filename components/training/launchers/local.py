@@ -15,6 +15,7 @@ from gatehouse.components.training.launcher import (
     HUNG,
     HUNG_CODE,
     LOG,
+    PLACE,
     PREEMPTED_CODE,
     RESULT,
     TAKEN_AWAY,
@@ -50,7 +51,7 @@ class LocalLauncher:
             TrainingTimeoutError: if it was stopped for taking too long.
             EvictedError: if it was preempted more often than it may start again.
         """
-        for name in (RESULT, WEIGHTS, FAILURE, LOG):
+        for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         deadline = time.monotonic() + job.timeout_minutes * 60
         restarts = 0
@@ -65,6 +66,7 @@ class LocalLauncher:
             )
         if wrong := _problem(job, code):
             raise TrainingFailedError(f"Training failed: {wrong}\n{tail}")
+        (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
 
     def forget(self, job: TrainingJob) -> None:
         """Nothing: all that there is lies in the job's directory."""

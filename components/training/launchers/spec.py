@@ -18,6 +18,7 @@ class _Launch(_Frozen):
     hang_seconds: float = Field(
         HANG_SECONDS, gt=0, description="How long a rank may make no progress; a validation pass is one step."
     )
+    machine: str = Field("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
 
 
 class LocalLaunch(_Launch):
@@ -86,7 +87,6 @@ class ClusterLaunch(_Launch):
     namespace: str = Field("", description="Empty for the launcher's own.")
     image: str = Field("", description="With the digest for a release; empty for the image of the train task.")
     nodes: int = Field(1, ge=1, le=1024, description="Pods; `training.processes` is divided among them.")
-    machine: str = Field("", description="Type of the nodes, as `prices.per_hour` names it; for the cost of a run.")
     resources: Resources = Resources()
     shared_memory: str = Field("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
     node_selector: dict[str, str] = {}

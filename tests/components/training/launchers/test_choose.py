@@ -9,7 +9,9 @@ import yaml
 from pydantic import ValidationError
 
 from gatehouse.compilation import compile_project
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.launcher import ClusterError
 from gatehouse.components.training.launchers.choose import LAUNCH, launch_of, launcher
 from gatehouse.components.training.launchers.local import LocalLauncher
@@ -64,7 +66,9 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     project = load_project(PROJECT.parent)
     training = project.file.training.model_copy(update={"timeout_minutes": 600})
     launch = TrainJobLaunch(kind="trainjob", queue="team", scheduling_minutes=90)
-    file = project.file.model_copy(update={"launch": launch, "training": training})
+    paid = Prices(per_hour={"default": 1.5})
+    prices = canonical_json(paid.model_dump())
+    file = project.file.model_copy(update={"launch": launch, "training": training, "prices": paid})
     compile_project(replace(project, file=file), tmp_path / "specs")
     (spec,) = (tmp_path / "specs").glob("*training*.yaml")
     body, platform = yaml.safe_load_all(spec.read_text())
@@ -76,6 +80,9 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     assert sorted(found) == ["exec-train", "exec-tune"]
     for env in found.values():
         (setting,) = [each["value"] for each in env if each["name"] == LAUNCH]
+        assert {"GATEHOUSE_IMAGE": image("gatehouse"), "GATEHOUSE_PRICES": prices}.items() <= {
+            each["name"]: each["value"] for each in env
+        }.items()
         assert json.loads(setting) == {
             "kind": "trainjob",
             "queue": "team",
