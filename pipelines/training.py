@@ -13,7 +13,6 @@ from gatehouse.components.registry.component import register, resolve
 from gatehouse.components.splitting.component import split
 from gatehouse.components.splitting.stage import split as split_stage
 from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.tracking.environment import IMAGE
 from gatehouse.components.training.component import fit_transformation, train
 from gatehouse.components.training.fitting import fit_transformation as fit_stage
 from gatehouse.components.training.launchers.choose import LAUNCH
@@ -131,9 +130,8 @@ def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, p
         "Train the candidate",
         minutes,
     )
-    for task in (tuned, trained):
-        task.set_env_variable(IMAGE, image("gatehouse"))
-        if file.prices.per_hour:
+    if file.prices.per_hour:
+        for task in (tuned, trained):
             task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
     if file.launch != LocalLaunch():
         # Not a parameter: where training runs is no part of a cache key.
