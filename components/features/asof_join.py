@@ -206,23 +206,20 @@ def _matches(view: Joined, asked: _Asked, rows: pa.Table) -> tuple[Integers, Tru
     event, created, times, per_second = _in_one_unit(view, rows, asked.times)
     known = event if view.event_time_only else np.maximum(event, created)
     codes, asking = _codes(view, rows, asked)
-    position = _int64(rows[_POSITION]) if _POSITION in rows.column_names else np.arange(rows.num_rows)
+    position = _int64(rows[_POSITION]) if _POSITION in rows.column_names else None
     events, knowns, asks = _ticks(event, known, times, max(int(codes.max()), int(asking.max())) + 2)
     span = int(max(events.max(), knowns.max(), asks.max())) + 1
-    order = _order(codes * span + events, created, position)
+    order, places = _order(_placed(codes, span, events), created, position)
     if (known > event).any():
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        places = codes * span + knowns
-        along = np.argsort(places)
-        best = np.maximum.accumulate(rank[along])
+        places = _placed(codes, span, knowns)[order]
+        along = _argsort(places)
+        best = np.maximum.accumulate(along)
         places = places[along]
     else:
         best = np.arange(len(order))
-        places = (codes * span + events)[order]
-    questions = asking * span + asks
+    questions = np.maximum(_placed(asking, span, asks), 0)
     # Looked up in order, as a binary search at random misses the cache at every step.
-    by_place = np.argsort(questions)
+    by_place = _argsort(questions)
     found = np.empty(wanted, np.int64)
     found[by_place] = np.searchsorted(places, questions[by_place], side="right") - 1
     matched = (found >= 0) & (asking >= 0) & (times != _NEVER)
@@ -230,7 +227,10 @@ def _matches(view: Joined, asked: _Asked, rows: pa.Table) -> tuple[Integers, Tru
     matched &= places[found] // span == asking
     chosen = order[best[found]]
     if view.ttl:
-        matched &= times - event[chosen] <= view.ttl // timedelta(microseconds=1) * (per_second // 10**6)
+        # No event that matched is later than its time, so that unsigned an age of 300 years has room in nanoseconds.
+        age = (times - event[chosen]).view(np.uint64)
+        limit = view.ttl // timedelta(microseconds=1) * (per_second // 10**6)
+        matched &= age <= np.uint64(min(limit, np.iinfo(np.uint64).max))
     return chosen, matched
 
 
@@ -242,18 +242,59 @@ def _in_one_unit(view: Joined, rows: pa.Table, times: _Times) -> tuple[Integers,
         ticks, made, asks, per_second = event.refined(), created.refined(), times.refined(), 10**9
     else:
         ticks, made, asks, per_second = event.ticks, created.ticks, times.ticks, 10**6
-    return ticks, np.where(made == _NEVER, ticks, made), asks, per_second
+    return ticks, _unless(made == _NEVER, made, ticks), asks, per_second
 
 
-def _order(places: Integers, created: Integers, position: Integers) -> Integers:
-    """Rows by key and event, then created, then position. Ties are few, so only they are sorted by all three."""
-    order = np.argsort(places)
+def _placed(codes: Integers, span: int, ticks: Integers) -> Integers:
+    """A key's number and a time from 0 to before `span` in one integer."""
+    places = codes * span
+    places += ticks
+    return places
+
+
+def _unless(wrong: Truths, values: Integers, others: Integers | int) -> Integers:
+    """`values`, and `others` where they are wrong. Where none is, nothing is copied: fresh memory is dear."""
+    return np.where(wrong, others, values) if wrong.any() else values
+
+
+def _order(places: Integers, created: Integers, position: Integers | None) -> tuple[Integers, Integers]:
+    """Rows by place (key and event), then created, then position; and the places in that order.
+
+    Ties are few, so only they are sorted by all three. Without `position` a row's is its number.
+    """
+    order = _argsort(places)
     ordered = places[order]
-    equal = ordered[1:] == ordered[:-1]
-    tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
+    tied = _tied(ordered)
     rows = order[tied]
-    order[tied] = rows[np.lexsort((position[rows], created[rows], ordered[tied]))]
+    order[tied] = rows[np.lexsort((rows if position is None else position[rows], created[rows], ordered[tied]))]
+    return order, ordered
+
+
+def _argsort(values: Integers) -> Integers:
+    """The stable order of integers from 0: as numpy's argsort, in a third of its time.
+
+    Numbers are sorted faster than an index of them. So each gets its position in its low bits, in place of those of its
+    own that 64 bits have no room for; the few that are told apart only by those are sorted again.
+    """
+    bits = max(len(values) - 1, 1).bit_length()
+    cut = max(int(values.max(initial=0)).bit_length() + bits - 63, 0)
+    packed = values >> cut
+    packed <<= bits
+    packed |= np.arange(len(values))
+    packed.sort()
+    order = packed & ((1 << bits) - 1)
+    if cut:
+        packed >>= bits
+        tied = _tied(packed)
+        rows = order[tied]
+        order[tied] = rows[np.argsort(values[rows], kind="stable")]
     return order
+
+
+def _tied(ordered: Integers) -> Integers:
+    """Where a sorted number has an equal neighbour."""
+    equal = ordered[1:] == ordered[:-1]
+    return np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
 
 
 def _ticks(event: Integers, known: Integers, times: Integers, keys: int) -> tuple[Integers, Integers, Integers]:
@@ -261,7 +302,7 @@ def _ticks(event: Integers, known: Integers, times: Integers, keys: int) -> tupl
     valid = times[times != _NEVER]
     first = min(int(event.min()), int(valid.min())) if len(valid) else int(event.min())
     last = max(int(known.max()), int(valid.max())) if len(valid) else int(known.max())
-    asked = np.where(times == _NEVER, first, times)
+    asked = _unless(times == _NEVER, times, first)
     if (last - first + 1) * keys < _CAPACITY:
         return event - first, known - first, asked - first
     moments = np.unique(np.concatenate([event, known]))
@@ -275,30 +316,36 @@ def _ticks(event: Integers, known: Integers, times: Integers, keys: int) -> tupl
 
 def _codes(view: Joined, rows: pa.Table, asked: _Asked) -> tuple[Integers, Integers]:
     """A number for every key, of the feature rows and of the entity rows: equal keys, equal numbers; -1 for a null."""
-    codes, asking = np.zeros(rows.num_rows, np.int64), np.zeros(len(asked.times.ticks), np.int64)
-    for key in view.keys:
-        here, there = _encoded(rows[key], asked.keys[key])
-        size = max(int(here.max(initial=0)), int(there.max(initial=0))) + 1
-        codes, asking = _combined(codes, here, size), _combined(asking, there, size)
-        if len(view.keys) > 1:
-            _, dense = np.unique(np.concatenate([codes, asking]), return_inverse=True)
-            null = np.concatenate([codes, asking]) < 0
-            dense = np.where(null, -1, dense)
-            codes, asking = dense[: len(codes)], dense[len(codes) :]
+    if not view.keys:
+        return np.zeros(rows.num_rows, np.int64), np.zeros(len(asked.times.ticks), np.int64)
+    first, *others = view.keys
+    together = _encoded(rows[first], asked.keys[first])
+    for key in others:
+        more = _encoded(rows[key], asked.keys[key])
+        null = (together < 0) | (more < 0)
+        _, together = np.unique(_placed(together, int(more.max(initial=0)) + 1, more), return_inverse=True)
+        together = _unless(null, together, -1)
+    codes, asking = together[: rows.num_rows], together[rows.num_rows :]
     # A feature row without a key is no entity's: it gets a number that nobody asks for.
-    codes = np.where(codes < 0, max(int(codes.max(initial=0)), int(asking.max(initial=0))) + 1, codes)
-    return codes, asking
+    return _unless(codes < 0, codes, int(together.max(initial=0)) + 1), asking
 
 
-def _combined(codes: Integers, more: Integers, size: int) -> Integers:
-    return np.where((codes < 0) | (more < 0), -1, codes * size + more)
+def _encoded(here: pa.ChunkedArray, there: pa.ChunkedArray) -> Integers:
+    """A number from 0 for every key, of the feature rows and then of the entity rows; -1 for a null."""
+    together = pa.chunked_array([*here.chunks, *there.chunks], here.type)
+    offsets = _offsets(together) if pa.types.is_integer(together.type) else None
+    return _int64(together.combine_chunks().dictionary_encode().indices, null=-1) if offsets is None else offsets
 
 
-def _encoded(here: pa.ChunkedArray, there: pa.ChunkedArray) -> tuple[Integers, Integers]:
-    together = pa.chunked_array([*here.chunks, *there.chunks], here.type).combine_chunks()
-    indices = together.dictionary_encode().indices
-    codes = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes[: len(here)], codes[len(here) :]
+def _offsets(keys: pa.ChunkedArray) -> Integers | None:
+    """Whole numbers as they are, less the least: codes without a look-up, where they lie close together."""
+    least, most = (bound.as_py() for bound in pc.min_max(keys).values())
+    if least is None or most - least > 4 * len(keys):
+        return None
+    widest = np.uint64 if pa.types.is_unsigned_integer(keys.type) else np.int64
+    offsets = np.concatenate([chunk.fill_null(least).to_numpy() for chunk in keys.chunks], dtype=widest)
+    offsets -= widest(least)
+    return _unless(keys.is_null().to_numpy(), offsets.view(np.int64), -1)
 
 
 def _pieces(
@@ -386,8 +433,10 @@ def _times(column: pa.ChunkedArray) -> _Times:
     null = ticks == _NEVER
     if per_second == 10**9 and (ticks[~null] % 1000).any():
         return _Times(ticks, fine=True)
+    if per_second == 10**6:
+        return _Times(ticks)
     scaled = ticks // 1000 if per_second == 10**9 else ticks * (10**6 // per_second)
-    return _Times(np.where(null, _NEVER, scaled))
+    return _Times(_unless(null, scaled, _NEVER))
 
 
 def _width(schema: pa.Schema, names: Iterable[str] = ()) -> int:
@@ -396,9 +445,10 @@ def _width(schema: pa.Schema, names: Iterable[str] = ()) -> int:
     return sum(max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else 64 for kind in types)
 
 
-def _int64(column: pa.ChunkedArray) -> Integers:
-    filled = pc.fill_null(column.combine_chunks(), _NEVER)
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
+def _int64(column: pa.ChunkedArray | pa.Array, null: int = _NEVER) -> Integers:
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    parts = [np.asarray(chunk.fill_null(null).to_numpy(zero_copy_only=False)) for chunk in chunks]
+    return np.concatenate([*parts, np.empty(0, np.int64)], dtype=np.int64)
 
 
 def _name(column: str) -> str:

@@ -1,9 +1,12 @@
 """The point-in-time join against a brute-force reference, and its boundaries one by one."""
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +19,16 @@ from gatehouse.errors import ConfigurationError
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    return connect()
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """A connection of its own to one database: another database for each example would take most of the time."""
+    return _database().cursor()
 
 
 def at(minutes: int | None) -> datetime | None:
@@ -44,7 +57,7 @@ def join(
             "time": pa.array([at(entity[1]) for entity in entities], TIME),
         }
     )
-    with connect() as connection:
+    with _connection() as connection:
         connection.register("rows", table)
         view = Joined(
             table="rows",
@@ -108,6 +121,45 @@ def test_agrees_with_brute_force(
         assert join(entities, rows, ttl, created, memory) == brute_force(entities, rows, ttl, created)
 
 
+@given(
+    st.lists(st.integers(0, 3) | st.integers(2**60, 2**60 + 9) | st.integers(0, 2**63 - 1), max_size=40),
+)
+def test_places_are_sorted_stably_where_positions_leave_no_room_for_all_their_bits(values: list[int]) -> None:
+    array = np.array(values, np.int64)
+    assert joining._argsort(array).tolist() == np.argsort(array, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int64(), pa.uint64()], ids=str)
+@pytest.mark.parametrize("spread", [False, True])
+def test_whole_numbers_match_at_both_ends_of_their_type(kind: pa.DataType, spread: bool) -> None:
+    bits = kind.bit_width
+    most = 2 ** (bits - (0 if pa.types.is_unsigned_integer(kind) else 1)) - 1
+    keys = [most, None, most - 1, *([most - 2**bits + 1] if spread else [])]
+    rows = pa.table(
+        {"key": pa.array(keys, kind), "event": pa.array([NOON] * len(keys), TIME), "value": range(len(keys))}
+    )
+    wanted = pa.table(
+        {"key": pa.array([*reversed(keys), most - 3], kind), "time": pa.array([NOON] * (len(keys) + 1), TIME)}
+    )
+    with _connection() as connection:
+        connection.register("rows", rows)
+        view = Joined(table="rows", keys={"key": "key"}, event="event", features={"value": "value"})
+        found = asof_join(connection, wanted, "time", [view])["value"].to_pylist()
+    assert found == [*([3] if spread else []), 2, None, 0, None]
+
+
+@pytest.mark.parametrize(("ttl", "expected"), [(timedelta(days=400 * 365), 1), (timedelta(days=300 * 365), None)])
+def test_ages_of_centuries_count_in_nanoseconds(ttl: timedelta, expected: int | None) -> None:
+    time = datetime(2100, 1, 1, tzinfo=UTC)
+    rows = pa.table({"event": pa.array([datetime(1750, 1, 1, tzinfo=UTC)], TIME), "value": [1]})
+    nanoseconds = pa.array([int(time.timestamp()) * 10**9 + 1], pa.timestamp("ns", "UTC"))
+    with _connection() as connection:
+        connection.register("rows", rows)
+        view = Joined(table="rows", keys={}, event="event", features={"value": "value"}, ttl=ttl)
+        found = asof_join(connection, pa.table({"time": nanoseconds}), "time", [view])
+    assert found["value"].to_pylist() == [expected]
+
+
 def test_a_row_exactly_at_the_entity_time_counts() -> None:
     assert join([("a", 5)], [("a", 5, 5, 1)]) == [1]
 
@@ -136,7 +188,7 @@ def test_duplicate_and_unsorted_entity_rows_come_out_once_each_in_order() -> Non
 
 
 def test_a_view_without_entities_joins_by_time_alone() -> None:
-    with connect() as connection:
+    with _connection() as connection:
         connection.register("rows", pa.table({"event": pa.array([at(0), at(5)], TIME), "value": [1, 2]}))
         wanted = pa.table({"time": pa.array([at(6), at(1)], TIME)})
         found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
@@ -170,7 +222,7 @@ def test_several_keys_match_together(
         }
     )
     view = Joined("rows", {"name": "name", "number": "number"}, "event", {"value": "value"})
-    with connect() as connection:
+    with _connection() as connection:
         connection.register("rows", table)
         found = asof_join(connection, wanted, "time", [view], memory)
 
@@ -183,7 +235,7 @@ def test_several_keys_match_together(
 
 
 def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
-    with connect() as connection:
+    with _connection() as connection:
         connection.register("rows", pa.table({"key": [1], "event": pa.array([at(0)], TIME), "value": [1]}))
         wanted = pa.table({"id": ["one"], "time": pa.array([at(1)], TIME)})
         with pytest.raises(ConfigurationError, match="Entity key id: expected values of type int64"):
@@ -193,7 +245,7 @@ def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_entity_times_of_every_precision_count_and_are_kept(unit: str) -> None:
     moment = pa.array([at(5)], TIME).cast(pa.timestamp(unit, "Europe/Berlin"))
-    with connect() as connection:
+    with _connection() as connection:
         connection.register("rows", pa.table({"event": pa.array([at(5), at(6)], TIME), "value": [1, 2]}))
         wanted = pa.table({"time": moment})
         found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
@@ -207,7 +259,7 @@ def test_a_nanosecond_decides(unit: str) -> None:
     rows = {"event": pa.array([start], pa.timestamp("ns", "UTC")).cast(pa.timestamp(unit, "UTC")), "value": [1]}
     ttl = timedelta(microseconds=3)
     wanted = pa.table({"time": pa.array([start + off for off in (-1, 0, 3000, 3001)], pa.timestamp("ns"))})
-    with connect() as connection:
+    with _connection() as connection:
         connection.register("rows", pa.table(rows))
         found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"}, ttl=ttl)])
         assert found["value"].to_pylist() == [None, 1, 1, None]
@@ -222,7 +274,7 @@ def test_a_table_divided_by_key_gives_batches_in_order(tmp_path: Path) -> None:
     keys = [f"key {number % 7}" for number in range(200)]
     rows = {"key": keys, "event": pa.array([at(number) for number in range(200)], TIME), "name": keys}
     wanted = pa.table({"id": [f"key {number % 9}" for number in range(300)], "time": pa.array([at(500)] * 300, TIME)})
-    with connect() as connection:
+    with _connection() as connection:
         connection.register("rows", pa.table(rows))
         view = Joined("rows", {"key": "id"}, "event", {"name": "name"})
         batches = list(asof_batches(connection, wanted, "time", [view], tmp_path, memory=1 << 13))

@@ -5,9 +5,11 @@ import is imported once, before the processes are forked.
 """
 
 import json
+import shutil
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.trainer import Trainer
 from tests.components.training.kept_states import Giver, Keeper
 
+CHECKPOINTED = ("fsdp", "tensor", "pipeline")
 RESUMED = ("ddp", "ddp-4", "fsdp", "tensor-pipeline")
 
 
@@ -46,10 +49,7 @@ def _work(rank: int, folder: Path, cases: dict[str, Any]) -> None:
 
 def _run(name: str, rank: int, folder: Path, spec: TrainSpec, architecture: dict[str, Any]) -> None:
     directory = folder / name
-    directory.mkdir(exist_ok=True)
-    for part in ("train", "validation"):
-        if rank == 0 and not (directory / part).exists():
-            (directory / part).symlink_to(folder / part)
+    _lay_out(directory, folder)
     began = time.monotonic()
     rendezvous = f"file://{folder / f'{name}.rendezvous'}"
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=spec.processes)
@@ -59,6 +59,8 @@ def _run(name: str, rank: int, folder: Path, spec: TrainSpec, architecture: dict
         _train(Trainer(spec, architecture, directory), directory / "result.json", Keeper(taken))
         if name in RESUMED:
             _train(Trainer(spec, architecture, directory), directory / "resumed.json", Giver(taken))
+        if name in CHECKPOINTED:
+            _interrupt(spec, architecture, directory / "checkpointed")
         if rank == 0:
             print(name, spec.processes, round(time.monotonic() - began, 2), flush=True)
     except Exception:
@@ -66,10 +68,57 @@ def _run(name: str, rank: int, folder: Path, spec: TrainSpec, architecture: dict
         raise
     finally:
         dist.destroy_process_group()
+    if name == "fsdp" and rank == 0:
+        dist.init_process_group("gloo", init_method=f"{rendezvous}-alone", rank=0, world_size=1)
+        _train(Trainer(spec, architecture, directory / "alone"), directory / "alone.json")
+        dist.destroy_process_group()
 
 
-def _train(trainer: Trainer, result: Path, checkpointer: Keeper) -> None:
-    trainer.checkpointer = checkpointer  # type: ignore[assignment]
+def _lay_out(directory: Path, folder: Path) -> None:
+    """A job's directory with the data of `folder`; every process may do this."""
+    for part in ("train", "validation"):
+        directory.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            (directory / part).symlink_to(folder / part)
+
+
+class Ending(Boundary):
+    """Ends all ranks by an error after two steps."""
+
+    def check(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreed:
+        """See `Boundary.check`."""
+        if step == 2:
+            raise InterruptedError
+        return super().check(step, due=due, epoch_ended=epoch_ended)
+
+
+def _interrupt(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> None:
+    """Train with real checkpoints, end by an error, and go on; a copy as it was then is left for fewer processes."""
+    spec = spec.model_copy(update={"checkpoints": CheckpointPolicy(every_steps=1)})
+    for each in (directory, directory.with_name("alone")):
+        _lay_out(each, directory.parents[1])
+    dist.barrier()
+    trainer = Trainer(spec, architecture, directory)
+    trainer.boundary = Ending()
+    with suppress(InterruptedError):
+        trainer.train()
+    trainer = Trainer(spec, architecture, directory)
+    load = trainer.checkpointer.load
+
+    def loaded(state: TrainState) -> Restored | None:
+        restored = load(state)
+        assert restored is not None and restored.step == 2
+        if dist.get_rank() == 0:
+            shutil.copytree(directory / "checkpoints", directory.with_name("alone") / "checkpoints")
+        return restored
+
+    trainer.checkpointer.load = loaded  # type: ignore[method-assign, assignment]
+    _train(trainer, directory.with_suffix(".json"))
+
+
+def _train(trainer: Trainer, result: Path, checkpointer: Keeper | None = None) -> None:
+    if checkpointer:
+        trainer.checkpointer = checkpointer  # type: ignore[assignment]
     found = trainer.train()
     if dist.get_rank() == 0:
         result.write_text(json.dumps(found))
