@@ -2,7 +2,7 @@
 
 Two workers train under the wrapper; one kills itself. Recovery is from the kill to the first step that any worker takes
 after it; a cold start is from the start of the wrapper to the first step. The two of one run are compared, because they
-meet the same load; the first run, which finds the files of torch on the disk, does not count. Fails where recovery takes
+meet the same load; the first run, which finds the files of torch on the disk, does not count. Fails where recovery is
 over 1.5 times a cold start in the median of the runs, or more steps are repeated than lie between two checkpoints.
 """
 
