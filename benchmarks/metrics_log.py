@@ -34,6 +34,7 @@ STATES = ("up", "slow", "down")
 LOGGERS = ("ours", "mlflow async", "mlflow")
 _EXPERIMENT = "benchmark"
 _MOST = 1 << 20
+_DELIVERY_SECONDS = 60.0
 _held: list[Any] = []  # A context that nobody holds is left at once, and the shipping process with it.
 _WARM = 100  # Calls that are not counted: the first reach MLflow's and torch's lazy parts.
 
@@ -43,6 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="Of each loop.")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", choices=LOGGERS, help="One logger, without the comparison.")
     parser.add_argument("--fork", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.fork:
@@ -52,13 +54,17 @@ def main() -> int:
         proxy = Proxy(port)
         os.environ |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_DISABLE_TELEMETRY": "true"}
         os.environ |= {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1"}
-        measured = _measure(Path(directory), proxy, options.seconds, options.rounds)
+        measured = _measure(Path(directory), proxy, options.seconds, options.rounds, options.only)
     return _judge(measured)
 
 
-def _measure(folder: Path, proxy: Proxy, seconds: float, rounds: int) -> dict[tuple[str, str], list[Any]]:
+def _measure(
+    folder: Path, proxy: Proxy, seconds: float, rounds: int, only: str | None
+) -> dict[tuple[str, str], list[Any]]:
     """For each state and logger: one row a round of calls, p50, p99 and p99 of whole times in us, and points lost."""
-    rows: dict[tuple[str, str], list[Any]] = {(state, logger): [] for state in STATES for logger in LOGGERS}
+    rows: dict[tuple[str, str], list[Any]] = {
+        (state, logger): [] for state in STATES for logger in LOGGERS if only in (None, logger)
+    }
     command = [sys.executable, __file__, "--fork"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forker:
         for number in range(rounds):
@@ -173,7 +179,11 @@ def _arrived(folder: Path, logger: str, job: str) -> int:
         from gatehouse.components.artifacts.store import ArtifactStore
         from gatehouse.components.tracking.shipping import deliver
 
-        deliver(ArtifactStore.open(folder / "store"))
+        # The shipper of a loop that was killed may hold the spool for a moment longer, and is then left alone.
+        spool, until = (folder / f"{job}.spool").resolve(), time.monotonic() + _DELIVERY_SECONDS
+        while spool.exists() and time.monotonic() < until:
+            deliver(ArtifactStore.open(folder / "store"))
+            time.sleep(0.1)
     client = MlflowClient()
     experiment = client.get_experiment_by_name(_EXPERIMENT)
     found = client.search_runs([experiment.experiment_id], f"tags.`gatehouse.job` = '{job}'") if experiment else []
@@ -193,9 +203,13 @@ def _judge(measured: dict[tuple[str, str], list[Any]]) -> int:
         if logger == "ours" and most > 0:
             missed.append(f"{most} points lost while the server was {state}")
     for state in STATES:
-        ratio = p99[state, "ours"] / p99[state, "mlflow async"]
-        print(f"{state}: p99 {p99[state, 'ours']:.1f} us, limit {P99_US:.0f}; of async {ratio:.4f}, limit {OF_ASYNC}")
-        if p99[state, "ours"] > P99_US or ratio > OF_ASYNC:
+        ours, other = p99.get((state, "ours")), p99.get((state, "mlflow async"))
+        if ours is None:
+            continue
+        ratio = None if other is None else ours / other
+        compared = "" if ratio is None else f"; of async {ratio:.4f}, limit {OF_ASYNC}"
+        print(f"{state}: p99 {ours:.1f} us, limit {P99_US:.0f}{compared}")
+        if ours > P99_US or (ratio or 0.0) > OF_ASYNC:
             missed.append(f"p99 while the server was {state}")
     print("\n".join(f"MISSED: {line}" for line in missed) or "All limits are kept.")
     return 1 if missed else 0
