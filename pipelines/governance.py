@@ -23,11 +23,12 @@ _CREDENTIAL_KEYS = {
 }
 
 
-def govern(task: PipelineTask, stage: str, title: str) -> PipelineTask:
+def govern(task: PipelineTask, stage: str, title: str, minutes: int = 0) -> PipelineTask:
     """Give one task everything that its row of the table says, and a display name that says what it does.
 
     Secrets and endpoints come from the config map `gatehouse-settings` and the secret `gatehouse-credentials`, both
     optional; the run id comes from the pod's label, so that it never is a parameter and never part of a cache key.
+    The timeout is that of the row, or `minutes` where the project lets the task run longer.
     """
     door = WORLD[stage]
     task.set_display_name(title)
@@ -36,7 +37,7 @@ def govern(task: PipelineTask, stage: str, title: str) -> PipelineTask:
     task.set_memory_request(door.memory).set_memory_limit(door.memory)
     if door.retry_safe:
         task.set_retry(num_retries=RETRIES, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
-    kubernetes.set_timeout(task, door.timeout_minutes * 60)
+    kubernetes.set_timeout(task, max(door.timeout_minutes, minutes) * 60)
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, SETTINGS, _SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, CREDENTIALS, _CREDENTIAL_KEYS, optional=True)
@@ -55,7 +56,7 @@ class Tasks:
     pipeline: str = ""
     plan: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def add(self, task: PipelineTask, stage: str, title: str) -> PipelineTask:
+    def add(self, task: PipelineTask, stage: str, title: str, minutes: int = 0) -> PipelineTask:
         """Govern `task` as a run of `stage` and show it to people as `title`."""
         self.plan.append((task.name, stage, title))
-        return govern(task, stage, title)
+        return govern(task, stage, title, minutes)

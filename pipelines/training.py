@@ -12,10 +12,12 @@ from gatehouse.components.features.stage import check_leakage as check_leakage_s
 from gatehouse.components.registry.component import register, resolve
 from gatehouse.components.splitting.component import split
 from gatehouse.components.splitting.stage import split as split_stage
+from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.training.component import fit_transformation, train
 from gatehouse.components.training.fitting import fit_transformation as fit_stage
 from gatehouse.components.training.launchers.choose import LAUNCH
 from gatehouse.components.training.launchers.spec import LocalLaunch
+from gatehouse.components.training.patience import stage_minutes
 from gatehouse.components.training.stage import train as train_stage
 from gatehouse.components.tuning.component import tune
 from gatehouse.components.tuning.stage import tune as tune_stage
@@ -86,6 +88,8 @@ def _add_split_tasks(tasks: Tasks, project: Project, run: Run, data: Data) -> An
 def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, parts: Any, seed: Any) -> Any:
     """The fitted transformation, tuning, and training of its best trial on the full budget; returns the candidate."""
     file = project.file
+    scheduling = 0.0 if isinstance(file.launch, LocalLaunch) else file.launch.scheduling_minutes
+    minutes = stage_minutes(scheduling, file.training.timeout_minutes)
     fitted = tasks.add(
         fit_transformation(
             training_set=data.training_set,
@@ -111,6 +115,7 @@ def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, p
         ),
         "tune",
         "Tune hyperparameters",
+        file.tuning.trials * minutes,
     )
     trained = tasks.add(
         train(
@@ -123,12 +128,18 @@ def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, p
         ),
         "train",
         "Train the candidate",
+        minutes,
     )
-    if not isinstance(file.launch, LocalLaunch):
-        # Not a parameter: where training runs is no part of a cache key.
-        launch = file.launch.model_copy(update={"image": file.launch.image or image("gatehouse")})
+    if file.prices.per_hour:
         for task in (tuned, trained):
-            task.set_env_variable(LAUNCH, canonical_json(launch.model_dump(mode="json", exclude_defaults=True)))
+            task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
+    if file.launch != LocalLaunch():
+        # Not a parameter: where training runs is no part of a cache key.
+        given = {"kind": file.launch.kind} | file.launch.model_dump(mode="json", exclude_defaults=True)
+        if not isinstance(file.launch, LocalLaunch):
+            given["image"] = file.launch.image or image("gatehouse")
+        for task in (tuned, trained):
+            task.set_env_variable(LAUNCH, canonical_json(given))
     return trained.outputs["model"]
 
 

@@ -86,6 +86,7 @@ class Cluster:
         scenario: What happens to a job that is created.
         faults: What befalls the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
         requests: Every request that was made, as `<method> <path>`.
+        asked: API group, resource and verb of every request, as a role grants them.
         created: Every object that was taken.
     """
 
@@ -98,6 +99,7 @@ class Cluster:
     events: list[Object] = field(default_factory=list)
     faults: deque[int | str | None] = field(default_factory=deque)
     requests: list[str] = field(default_factory=list)
+    asked: set[tuple[str, str, str]] = field(default_factory=set)
     created: list[Object] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -231,6 +233,15 @@ def run_pods(cluster: Cluster, job: Object) -> None:
     cluster.conclude(job, succeeded=not any(codes), reason="JobEnded", message=f"exit codes {codes}")
 
 
+def _asked(method: str, path: str, query: dict[str, str]) -> tuple[str, str, str]:
+    """What a role must grant for a request; see the Kubernetes reference on request verbs."""
+    group = path.split("/")[2] if path.startswith("/apis/") else ""
+    resource, _, rest = path.partition("/namespaces/")[2].partition("/")[2].partition("/")
+    name, _, below = rest.partition("/")
+    verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method) or ("get" if name else "list")
+    return group, f"{resource}/{below}" if below else resource, "watch" if query.get("watch") == "true" else verb
+
+
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
@@ -256,6 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
         self.cluster.requests.append(f"{self.command} {url.path}")
+        self.cluster.asked.add(_asked(self.command, url.path, query))
         fault = self.cluster.faults.popleft() if self.cluster.faults else None
         if fault == "reset":
             self._reset()

@@ -36,7 +36,7 @@ def prices_here() -> Prices:
     return Prices.model_validate_json(text) if text else Prices()
 
 
-def cost_here(seconds: float) -> dict[str, float]:
-    """The metric `cost` of a run of this machine that took so long; empty where no price is known."""
-    cost = prices_here().cost(seconds, os.environ.get(MACHINE, ""))
+def cost_here(seconds: float, machine: str = "", machines: int = 1) -> dict[str, float]:
+    """The metric `cost` of a run that took so long, by default on this machine; empty where no price is known."""
+    cost = prices_here().cost(seconds, machine or os.environ.get(MACHINE, ""), machines)
     return {} if cost is None else {"cost": cost}

@@ -40,7 +40,7 @@ from gatehouse.components.tracking.mlflow_client import (
     pipeline_run,
     tracking_of,
 )
-from gatehouse.components.tracking.spool import Position, SpoolWriter, discard, in_use, read, use
+from gatehouse.components.tracking.spool import Position, SpoolWriter, discard, dropped, in_use, read, use
 from gatehouse.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -203,6 +203,8 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> str:
 def _end(client: "MlflowClient", run: str, folder: Path) -> None:
     """Name the model, so that its parameters and lineage join the run there; or say why there is none."""
     about = _about(folder)
+    if lost := dropped(folder):
+        client.set_tag(run, "gatehouse.metrics_dropped", str(lost))
     if about["model"]:
         client.set_tag(run, REFERENCE, about["model"])
         return

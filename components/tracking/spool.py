@@ -10,16 +10,20 @@ has been written so far. A record that a kill tore fails its CRC; the next proce
 """
 
 import fcntl
+import logging
 import mmap
 import os
 import struct
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 1 << 22
 SEGMENTS = 64
@@ -27,7 +31,8 @@ _HEADER = struct.Struct("<II")
 _BODY = struct.Struct("<ddq")
 _LONGEST_NAME = 250
 _SUFFIX = ".spool"
-_USERS = "users"
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14 and later.
+_USERS, _DROPPED = "users", "dropped"
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class SpoolWriter:
     """Appends metrics to a spool.
 
     What is not shipped is bounded: beyond `segments` segments, or where the disk is full, `log` waits at most
-    `patience` seconds in all for room, and then counts what it has to drop in `dropped`.
+    `patience` seconds in all for room, and then drops: that is logged once, and counted in `dropped` and in the spool.
     """
 
     def __init__(self, folder: Path, *, segments: int = SEGMENTS, patience: float = 1.0) -> None:
@@ -60,6 +65,8 @@ class SpoolWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.dropped = 0
+        self._lost: int | None = None
+        self._lost_before = 0
         self._use = use(folder)
         self._most, self._patience = segments, patience
         self._lock = threading.Lock()
@@ -74,13 +81,32 @@ class SpoolWriter:
             for name, value in metrics.items():
                 self._append(name.encode()[:_LONGEST_NAME], _BODY.pack(now, value, step))
 
+    def take(self, points: Iterable[Point]) -> None:
+        """Append points that were logged elsewhere, with the times that they have."""
+        with self._lock:
+            for point in points:
+                self._append(point.name.encode()[:_LONGEST_NAME], _BODY.pack(point.at, point.value, point.step))
+
+    def drop(self, number: int) -> None:
+        """Count points that are lost."""
+        if number <= 0:
+            return
+        if not self.dropped:
+            logger.warning("Metrics are dropped: what is not shipped fills the spool, or the disk is full.")
+        self.dropped += number
+        with suppress(OSError):
+            if self._lost is None:
+                self._lost = os.open(self.folder / _DROPPED, os.O_RDWR | os.O_CREAT, 0o644)
+                self._lost_before = int(os.pread(self._lost, 20, 0) or b"0")
+            os.pwrite(self._lost, str(self._lost_before + self.dropped).encode(), 0)
+
     def _append(self, name: bytes, body: bytes) -> None:
         length = len(body) + len(name)
         end = self._offset + _HEADER.size + length
         # Room for one more header stays, so that a zero length ends a full segment too.
         if end + _HEADER.size > SEGMENT_BYTES:
             if not self._next_segment():
-                self.dropped += 1
+                self.drop(1)
                 return
             end = self._offset + _HEADER.size + length
         target = self._map
@@ -103,6 +129,9 @@ class SpoolWriter:
                 # Blocks are taken now: a full disk found out through the mapping would kill the process.
                 os.posix_fallocate(file.fileno(), 0, SEGMENT_BYTES)
                 fresh = mmap.mmap(file.fileno(), SEGMENT_BYTES)
+            with suppress(OSError, ValueError):
+                # All pages at once, instead of a fault at every page that `log` comes to.
+                fresh.madvise(_POPULATE_WRITE)
         except OSError:
             path.unlink(missing_ok=True)
             return False
@@ -120,6 +149,9 @@ class SpoolWriter:
             self._offset = SEGMENT_BYTES
             self._patience = 0.0
             self._use.close()
+            if self._lost is not None:
+                os.close(self._lost)
+                self._lost = None
 
 
 def use(folder: Path) -> IO[str]:
@@ -162,6 +194,14 @@ def read(folder: Path, position: Position, limit: int) -> tuple[list[Point], Pos
         if len(points) == limit:
             break
     return points, position
+
+
+def dropped(folder: Path) -> int:
+    """How many points were lost because the spool was full."""
+    try:
+        return int((folder / _DROPPED).read_text() or 0)
+    except FileNotFoundError:
+        return 0
 
 
 def discard(folder: Path, position: Position) -> None:

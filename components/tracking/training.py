@@ -100,10 +100,11 @@ def show_training(
     manifest = store.manifest(model)
     experiment = tracking.experiment(client, model.name.removesuffix("-trial"))
     tags = lineage_tags(lineage_of(store, model))
+    measured = _measured(store, model)
     if new:
-        tags |= _environment()
+        tags |= _environment() | measured.get("place", {}).get("environment", {})
         parent = parent or pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
-    seconds = _seconds(store, model)
+    seconds = measured.get("seconds")
     started = None if seconds is None else time.time() - seconds
     run = ensure_run(client, experiment, REFERENCE, str(model), name, tags, parent, started)
     if COMPLETE not in run.data.tags:
@@ -111,26 +112,28 @@ def show_training(
         # The run may have begun with the job: before there was a model with a lineage, and before its place was known.
         placed = {RUN_NAME: name} | ({PARENT: parent} if parent else {})
         _log_inputs(client, run, manifest.derived_from)
-        points = _points(history) + _spent(seconds, new)
+        points = _points(history) + _spent(seconds, measured.get("place", {}), new)
         log(client, run, flat(manifest.configuration), points, tags | placed | {COMPLETE: "true"})
         _end(client, run, parent, seconds)
     return run
 
 
-def _seconds(store: ArtifactStore, model: Reference) -> float | None:
-    """How long the training of a model took, by the measurement beside it; None where there is none."""
+def _measured(store: ArtifactStore, model: Reference) -> dict[str, Any]:
+    """How long the training of a model took, and where, by the measurement beside it; empty where there is none."""
     for key in store.objects.list(f"measurements/{model}"):
-        measured = json.loads(store.objects.get_bytes(key))
+        measured: dict[str, Any] = json.loads(store.objects.get_bytes(key))
         if measured.get("stage") == "train":
-            return float(measured["seconds"])
-    return None
+            return measured
+    return {}
 
 
-def _spent(seconds: float | None, here: bool) -> list[Point]:
-    """Duration, and what it cost where it was spent `here`: another machine may have another price."""
+def _spent(seconds: float | None, place: Mapping[str, Any], here: bool) -> list[Point]:
+    """Duration, and what it cost by the prices of now; those who look at a model later may have others."""
     if seconds is None:
         return []
-    spent = {"duration_seconds": seconds} | (cost_here(seconds) if here else {})
+    spent = {"duration_seconds": seconds}
+    if here:
+        spent |= cost_here(seconds, place.get("machine", ""), place.get("machines", 1))
     return [(name, value, 0) for name, value in spent.items()]
 
 

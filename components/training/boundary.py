@@ -12,9 +12,8 @@ import torch.distributed as dist
 
 from gatehouse.components.training import faults
 from gatehouse.components.training.heartbeat import Heartbeat
+from gatehouse.components.training.patience import peers_seconds
 from gatehouse.components.training.preemption import FLAG, OUTCOME, Flag, Preempted
-
-_TIMEOUT = timedelta(seconds=120)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,8 @@ class Boundary:
         self._flag = Path(flag) if flag else None
         self._outcome = Path(outcome) if outcome else None
         shared = dist.is_initialized() and dist.get_world_size() > 1
-        self._group = dist.new_group(backend="gloo", timeout=_TIMEOUT) if shared else None
+        patience = timedelta(seconds=peers_seconds())
+        self._group = dist.new_group(backend="gloo", timeout=patience) if shared else None
         self._answer: torch.Tensor | None = None
         self._pending: dist.Work | None = None
         self._raised: Flag | None = None

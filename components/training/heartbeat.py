@@ -11,15 +11,17 @@ import os
 import signal
 import struct
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from gatehouse.components.training.whole_file import write_whole
+from gatehouse.process import start_time
 
 FOLDER = "GATEHOUSE_HEARTBEATS"
 """Names the folder in the environment of the ranks."""
-_RECORD = struct.Struct("@qqd")
+_RECORD = struct.Struct("@qqqd")
 _SIGNAL = signal.SIGUSR1
 
 
@@ -30,8 +32,9 @@ class Heartbeat:
         """Begin to beat, and answer the signal for stacks; call it before anything that may hang."""
         self._stacks: IO[str] = open(folder / f"stacks-{rank}.txt", "w")  # noqa: SIM115  # The rank's, for ever.
         faulthandler.register(_SIGNAL, file=self._stacks, all_threads=True)
+        self._process = os.getpid(), int(start_time(os.getpid()) or 0)
         path = folder / f"rank-{rank}"
-        write_whole(path, _RECORD.pack(os.getpid(), 0, time.monotonic()))
+        write_whole(path, _RECORD.pack(*self._process, 0, time.monotonic()))
         with open(path, "r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _RECORD.size)
 
@@ -43,7 +46,7 @@ class Heartbeat:
 
     def beat(self, step: int) -> None:
         """Tell that there was progress: `step` steps are done."""
-        _RECORD.pack_into(self._memory, 0, os.getpid(), step, time.monotonic())
+        _RECORD.pack_into(self._memory, 0, *self._process, step, time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,9 @@ def pulses(folder: Path) -> list[Pulse]:
     now = time.monotonic()
     found = []
     for path in folder.glob("rank-*"):
-        pid, step, at = _RECORD.unpack(path.read_bytes())
-        if Path(f"/proc/{pid}").exists():
+        pid, started, step, at = _RECORD.unpack(path.read_bytes())
+        # A file outlives its rank, and its process id may be given to another process.
+        if start_time(pid) == str(started):
             found.append(Pulse(int(path.name.removeprefix("rank-")), pid, step, now - at))
     return sorted(found, key=lambda pulse: pulse.rank)
 
@@ -71,7 +75,8 @@ def stacks(folder: Path, ranks: list[Pulse], seconds: float = 5.0) -> dict[int, 
     """Have every rank write the stacks of all its threads, and return them by rank."""
     texts = {pulse.rank: folder / f"stacks-{pulse.rank}.txt" for pulse in ranks}
     for pulse in ranks:
-        os.kill(pulse.pid, _SIGNAL)
+        with suppress(ProcessLookupError):
+            os.kill(pulse.pid, _SIGNAL)
     deadline = time.monotonic() + seconds
     sizes: dict[int, int] = {}
     while time.monotonic() < deadline:

@@ -9,10 +9,15 @@ from typing import Protocol
 
 from gatehouse.errors import LauncherError
 
-JOB, RESULT, FAILURE, METRICS, LOG = "job.json", "result.json", "failure.json", "metrics", "worker.log"
+JOB, RESULT, FAILURE, METRICS = "job.json", "result.json", "failure.json", "metrics"
+LOG, PLACE = "worker.log", "place.json"
 WEIGHTS = "weights"
 """In the format of the framework that trained them; the model's artifact names it (`Framework.weights`)."""
 TAIL_LINES = 20
+PREEMPTED_CODE, HUNG_CODE = 143, 124
+"""Exit codes of the wrapper: it was preempted, and goes on at its last checkpoint if it is started again; it hung."""
+TAKEN_AWAY = "Training failed: it was preempted or evicted more often than it may start again."
+HUNG = "a rank made no progress for launch.hang_seconds; the log has the stacks of all ranks."
 
 
 class TrainingFailedError(LauncherError):
@@ -36,7 +41,7 @@ class ImagePullError(LauncherError):
 
 
 class EvictedError(LauncherError):
-    """A pod of the job was evicted, preempted or lost its node, more often than the job may start again."""
+    """The job was preempted, evicted or lost its node, more often than it may start again."""
 
 
 class TrainingCancelledError(LauncherError):
@@ -76,6 +81,9 @@ class Launcher(Protocol):
             TrainingTimeoutError: if it was stopped for running too long.
             LauncherError: if it could not run; each cause is a class of its own.
         """
+
+    def forget(self, job: TrainingJob) -> None:
+        """Drop what was kept so that a job that ended well need not run again: its model is published now."""
 
 
 def problem(directory: Path) -> str:

@@ -8,6 +8,7 @@ import argparse
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from pathlib import Path
 from types import FrameType
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.shipping import SPOOL
 from gatehouse.components.training.checkpointing.policy import FAR, NAME
-from gatehouse.components.training.launcher import FAILURE, RESULT
+from gatehouse.components.training.launcher import FAILURE, METRICS, PREEMPTED_CODE, RESULT
+from gatehouse.components.training.launchers.arriving import sent_while_training
 from gatehouse.components.training.launchers.travel import (
     fetch_inputs,
     outcome,
@@ -45,7 +48,10 @@ def main() -> None:
     parser.add_argument("record", help="SHA-256 of the job's record.")
     parser.add_argument("processes", type=int, help="Workers of this pod.")
     parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
+    parser.add_argument("hang", type=float, help="Seconds that a rank may make no progress.")
     arguments = parser.parse_args()
+    # The first process of a container gets no signal that it does not ask for.
+    signal.signal(signal.SIGTERM, _end)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     store = ArtifactStore.open(arguments.store)
     with tempfile.TemporaryDirectory(prefix="job-") as directory:
@@ -54,7 +60,10 @@ def main() -> None:
             _require_program(expected.code)
             os.environ |= {FAR: arguments.store, NAME: expected.digest}
             launch = arguments.folder.rpartition("/")[2]
-            code = _train(arguments.processes, arguments.grace, launch, Path(directory))
+            waits = [f"--grace-seconds={_kept_for_ranks(arguments.grace)}", f"--hang-seconds={arguments.hang}"]
+            spool = _spool(Path(directory), arguments.folder.split("/")[1])
+            with sent_while_training(store, arguments.folder, spool):
+                code = _train(arguments.processes, launch, Path(directory), waits)
             _report(store, arguments.folder, Path(directory), code)
         except StoreError as error:
             logger.error("StoreError: %s", error)
@@ -73,9 +82,27 @@ def _require_program(expected: str) -> None:
         )
 
 
-def _train(processes: int, grace: float, launch: str, directory: Path) -> int:
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(PREEMPTED_CODE)
+
+
+def _kept_for_ranks(grace: float) -> float:
+    return max(grace - _LAST_SECONDS, grace / 2)
+
+
+def _spool(directory: Path, name: str) -> Path:
+    """Where the metrics of this node go: on the volume of `GATEHOUSE_SPOOL`, where the next pod finds what is left."""
+    spool = directory / METRICS
+    if volume := os.environ.get(SPOOL):
+        kept = Path(volume) / name / os.environ.get("PET_NODE_RANK", "0")
+        kept.mkdir(parents=True, exist_ok=True)
+        spool.symlink_to(kept)
+    return spool
+
+
+def _train(processes: int, launch: str, directory: Path, waits: list[str]) -> int:
     """Run the wrapper, hand it the pod's SIGTERM, and return its exit code."""
-    given = [f"--grace-seconds={max(grace - _LAST_SECONDS, grace / 2)}", *_rendezvous(launch)]
+    given = [*waits, *_rendezvous(launch)]
     wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, str(processes), str(directory), *given])
 
     def hand_on(number: int, frame: FrameType | None) -> None:
@@ -92,6 +119,7 @@ def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> No
         report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"])
     elif code == 0 and (directory / RESULT).exists():
         report_success(store, folder, directory)
+        shutil.rmtree((directory / METRICS).resolve(), ignore_errors=True)
     elif code == 0 and _nodes() != "1":
         _wait_for_result(store, folder)
 
@@ -113,6 +141,7 @@ def _rendezvous(launch: str) -> list[str]:
 
 
 def _wait_for_result(store: ArtifactStore, folder: str) -> None:
+    signal.signal(signal.SIGTERM, _end)
     until = time.monotonic() + _RESULT_SECONDS
     while not outcome(store, folder) and time.monotonic() < until:
         time.sleep(_RESULT_POLL)

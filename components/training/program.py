@@ -15,12 +15,11 @@ from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.frameworks import framework_of
 from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.launcher import FAILURE, JOB, RESULT
+from gatehouse.components.training.patience import peers_seconds
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.whole_file import write_json
 from gatehouse.errors import GatehouseError
 from gatehouse.process import die_with_parent, follow_owner
-
-_PEER_TIMEOUT = timedelta(seconds=120)
 
 
 def main() -> None:
@@ -37,7 +36,8 @@ def main() -> None:
     spec = TrainSpec.model_validate(job["spec"])
     heartbeat = Heartbeat.of_environment(int(os.environ["RANK"]))
     prepare_process(spec)
-    dist.init_process_group("nccl" if spec.device == "cuda" else "gloo", timeout=_PEER_TIMEOUT)
+    backend = "nccl" if spec.device == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=peers_seconds()))
     try:
         result = framework_of(spec).train(spec, job["architecture"], directory, heartbeat)
         if result is not None and dist.get_rank() == 0:

@@ -51,7 +51,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
     from gatehouse.components.training.frameworks import framework_of
     from gatehouse.components.training.job import job_directory, prepare_job
-    from gatehouse.components.training.launcher import LOG, METRICS, RESULT, WEIGHTS, TrainingJob
+    from gatehouse.components.training.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
     from gatehouse.components.training.launchers.choose import launcher
 
     spec = request.spec
@@ -67,8 +67,9 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             params=spec.model_dump(mode="json"),
             inputs={"training_set": request.training_set, "split": request.split},
         )
+        job, where = TrainingJob(directory, spec.processes, spec.timeout_minutes), launcher(store)
         with shipped_live(store, spool, live=request.live):
-            launcher(store).run(TrainingJob(directory, spec.processes, spec.timeout_minutes))
+            where.run(job)
         result = json.loads((directory / RESULT).read_text())
         description = {
             "architecture": prepared.architecture,
@@ -97,7 +98,10 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         )
         close_spool(store, spool, str(model))
         log = (directory / LOG).read_text(errors="replace").splitlines()
-        store.append(f"measurements/{model}", {"stage": "train", "seconds": time.monotonic() - began, "log": log})
+        place = json.loads((directory / PLACE).read_text()) if (directory / PLACE).exists() else {}
+        measured = {"stage": "train", "seconds": time.monotonic() - began, "log": log, "place": place}
+        store.append(f"measurements/{model}", measured)
+        where.forget(job)
     best = result["history"][result["best_epoch"]]
     metrics = {name: value for name, value in best.items() if name != "epoch" and not name.startswith("train_")}
     return TrainResult(model=str(model), best_epoch=result["best_epoch"], metrics=metrics)

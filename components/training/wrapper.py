@@ -18,14 +18,14 @@ from pathlib import Path
 from types import FrameType
 
 from gatehouse.components.training.heartbeat import FOLDER, Pulse, pulses, stacks
-from gatehouse.components.training.launcher import FAILURE
+from gatehouse.components.training.launcher import FAILURE, HUNG_CODE, PREEMPTED_CODE
+from gatehouse.components.training.patience import HANG, HANG_SECONDS
 from gatehouse.components.training.preemption import FLAG, OUTCOME, Flag, Preempted
 from gatehouse.process import descendants, die_with_parent, follow_owner, owner_env, stop_descendants
 
 logger = logging.getLogger(__name__)
 
 PREEMPTED = "preempted.json"
-PREEMPTED_CODE, HUNG_CODE = 128 + signal.SIGTERM, 124
 _AGENT = "gatehouse.components.training.agent"
 _PROGRAM = "gatehouse.components.training.program"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -57,7 +57,7 @@ class Options:
     run_id: str = "gatehouse"
     max_restarts: int = 3
     grace_seconds: float = 25.0
-    hang_seconds: float = 1800.0
+    hang_seconds: float = HANG_SECONDS
     program: str = _PROGRAM
 
 
@@ -93,7 +93,7 @@ class Wrapper:
             code = self._watch(agent)
             self._await_writers(agent)
         finally:
-            stop_descendants(os.getpid(), grace=0.0)
+            _end_all()
         return self._explain(code)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
@@ -101,6 +101,7 @@ class Wrapper:
 
     def _environment(self) -> dict[str, str]:
         ours = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder), "PYTHONUNBUFFERED": "1"}
+        ours |= {HANG: str(self._options.hang_seconds)}
         # DDP would warn, on every rank, of a setting that keeps resumed runs bit-identical (`parallel/ddp.py`).
         usual = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
         if not self._options.rendezvous and "PET_NNODES" not in os.environ:
@@ -162,6 +163,15 @@ class Wrapper:
         # A finished run stays finished, also when it was to be preempted at its very end.
         ended_by_us = self._terms or code in (-signal.SIGTERM, PREEMPTED_CODE)
         return PREEMPTED_CODE if preempted is not None or (code != 0 and ended_by_us) else code
+
+
+def _end_all() -> None:
+    """End all that is below, also what was started meanwhile: orphans come to us, and are not left to the system."""
+    deadline = time.monotonic() + _LAST_SECONDS
+    while descendants(os.getpid()) and time.monotonic() < deadline:
+        stop_descendants(os.getpid(), grace=0.0)
+        _reap()
+        time.sleep(0.01)
 
 
 def _reap() -> None:

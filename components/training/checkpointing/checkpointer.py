@@ -25,11 +25,11 @@ from gatehouse.components.training.checkpointing.plan import PRIVATE, Plan, make
 from gatehouse.components.training.checkpointing.policy import FAR, NAME, CheckpointPolicy
 from gatehouse.components.training.checkpointing.reader import read_state
 from gatehouse.components.training.checkpointing.tree import flatten
+from gatehouse.components.training.patience import peers_seconds
 from gatehouse.errors import GatehouseError
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUT = timedelta(seconds=120)
 _DEADLINE_SECONDS = 60.0
 """For whatever a rank awaits between two exchanges: its peers wait for it, and must not take it for dead."""
 _PEERS_SECONDS = 300.0
@@ -80,7 +80,7 @@ class Checkpointer:
         self._policy = policy
         self._far, self._far_prefix = far, f"scratch/checkpoints/{name}"
         alone = not (dist.is_initialized() and dist.get_world_size() > 1)
-        self._group = None if alone else dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=peers_seconds()))
         self._rank, self._world = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
         self._worlds: tuple[tuple[int, int], ...] = ((0, self._world),)
         self._sequence = 0
@@ -172,14 +172,15 @@ class Checkpointer:
             self._writer.abandon()
         writer, request = self._stage(state, step, reasons)
         writer.abandon()
-        done = []
+        done = False
         assert self._buffer is not None
         try:
             share = self._share(max(0.1, deadline - time.monotonic()))
-            write_share(share, request, self._buffer.tensors, lambda: False, lambda: done.append(True))
+            write_share(share, request, self._buffer.tensors, lambda: False, lambda: None)
+            done = True  # In the far store too: the folder of a pod goes with it.
         except Exception as error:
             logger.warning("The last checkpoint could not be written: %s", error)
-        return self._all(bool(done) and time.monotonic() <= deadline)
+        return self._all(done and time.monotonic() <= deadline)
 
     def finish(self) -> bool:
         """Wait for what is being written, and end the writer; returns whether all of it is written."""

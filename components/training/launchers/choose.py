@@ -39,7 +39,7 @@ def launcher(store: ArtifactStore) -> Launcher:
     if isinstance(launch, LocalLaunch):
         from gatehouse.components.training.launchers.local import LocalLauncher
 
-        return LocalLauncher()
+        return LocalLauncher(launch)
     from gatehouse.components.training.launchers.cluster import ClusterLauncher
     from gatehouse.components.training.launchers.pytorchjob import PyTorchJobs
     from gatehouse.components.training.launchers.trainjob import TrainJobs

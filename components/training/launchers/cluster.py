@@ -1,15 +1,22 @@
 """The cluster launcher: creates a job or finds it again, watches it, tells the truth about its end, and removes it."""
 
+import json
+import logging
 import os
 import uuid
+from pathlib import Path
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.cost import MACHINE
+from gatehouse.components.tracking.environment import COMMIT, IMAGE
 from gatehouse.components.training.launcher import (
     FAILURE,
     LOG,
+    METRICS,
+    PLACE,
     RESULT,
     WEIGHTS,
     TrainingFailedError,
@@ -17,6 +24,7 @@ from gatehouse.components.training.launcher import (
     problem,
 )
 from gatehouse.components.training.launchers.api import KubernetesApi, Pace
+from gatehouse.components.training.launchers.arriving import Arriving
 from gatehouse.components.training.launchers.claim import Claim
 from gatehouse.components.training.launchers.deadlines import Deadlines
 from gatehouse.components.training.launchers.logs import PodLogs
@@ -24,20 +32,23 @@ from gatehouse.components.training.launchers.operator import LAUNCH, Operator, O
 from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, uneven
 from gatehouse.components.training.launchers.travel import (
     Inputs,
-    drop_checkpoints,
     fetch_outputs,
+    forget,
     job_digest,
     kept_inputs,
+    launches,
     outcome,
     program_code,
     write_identity,
 )
 from gatehouse.components.training.launchers.watch import Watch
-from gatehouse.errors import ConfigurationError, CorruptArtifactError, MissingArtifactError
+from gatehouse.components.training.patience import job_minutes
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, MissingArtifactError
 from gatehouse.images import image
 
+logger = logging.getLogger(__name__)
+
 _POD = "gatehouse.components.training.pod"
-_MARGIN_SECONDS = 900
 
 
 class ClusterLauncher:
@@ -69,6 +80,7 @@ class ClusterLauncher:
         self._store, self._operator, self._launch, self._python = store, operator, launch, python
         self._api = api or KubernetesApi(Pace())
         self._namespace = launch.namespace or self._api.namespace
+        self._claims: dict[Path, Claim] = {}
         self._path = "/apis/" + operator.resource.format(namespace=self._namespace)
 
     def run(self, job: TrainingJob) -> None:
@@ -79,12 +91,12 @@ class ClusterLauncher:
         """
         if wrong := uneven(self._launch, job.processes, "training.processes"):
             raise ConfigurationError(wrong)
-        for name in (RESULT, WEIGHTS, FAILURE):
+        for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         with kept_inputs(self._store, job.directory) as inputs:
             digest = job_digest(inputs, program_code())
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
-            claim = Claim(self._api, self._path, name, digest)
+            self._claims[job.directory] = claim = Claim(self._api, self._path, name, digest)
             logs = PodLogs(
                 self._api,
                 self._namespace,
@@ -101,23 +113,53 @@ class ClusterLauncher:
                 logs.finish()
                 claim.withdraw()
 
+    def forget(self, job: TrainingJob) -> None:
+        """Remove checkpoints, metrics and word of the end of a job: a launcher that starts again finds the model."""
+        claim = self._claims.pop(job.directory)
+        try:
+            forget(self._store, claim.name, claim.digest)
+        except GatehouseError as error:
+            logger.warning("What is left of the job %s in the store could not be removed: %s", claim.name, error)
+
     def _run(self, job: TrainingJob, inputs: Inputs, claim: Claim, logs: PodLogs) -> None:
         found = claim.find()
         adopted = found is not None
+        if found is None and self._received_before(job, claim):
+            return
         found = found or claim.create(self._body(job, inputs, claim))
         folder = f"jobs/{claim.name}/{found['metadata']['annotations'][LAUNCH]}"
 
         def reported() -> dict[str, Any]:
             return outcome(self._store, folder)
 
-        watch = Watch(self._api, self._operator, claim, self._namespace, logs, reported)
+        arriving = Arriving(self._store, folder, job.directory / METRICS)
+        watch = Watch(self._api, self._operator, claim, self._namespace, logs, reported, arriving.take)
         deadlines = Deadlines(self._launch, self._launch.fewest, job.timeout_minutes, logs.tail, watch.events)
         if adopted:
             deadlines.resume(found["metadata"]["creationTimestamp"], watch.pods())
-        watch.until_success(deadlines)
+        try:
+            watch.until_success(deadlines)
+        finally:
+            arriving.close()
         logs.finish()
         self._receive(job, folder, reported(), watch.tail())
-        drop_checkpoints(self._store, claim.digest)
+
+    def _received_before(self, job: TrainingJob, claim: Claim) -> bool:
+        """Take what a launch before this one made, whose launcher was ended before its model was published."""
+        for folder in launches(self._store, claim.name):
+            ended = outcome(self._store, folder)
+            if ended.get("outcome") != "succeeded":
+                continue
+            try:
+                fetch_outputs(self._store, folder, ended, job.directory)
+            except (MissingArtifactError, CorruptArtifactError):
+                continue  # The collector has taken it.
+            if problem(job.directory) == "":
+                logger.info("The job %s has ended well before: its result is taken.", claim.name)
+                Arriving(self._store, folder, job.directory / METRICS).close()
+                self._tell_place(job, folder)
+                return True
+        return False
 
     def _body(self, job: TrainingJob, inputs: Inputs, claim: Claim) -> dict[str, Any]:
         """The object to create; what it is has been written to the store before this returns."""
@@ -126,15 +168,18 @@ class ClusterLauncher:
         about = {"kind": self._operator.kind, "namespace": self._namespace, "name": claim.name}
         record = write_identity(self._store, folder, inputs, **about)
         address = launch.store or self._store.address
+        made, waits = launch.image or image("gatehouse"), (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
+        env = {IMAGE: made, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}
         order = Order(
             name=claim.name,
             namespace=self._namespace,
             launch=identity,
             digest=claim.digest,
-            image=launch.image or image("gatehouse"),
-            command=(self._python, "-m", _POD, address, folder, record, str(processes), f"{launch.grace_seconds}"),
+            image=made,
+            env={name: value for name, value in env.items() if value},
+            command=(self._python, "-m", _POD, address, folder, record, str(processes), *waits),
             processes=processes,
-            deadline_seconds=round((launch.scheduling_minutes + job.timeout_minutes) * 60) + _MARGIN_SECONDS,
+            deadline_seconds=round(job_minutes(launch.scheduling_minutes, job.timeout_minutes) * 60),
         )
         return self._operator.build(order)
 
@@ -149,3 +194,14 @@ class ClusterLauncher:
         wrong = wrong or problem(job.directory)
         if wrong:
             raise TrainingFailedError(f"Training failed: {wrong}\n{tail}")
+        self._tell_place(job, folder)
+
+    def _tell_place(self, job: TrainingJob, folder: str) -> None:
+        """Leave what the pods said of themselves, for the record of the run."""
+        pods = Arriving(self._store, folder, job.directory / METRICS).environments()
+        place = {
+            "environment": pods[-1] if pods else {},
+            "machine": self._launch.machine,
+            "machines": self._launch.nodes,
+        }
+        (job.directory / PLACE).write_text(json.dumps(place))

@@ -48,7 +48,7 @@ class PodLogs:
         self._ended.set()
         for name, uid in self._following.items():
             with suppress(LauncherError, ApiConflict), self._api.hurried():
-                if self._is_there(name, uid):
+                if self._phase(name, uid):
                     for line in self._api.text(f"{self._pods}/{name}/log", self._query(uid)).splitlines():
                         self._write(name, uid, line)
         with self._lock:
@@ -67,19 +67,22 @@ class PodLogs:
     def _follow(self, name: str, uid: str) -> None:
         while not self._ended.is_set() and self._following[name] == uid:
             with suppress(Exception):  # The API is away, or the container is not there yet: try again.
-                if not self._is_there(name, uid):
+                phase = self._phase(name, uid)
+                if not phase:
                     return
                 query = self._query(uid) | {"follow": "true"}
                 for line in self._api.lines(f"{self._pods}/{name}/log", query, silence=self._api.pace.patience):
                     if self._ended.is_set():
                         return
                     self._write(name, uid, line.decode(errors="replace"))
+                if phase in ("Succeeded", "Failed"):
+                    return  # All that the pod had said was there when the stream began; `finish` reads it again.
             self._ended.wait(self._api.pace.shortest)
 
-    def _is_there(self, name: str, uid: str) -> bool:
-        """Whether this very pod is still there: one that is started again may have the same name."""
-        found: str = self._api.get(f"{self._pods}/{name}")["metadata"]["uid"]
-        return found == uid
+    def _phase(self, name: str, uid: str) -> str:
+        """Of this very pod; nothing where it is gone: one that is started again may have the same name."""
+        found = self._api.get(f"{self._pods}/{name}")
+        return str(found["status"]["phase"]) if found["metadata"]["uid"] == uid else ""
 
     def _query(self, uid: str) -> dict[str, str]:
         query = {"container": self._container, "timestamps": "true"}

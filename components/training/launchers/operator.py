@@ -18,6 +18,7 @@ class Order:
         launch: Names this creation of it; another one after a failure has another.
         digest: Names its files and the program.
         image: Of its pods.
+        env: Environment of its pods that says what they are.
         command: What each pod runs.
         processes: Workers of each pod.
         deadline_seconds: After which the operator ends the job even if its launcher is gone.
@@ -28,6 +29,7 @@ class Order:
     launch: str
     digest: str
     image: str
+    env: dict[str, str]
     command: tuple[str, ...]
     processes: int
     deadline_seconds: int

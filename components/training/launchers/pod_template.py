@@ -8,9 +8,9 @@ WORK = "/var/lib/gatehouse"
 _SHM, _WORK = "shm", "work"
 
 
-def environment(launch: ClusterLaunch) -> list[dict[str, Any]]:
-    """Environment of the container, in a fixed order; what a user names wins over ours."""
-    ours = {"TMPDIR": WORK, "GATEHOUSE_CACHE": f"{WORK}/cache"}
+def environment(launch: ClusterLaunch, about: dict[str, str]) -> list[dict[str, Any]]:
+    """Environment of the container, in a fixed order; what a user names wins over ours, and over what is `about` it."""
+    ours = about | {"TMPDIR": WORK, "GATEHOUSE_CACHE": f"{WORK}/cache"}
     if launch.nodes > 1:
         ours["GLOO_SOCKET_IFNAME"] = "eth0"
     plain = [{"name": name, "value": value} for name, value in sorted((ours | launch.env).items())]

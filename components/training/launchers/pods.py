@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gatehouse.components.training.launcher import HUNG, HUNG_CODE, PREEMPTED_CODE
+
 _HOPELESS_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _IMAGE = (*_HOPELESS_IMAGE, "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable")
 _TAKEN = ("Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown")
@@ -51,6 +53,12 @@ def taken_away(pod: Pod) -> str:
     return ""
 
 
+def preempted(pods: list[Pod]) -> str:
+    """What the first pod to fail says, where it was told to end and saved; nothing where it failed by itself."""
+    first = pods[0]
+    return f"Pod {name_of(first)} was told to end by a SIGTERM." if exit_code(first) == PREEMPTED_CODE else ""
+
+
 def failed(pods: Iterable[Pod]) -> list[Pod]:
     """Pods that failed; first the one whose container ended first."""
     found = [pod for pod in pods if _status(pod).get("phase") == "Failed" or exit_code(pod)]
@@ -68,6 +76,8 @@ def how_it_ended(pod: Pod) -> str:
     if "OOMKilled" in reasons:
         return "a worker ran out of memory (OOMKilled). Raise launch.resources.memory, or lower training.batch_size."
     code = exit_code(pod)
+    if code == HUNG_CODE:
+        return HUNG
     return f"a pod ended with exit code {code}, expected 0." if code else "a pod failed without an exit code."
 
 

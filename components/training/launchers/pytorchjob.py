@@ -75,7 +75,7 @@ class PyTorchJobs:
             "name": self.container,
             "image": order.image,
             "command": list(order.command),
-            "env": environment(launch),
+            "env": environment(launch, order.env),
             "resources": resources(launch),
             "volumeMounts": mounts,
         }

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gatehouse.components.training.patience import HANG_SECONDS, SCHEDULING_MINUTES
+
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _MEMORY = r"^[1-9][0-9]*(Ki|Mi|Gi|Ti)$"
 
@@ -12,10 +14,18 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class LocalLaunch(_Frozen):
+class _Launch(_Frozen):
+    hang_seconds: float = Field(
+        HANG_SECONDS, gt=0, description="How long a rank may make no progress; a validation pass is one step."
+    )
+    machine: str = Field("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
+
+
+class LocalLaunch(_Launch):
     """Torchrun on the machine of the train task."""
 
     kind: Literal["local"] = "local"
+    max_restarts: int = Field(3, ge=0, description="How often a job that is preempted goes on at its last checkpoint.")
 
 
 class Resources(_Frozen):
@@ -71,7 +81,7 @@ STORE_SECRETS = (
 )
 
 
-class ClusterLaunch(_Frozen):
+class ClusterLaunch(_Launch):
     """What every job on a cluster has."""
 
     namespace: str = Field("", description="Empty for the launcher's own.")
@@ -97,7 +107,9 @@ class ClusterLaunch(_Frozen):
     annotations: dict[str, str] = {}
     grace_seconds: int = Field(120, ge=5, description="From a pod's SIGTERM to its SIGKILL: time for a checkpoint.")
     scheduling_minutes: float = Field(
-        30.0, gt=0, description="After which a job whose pods do not run is withdrawn; the time to run counts apart."
+        SCHEDULING_MINUTES,
+        gt=0,
+        description="After which a job whose pods do not run is withdrawn; the time to run counts apart.",
     )
     image_pull_minutes: float = Field(5.0, ge=0, description="After which an image that cannot be pulled ends the job.")
     store: str = Field("", description="The store's address as pods see it; empty where it is the launcher's.")

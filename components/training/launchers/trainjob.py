@@ -54,7 +54,7 @@ class TrainJobs:
                     "numNodes": launch.nodes,
                     "numProcPerNode": order.processes,
                     "resourcesPerNode": resources(launch),
-                    "env": environment(launch),
+                    "env": environment(launch, order.env),
                 },
                 "runtimePatches": [self._patch(order)],
             },

@@ -21,10 +21,10 @@ from gatehouse.components.artifacts.leases import Lease
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.launcher import FAILURE, LOG, METRICS, RESULT, WEIGHTS
+from gatehouse.components.training.launcher import FAILURE, LOG, METRICS, PLACE, RESULT, WEIGHTS
 from gatehouse.errors import CorruptArtifactError
 
-_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, "torchrun")
+_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
 _PROGRAM = "gatehouse.components.training.program"
 _DISTRIBUTIONS = ("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow")
 
@@ -119,10 +119,8 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
 
 
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:
-    """Keep result, weights and metrics, and say that they are the job's."""
+    """Keep result and weights, and say that they are the job's."""
     paths = [directory / RESULT, directory / WEIGHTS]
-    spool = directory / METRICS
-    paths += [path for path in sorted(spool.rglob("*")) if path.is_file()] if spool.is_dir() else []
     entries = _side_by_side(store, lambda path: store.keep(path.relative_to(directory).as_posix(), path), paths)
     store.append(f"{folder}/ended", {"outcome": "succeeded", "files": [asdict(entry) for entry in entries]})
 
@@ -140,14 +138,22 @@ def outcome(store: ArtifactStore, folder: str) -> dict[str, Any]:
 
 
 def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], directory: Path) -> None:
-    """Lay result, weights and metrics into `directory`, each verified; raises as `fetch_inputs` does."""
+    """Lay result and weights into `directory`, each verified; raises as `fetch_inputs` does."""
     _fetch(store, folder, [FileEntry(**entry) for entry in ended["files"]], directory)
 
 
-def drop_checkpoints(store: ArtifactStore, digest: str) -> None:
-    """Remove the checkpoints of a job that has a model now."""
-    for key in list(store.objects.list(f"scratch/checkpoints/{digest}")):
-        remove_record(store.objects, key)
+def launches(store: ArtifactStore, name: str) -> list[str]:
+    """The folders of a job's launches that have ended."""
+    keys = store.objects.list(f"jobs/{name}")
+    return sorted({key.partition("/ended/")[0] for key in keys if "/ended/" in key})
+
+
+def forget(store: ArtifactStore, name: str, digest: str) -> None:
+    """Remove what a job that has a model now would go on with; what the job was stays in its `job.json`."""
+    keys = [*store.objects.list(f"scratch/checkpoints/{digest}"), *store.objects.list(f"jobs/{name}")]
+    for key in keys:
+        if not key.endswith("/job.json"):
+            remove_record(store.objects, key)
 
 
 def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], directory: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from gatehouse.components.training.launcher import EvictedError, TrainingFailedError, timed_out
+from gatehouse.components.training.launcher import TAKEN_AWAY, EvictedError, TrainingFailedError, timed_out
 from gatehouse.components.training.launchers import pods as state
 from gatehouse.components.training.launchers.api import ApiConflict, KubernetesApi
 from gatehouse.components.training.launchers.claim import Claim
@@ -31,9 +31,21 @@ class Watch:
         namespace: str,
         logs: PodLogs,
         reported: Callable[[], dict[str, Any]],
+        looked: Callable[[], None],
     ) -> None:
-        """Prepare to watch the job of `claim`; `reported` reads what a pod said about the end of the job."""
+        """Prepare to watch the job of `claim`.
+
+        Args:
+            api: The cluster.
+            operator: Of which kind the job is.
+            claim: Which job.
+            namespace: Of its pods.
+            logs: Stream the pods' logs.
+            reported: Reads what a pod said about the end of the job.
+            looked: Called at every look.
+        """
         self._api, self._operator, self._claim, self._logs, self._reported = api, operator, claim, logs, reported
+        self._looked = looked
         self._core = f"/api/v1/namespaces/{namespace}"
         self._seen: dict[str, Pod] = {}
 
@@ -47,6 +59,7 @@ class Watch:
             job = self._claim.current()
             pods = self.pods()
             self._logs.follow(pods)
+            self._looked()
             if ended := self._operator.ended(job):
                 if ended.succeeded:
                     return
@@ -86,11 +99,12 @@ class Watch:
         if ended.reason == "DeadlineExceeded" or "active longer than specified deadline" in ended.message:
             return timed_out(minutes, said)
         failed = state.failed(self._seen.values())
-        if failed and (why := state.taken_away(failed[-1])):
+        if failed and (why := state.taken_away(failed[-1]) or state.preempted(failed)):
             return EvictedError(
-                "Training failed: its pods were evicted more often than it may start again.\n"
+                f"{TAKEN_AWAY}\n"
                 f"The cluster says: {why}\nAsk for what the training needs (launch.resources), give it another "
-                f"priority, or more restarts (launch.run_policy.backoff_limit).\n{said}"
+                f"priority, or more restarts (launch.run_policy.backoff_limit); run again, and it goes on at its last "
+                f"checkpoint.\n{said}"
             )
         cause = state.how_it_ended(failed[0]) if failed else "no pod says why."
         return TrainingFailedError(f"Training failed: {cause}\n{said}")

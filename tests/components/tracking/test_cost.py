@@ -22,6 +22,7 @@ def test_the_environment_says_prices_and_machine(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("GATEHOUSE_PRICES", PRICES.model_dump_json())
     monkeypatch.setenv("GATEHOUSE_MACHINE", "gpu")
     assert cost_here(360) == {"cost": pytest.approx(1.0)}
+    assert cost_here(360, "gpu", 4) == {"cost": pytest.approx(4.0)}, "four nodes of a cluster"
 
 
 @pytest.mark.parametrize("wrong", [{"currency": "dollars"}, {"per_hour": {"a": -1}}, {"per_hour": {"a": float("inf")}}])

@@ -189,12 +189,14 @@ def test_a_job_that_goes_on_takes_up_the_run_that_was_killed(store: ArtifactStor
 
 def test_a_job_that_fails_says_why_and_keeps_its_metrics(store: ArtifactStore, tmp_path: Path) -> None:
     folder = _spool(store, tmp_path, 4)
+    SpoolWriter(folder).drop(3)
     with pytest.raises(ValueError, match="diverged"), shipped_live(store, folder, live=False):
         raise ValueError("the loss diverged")
     deliver(store)
     run = _only_run(store)
     assert (run.info.status, run.data.tags["gatehouse.error"]) == ("FAILED", "ValueError: the loss diverged")
     assert _steps(store) == [0, 1, 2, 3] and not folder.exists()
+    assert run.data.tags["gatehouse.metrics_dropped"] == "3"
 
 
 def test_nan_infinity_and_odd_names_hold_nothing_up(store: ArtifactStore, tmp_path: Path) -> None:

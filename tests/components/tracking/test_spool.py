@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.components.tracking import spool
-from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, in_use, read
+from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, dropped, in_use, read
 
 WRITER = """
 import sys
@@ -88,7 +88,9 @@ def test_a_torn_record_ends_its_segment_and_not_the_spool(tmp_path: Path) -> Non
     assert [point.name for point in everything(tmp_path)] == ["loss", "next"]
 
 
-def test_room_is_bounded_and_what_is_dropped_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_bounded_and_what_is_dropped_is_counted_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(spool, "SEGMENT_BYTES", 200)
     writer = SpoolWriter(tmp_path, segments=2, patience=0.05)
     began = time.monotonic()
@@ -97,6 +99,13 @@ def test_room_is_bounded_and_what_is_dropped_is_counted(tmp_path: Path, monkeypa
     assert time.monotonic() - began < 2
     kept = everything(tmp_path)
     assert len(kept) + writer.dropped == 1000 and writer.dropped > 0
+    assert dropped(tmp_path) == writer.dropped
+    assert [record.message.split(":")[0] for record in caplog.records] == ["Metrics are dropped"]
+    writer.close()
+    again = SpoolWriter(tmp_path, segments=2, patience=0.0)
+    again.drop(2)
+    assert dropped(tmp_path) == writer.dropped + 2, "the count begins anew with a process that goes on"
+    writer = again
     discard(tmp_path, Position(3, 0))
     writer.log({"again": 1.0}, 0)
     assert [point.name for point in everything(tmp_path)] == ["again"]

@@ -9,30 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
-from gatehouse.components.training.faults import FAULT
-from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launcher import RESULT
 from gatehouse.components.training.preemption import Preempted
-from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.wrapper import PREEMPTED
 from gatehouse.process import descendants, start_time
-from tests.components.training.synthetic import lay_out
 
-SPEC = TrainSpec(
-    hidden=(8,),
-    epochs=3,
-    batch_size=128,
-    learning_rate=0.01,
-    processes=2,
-    dropout=0.3,
-    checkpoints=CheckpointPolicy(every_steps=3),
-)
 STAND_IN = "tests.components.training.stand_in"
 
 
@@ -138,25 +122,14 @@ def test_fewer_machines_go_on_when_one_is_gone(started: list[Job], tmp_path: Pat
     assert first.ends() == 0, first.log.read_text()
 
 
-def test_a_killed_and_a_preempted_run_end_in_the_same_model(
-    started: list[Job], store: ArtifactStore, tmp_path: Path
+def test_a_preempted_run_tells_what_it_saved_in_time_and_ends_in_a_code_worth_another_try(
+    started: list[Job], tmp_path: Path
 ) -> None:
-    inputs = lay_out(store)
-    results: dict[str, dict[str, Any]] = {}
-    for name, fault, code in (("killed", "kill!:@10", 0), ("preempted", "preempt:@10", 143)):
-        directory = tmp_path / name
-        directory.mkdir()
-        prepare_job(store, *inputs, SPEC, directory)
-        started.append(Job(directory, **{FAULT: fault}))
-        assert started[-1].ends() == code, started[-1].log.read_text()
-        if code:
-            preempted = Preempted.read(directory / PREEMPTED)
-            assert preempted is not None and preempted.saved and preempted.step >= 10
-            assert not (directory / RESULT).exists()
-            started.append(Job(directory))
-            assert started[-1].ends() == 0, started[-1].log.read_text()
-            assert "Resumed from checkpoint" in started[-1].log.read_text()
-            assert f"after step {preempted.step}." in started[-1].log.read_text()
-        results[name] = json.loads((directory / RESULT).read_text())
-    assert "Resumed from checkpoint" in (tmp_path / "killed" / "wrapper.log").read_text()
-    assert results["killed"] == results["preempted"]
+    job = _stand_in(started, tmp_path / "job", "train")
+    job.waits_for("world-2-1-0")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.ends() == 143
+    preempted = Preempted.read(job.directory / PREEMPTED)
+    assert preempted is not None and preempted.saved
+    assert f"Preempted after step {preempted.step}, which is saved" in job.log.read_text()
+    assert not (job.directory / RESULT).exists()

@@ -31,6 +31,7 @@ def train(job: Object, folder: Path, weights: bytes = b"weights", named: bytes =
     store = ArtifactStore.open(address)
     fetch_inputs(store, at, record, folder)
     assert (folder / "train" / "labels.npy").read_bytes() == b"labels"
+    store.append(f"{at}/pods", {"environment": {"gatehouse.hardware": "of the pod"}})
     (folder / WEIGHTS).write_bytes(weights)
     (folder / RESULT).write_text(json.dumps({"weights_sha256": hashlib.sha256(named).hexdigest()}))
     report_success(store, at, folder)

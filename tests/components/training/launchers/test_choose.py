@@ -9,7 +9,9 @@ import yaml
 from pydantic import ValidationError
 
 from gatehouse.compilation import compile_project
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.launcher import ClusterError
 from gatehouse.components.training.launchers.choose import LAUNCH, launch_of, launcher
 from gatehouse.components.training.launchers.local import LocalLauncher
@@ -62,10 +64,14 @@ def test_a_project_whose_nodes_cannot_share_the_processes_is_refused() -> None:
 
 def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Path) -> None:
     project = load_project(PROJECT.parent)
-    file = project.file.model_copy(update={"launch": TrainJobLaunch(kind="trainjob", queue="team")})
+    training = project.file.training.model_copy(update={"timeout_minutes": 600})
+    launch = TrainJobLaunch(kind="trainjob", queue="team", scheduling_minutes=90)
+    paid = Prices(per_hour={"default": 1.5})
+    prices = canonical_json(paid.model_dump())
+    file = project.file.model_copy(update={"launch": launch, "training": training, "prices": paid})
     compile_project(replace(project, file=file), tmp_path / "specs")
     (spec,) = (tmp_path / "specs").glob("*training*.yaml")
-    body = next(yaml.safe_load_all(spec.read_text()))
+    body, platform = yaml.safe_load_all(spec.read_text())
     found = {
         name: each["container"].get("env", [])
         for name, each in body["deploymentSpec"]["executors"].items()
@@ -74,5 +80,15 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     assert sorted(found) == ["exec-train", "exec-tune"]
     for env in found.values():
         (setting,) = [each["value"] for each in env if each["name"] == LAUNCH]
-        assert json.loads(setting) == {"kind": "trainjob", "queue": "team", "image": image("gatehouse")}
+        assert {"name": "GATEHOUSE_PRICES", "value": prices} in env
+        assert json.loads(setting) == {
+            "kind": "trainjob",
+            "queue": "team",
+            "scheduling_minutes": 90.0,
+            "image": image("gatehouse"),
+        }
     assert "team" not in json.dumps(body["root"])
+    settings = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    seconds = {name: settings[name]["activeDeadlineSeconds"] for name in found}
+    assert seconds["exec-train"] == "43200", "KFP would end the task before the job may end"
+    assert int(seconds["exec-tune"]) == file.tuning.trials * 43200

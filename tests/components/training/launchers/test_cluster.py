@@ -1,18 +1,22 @@
 """The cluster launcher against scripted clusters: each way a job can end, and what the API does meanwhile."""
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.spool import Position, SpoolWriter, dropped, read
 from gatehouse.components.training import launcher as ends
-from gatehouse.components.training.launcher import LOG, RESULT, WEIGHTS, TrainingJob
+from gatehouse.components.training.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
 from gatehouse.components.training.launchers.api import KubernetesApi
+from gatehouse.components.training.launchers.arriving import sent_while_training
 from gatehouse.components.training.launchers.cluster import ClusterLauncher
 from gatehouse.components.training.launchers.pytorchjob import PyTorchJobs
 from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
@@ -22,6 +26,7 @@ from gatehouse.errors import ConfigurationError, LauncherError
 from tests.components.training.launchers.conftest import PACE, succeed, train
 from tests.kubernetes_api import Cluster, Object, container_of, kubernetes
 
+ROLE = Path(__file__).parents[4] / "docs" / "launcher-role.yaml"
 MOMENT = 0.3 / 60
 """A deadline in minutes that a test can wait for."""
 Scenario = Callable[[Cluster, Object], None]
@@ -126,6 +131,52 @@ def _program_fails(cluster: Cluster, job: Object) -> None:
 def test_an_error_of_the_program_is_the_cause(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
     first, _ = _fails(ends.TrainingFailedError, _program_fails, store, job, kind)
     assert first == "Training failed: ValueError: no rows"
+
+
+def _preempted(cluster: Cluster, job: Object) -> None:
+    pod = cluster.add_pod(job)
+    cluster.start(job, pod)
+    cluster.end(job, pod, 143)
+    cluster.conclude(job, succeeded=False, reason="BackoffLimitExceeded")
+
+
+def test_a_job_that_is_told_to_end_too_often_was_preempted(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
+    first, rest = _fails(ends.EvictedError, _preempted, store, job, kind)
+    assert first == ends.TAKEN_AWAY
+    assert "was told to end by a SIGTERM" in rest and "goes on at its last checkpoint" in rest
+
+
+def _hangs(cluster: Cluster, job: Object) -> None:
+    pod = cluster.add_pod(job)
+    cluster.start(job, pod)
+    cluster.end(job, pod, 124)
+    cluster.conclude(job, succeeded=False)
+
+
+def test_a_job_that_hangs_is_told_so(store: ArtifactStore, job: TrainingJob) -> None:
+    first, _ = _fails(ends.TrainingFailedError, _hangs, store, job, "pytorchjob")
+    assert first == f"Training failed: {ends.HUNG}"
+
+
+def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
+    store: ArtifactStore, job: TrainingJob, tmp_path: Path
+) -> None:
+    def log_and_fail(cluster: Cluster, made: Object) -> None:
+        address, folder, _ = container_of(made)[1]["command"][3:6]
+        for number, loss in enumerate((0.5, float("nan"))):
+            spool = tmp_path / f"pod-{number}"
+            with sent_while_training(ArtifactStore.open(address), folder, spool):
+                writer = SpoolWriter(spool)
+                writer.log({f"loss_{number}": loss}, 7)
+                writer.drop(number)
+                writer.close()
+        _master_fails(cluster, made)
+
+    _fails(ends.TrainingFailedError, log_and_fail, store, job, "pytorchjob")
+    points, _ = read(job.directory / METRICS, Position(), 10)
+    assert [(point.name, point.step) for point in points] == [("loss_0", 7), ("loss_1", 7)]
+    assert points[0].value == 0.5 and math.isnan(points[1].value)
+    assert dropped(job.directory / METRICS) == 1
 
 
 def _out_of_memory(cluster: Cluster, job: Object) -> None:
@@ -280,7 +331,7 @@ def test_a_job_that_ends_by_eviction_says_so_although_its_pod_is_gone(
     store: ArtifactStore, job: TrainingJob, kind: str
 ) -> None:
     first, rest = _fails(ends.EvictedError, _evicted_for_good, store, job, kind)
-    assert first == "Training failed: its pods were evicted more often than it may start again."
+    assert first == ends.TAKEN_AWAY
     assert "Evicted: The node was low on memory." in rest and rest.endswith("epoch 1/2")
 
 
@@ -377,9 +428,9 @@ def test_waiting_for_the_end_asks_seldom(store: ArtifactStore, job: TrainingJob)
     assert len(looks) < 25, "it polls instead of watching"
 
 
-def _killed_launcher(store: ArtifactStore, job: TrainingJob, cluster: Cluster) -> None:
+def _killed_launcher(store: ArtifactStore, job: TrainingJob, cluster: Cluster, kind: str = "pytorchjob") -> None:
     """A launcher that is killed as soon as it watches its job: nothing is cleaned up."""
-    launcher = _launcher(cluster, store, "pytorchjob")
+    launcher = _launcher(cluster, store, kind)
     launcher._api.wait_for_change = _die  # type: ignore[method-assign]
     launcher._api.hurried = _die  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
@@ -407,6 +458,46 @@ def test_a_launcher_that_starts_again_finds_its_job(
         _launcher(cluster, store, "pytorchjob").run(job)
         assert len(cluster.created) == 1
         assert cluster.jobs == {}
+
+
+def test_a_result_whose_launcher_was_killed_before_it_was_published_is_not_trained_again(
+    store: ArtifactStore, job: TrainingJob
+) -> None:
+    with kubernetes(succeed) as cluster:
+        _launcher(cluster, store, "pytorchjob", nodes=1, machine="a3").run(job)
+        (job.directory / WEIGHTS).unlink()
+        again = _launcher(cluster, store, "pytorchjob", machine="a3")
+        again.run(job)
+        assert len(cluster.created) == 1
+        assert (job.directory / WEIGHTS).read_bytes() == b"weights"
+        place = json.loads((job.directory / PLACE).read_text())
+        assert (place["machine"], place["machines"]) == ("a3", 1) and "gatehouse.hardware" in place["environment"]
+        again.forget(job)
+        _launcher(cluster, store, "pytorchjob", machine="a3").run(job)
+        assert len(cluster.created) == 2, "a model that is published is trained again where that is asked for"
+
+
+def test_a_launch_whose_result_is_gone_is_trained_again(store: ArtifactStore, job: TrainingJob) -> None:
+    with kubernetes(succeed) as cluster:
+        _launcher(cluster, store, "pytorchjob").run(job)
+        (blob,) = Path(store.address).glob("blobs/*/*.safetensors")
+        blob.unlink()
+        _launcher(cluster, store, "pytorchjob").run(job)
+        assert len(cluster.created) == 2
+
+
+def test_the_log_of_a_pod_that_has_ended_is_not_asked_for_again(store: ArtifactStore, job: TrainingJob) -> None:
+    def one_ends_early(cluster: Cluster, made: Object) -> None:
+        early = cluster.add_pod(made, "worker-0")
+        cluster.start(made, early)
+        cluster.say(early, "done")
+        cluster.end(made, early, 0)
+        time.sleep(0.5)
+        succeed(cluster, made)
+
+    cluster = _run(one_ends_early, store, job, "pytorchjob")
+    assert "done\n" in (job.directory / LOG).read_text()
+    assert len([each for each in cluster.requests if each.endswith("worker-0/log")]) <= 3
 
 
 def test_another_run_has_a_job_of_its_own(
@@ -455,6 +546,31 @@ def test_a_launcher_in_a_pod_owns_its_job_and_takes_over_what_it_finds(
             (made,) = cluster.jobs.values()
             owners += [owner["uid"] for owner in made["metadata"]["ownerReferences"]]
     assert owners == ["uid-first", "uid-second"]
+
+
+def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("KFP_POD_NAME", "launcher")
+    monkeypatch.setenv("KFP_POD_UID", "uid")
+    asked = set()
+    for scenario, waits in ((_never_admitted, MOMENT), (_runs_on, 1)):
+        with kubernetes(scenario) as cluster:
+            if scenario is _never_admitted:
+                _killed_launcher(store, job, cluster, kind)
+            with pytest.raises(LauncherError):
+                _launcher(cluster, store, kind, scheduling_minutes=waits).run(TrainingJob(job.directory, 1, MOMENT))
+            asked |= cluster.asked
+    role, _ = yaml.safe_load_all(ROLE.read_text())
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    others = {each for each in granted if each[1] in ("pytorchjobs", "trainjobs") and each[1] != f"{kind}s"}
+    assert asked == granted - others
 
 
 def test_nodes_that_do_not_divide_the_processes_are_refused_before_anything_is_done(

@@ -31,6 +31,8 @@ from tests.kubernetes_api import Cluster, kubernetes, run_pods
 SPEC = TrainSpec(hidden=(8,), epochs=2, batch_size=256, learning_rate=0.01, processes=1)
 REAL = os.environ.get("GATEHOUSE_TEST_KUBECONFIG", "")
 MARK = "GATEHOUSE_TEST_PLACE"
+POD_PLACES = ["local", "pytorchjob", "trainjob"] if REAL else ["local", "pytorchjob"]
+"""For what pods do: those of both operators are the same processes here, and `test_cluster.py` has both."""
 OWNER = """
 import sys
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -131,6 +133,7 @@ def test_two_nodes_train_one_model(place: Place) -> None:
     _wait_until_none_is_left(place)
 
 
+@pytest.mark.parametrize("place", POD_PLACES, indirect=True)
 def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Place) -> None:
     place.launch("raise:0")
     with pytest.raises(TrainingFailedError) as caught:
@@ -141,6 +144,7 @@ def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Pl
     _wait_until_none_is_left(place)
 
 
+@pytest.mark.parametrize("place", POD_PLACES, indirect=True)
 def test_a_job_that_takes_too_long_is_stopped(place: Place, tmp_path: Path) -> None:
     place.launch()
     directory = tmp_path / "job"
@@ -151,6 +155,7 @@ def test_a_job_that_takes_too_long_is_stopped(place: Place, tmp_path: Path) -> N
     _wait_until_none_is_left(place)
 
 
+@pytest.mark.parametrize("place", POD_PLACES, indirect=True)
 def test_a_launcher_that_is_told_to_end_leaves_nothing_behind(place: Place) -> None:
     place.launch()
     arguments = [place.store.address, place.request().model_dump_json()]

@@ -17,6 +17,7 @@ ORDER = Order(
     launch="first",
     digest="d1",
     image="registry/gatehouse@sha256:1",
+    env={"GATEHOUSE_IMAGE": "registry.example/gatehouse@sha256:00", "NCCL_DEBUG": "INFO"},
     command=("python", "-m", "pod"),
     processes=2,
     deadline_seconds=6300,
@@ -44,6 +45,7 @@ ALL: dict[str, Any] = {
 CONTAINER = {
     "env": [
         {"name": "GATEHOUSE_CACHE", "value": "/var/lib/gatehouse/cache"},
+        {"name": "GATEHOUSE_IMAGE", "value": "registry.example/gatehouse@sha256:00"},
         {"name": "GLOO_SOCKET_IFNAME", "value": "eth0"},
         {"name": "NCCL_DEBUG", "value": "WARN"},
         {"name": "TMPDIR", "value": "/var/lib/gatehouse"},

@@ -1,0 +1,107 @@
+"""Brings what a pod sees while it trains through the store to the launcher: metrics, and the machine that they are of.
+
+A pod appends what is new in its spool to `jobs/<name>/<launch>/metrics` every few seconds, and its environment to
+`…/pods`; the launcher puts the metrics into its own spool, from which they are shipped. So the metrics of a pod that
+fails, is evicted or leads no result arrive too, and a pod needs no way to MLflow. Points carry their times: those that
+come twice, as after a launcher that started again, are one in MLflow.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gatehouse.components.artifacts.records import read_record
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.environment import capture_environment
+from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, dropped, read
+from gatehouse.errors import GatehouseError
+
+logger = logging.getLogger(__name__)
+
+_SEND_SECONDS = 10.0
+_MOST = 20_000
+
+
+@contextmanager
+def sent_while_training(store: ArtifactStore, folder: str, spool: Path) -> Iterator[None]:
+    """Send what is appended to a pod's spool every ten seconds, and once more at the end."""
+    sender, ended = _Sender(store, folder, spool), threading.Event()
+
+    def send() -> None:
+        while not ended.wait(_SEND_SECONDS):
+            sender.send()
+
+    store.append(f"{folder}/pods", {"environment": capture_environment().tags()})
+    thread = threading.Thread(target=send, name="send-metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        sender.send()
+
+
+class _Sender:
+    def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
+        self._store, self._prefix, self._spool = store, f"{folder}/metrics", spool
+        self._position = Position()
+        self._dropped = 0
+
+    def send(self) -> None:
+        """Send what is new; what the store does not take is sent the next time."""
+        try:
+            while self._spool.exists() and self._send_some():
+                pass
+        except (GatehouseError, OSError) as error:
+            logger.warning("Metrics are not sent for now: %s", error)
+
+    def _send_some(self) -> bool:
+        points, after = read(self._spool, self._position, _MOST)
+        lost = dropped(self._spool)
+        if points or lost != self._dropped:
+            # As text: JSON has no NaN and no infinity.
+            rows = [[point.name, point.value.hex(), point.step, point.at] for point in points]
+            self._store.append(self._prefix, {"points": rows, "dropped": lost - self._dropped})
+        self._position, self._dropped = after, lost
+        discard(self._spool, after)
+        return bool(points)
+
+
+class Arriving:
+    """What the pods of one job have sent, as its launcher takes it."""
+
+    def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
+        """Take from `folder` to `spool`, which is made when the first metrics arrive."""
+        self._store, self._folder, self._spool = store, folder, spool
+        self._writer: SpoolWriter | None = None
+        self._taken: set[str] = set()
+
+    def take(self) -> None:
+        """Append what is new to the launcher's spool; what the store does not give is taken the next time."""
+        try:
+            for key in sorted(set(self._store.objects.list(f"{self._folder}/metrics")) - self._taken):
+                self._append(read_record(self._store.objects, key) or {})
+                self._taken.add(key)
+        except GatehouseError as error:
+            logger.warning("Metrics of the pods are not read for now: %s", error)
+
+    def close(self) -> None:
+        """Take what is left, and let go of the spool."""
+        self.take()
+        if self._writer is not None:
+            self._writer.close()
+
+    def environments(self) -> list[dict[str, str]]:
+        """Environment of each pod that began, as tags."""
+        keys = self._store.objects.list(f"{self._folder}/pods")
+        return [(read_record(self._store.objects, key) or {}).get("environment", {}) for key in keys]
+
+    def _append(self, body: dict[str, Any]) -> None:
+        self._writer = self._writer or SpoolWriter(self._spool)
+        rows = body.get("points", [])
+        self._writer.take([Point(name, float.fromhex(value), step, at) for name, value, step, at in rows])
+        self._writer.drop(int(body.get("dropped", 0)))

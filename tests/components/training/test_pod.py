@@ -1,0 +1,24 @@
+"""What a pod runs: it heeds SIGTERM from its first moment on."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from gatehouse.components.artifacts.store import ArtifactStore
+
+
+def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: ArtifactStore) -> None:
+    folder = Path(store.address) / "jobs" / "gatehouse-1" / "first"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "job.json")
+    arguments = [store.address, "jobs/gatehouse-1/first", "0" * 64, "1", "30", "900"]
+    # As the first process of a container does, it ignores what it does not ask for.
+    pod = subprocess.Popen(
+        [sys.executable, "-m", "gatehouse.components.training.pod", *arguments],
+        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN) and None,
+    )
+    with open(folder / "job.json", "wb"):  # Returns when the pod reads it.
+        pod.send_signal(signal.SIGTERM)
+        assert pod.wait(timeout=20) == 143
