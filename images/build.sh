@@ -18,6 +18,7 @@ version=$(.venv/bin/python -c 'from importlib.metadata import version; print(ver
 for file in images/*.Containerfile; do
     name=$(basename "$file" .Containerfile)
     "$engine" build ${PIP_EXTRA_INDEX_URL:+--build-arg PIP_EXTRA_INDEX_URL} \
+        --build-arg "GATEHOUSE_COMMIT=$(git describe --always --abbrev=40 --exclude='*' --dirty=+dirty 2>/dev/null || true)" \
         --tag "gatehouse/$name:$version" --file "$file" "$context"
 done
 echo "Push the images, then write their digests into images/digests.lock."
