@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from gatehouse.components.features.streaming.stream import Event, Position, milliseconds, moment_of
 from gatehouse.errors import SourceError
@@ -45,7 +52,7 @@ class KafkaEvents:
             raise self._unreachable(error.args[0]) from None
         self._partitions = frozenset(str(each.partition) for each in starts)
         self._ended: set[str] = set()
-        self._silent = 0.0
+        self._silent = dict.fromkeys(self._partitions, 0.0)
 
     @property
     def behind(self) -> frozenset[str]:
@@ -55,9 +62,10 @@ class KafkaEvents:
     def read(self, limit: int, wait: float) -> Sequence[Event]:
         """As `EventStream.read`."""
         events: list[Event] = []
-        started, ended = time.monotonic(), len(self._ended)
+        started, heard = time.monotonic(), set[str]()
         for message in self._consumer.consume(limit, timeout=wait if wait else 0.05):
             error, partition = message.error(), str(message.partition())
+            heard.add(partition)
             if error is None:
                 self._ended.discard(partition)
                 events.append(_event(message))
@@ -70,10 +78,12 @@ class KafkaEvents:
                 )
             elif error.fatal() or not error.retriable():
                 raise self._unreachable(error)
-        heard = events or len(self._ended) > ended or not self.behind
-        self._silent = 0.0 if heard else self._silent + time.monotonic() - started
-        if self._silent > _SILENCE_SECONDS:
-            raise self._unreachable(f"silent for {_SILENCE_SECONDS:g} s")
+        passed = time.monotonic() - started
+        for partition in self._partitions:
+            quiet = partition in heard or partition in self._ended
+            self._silent[partition] = 0.0 if quiet else self._silent[partition] + passed
+            if self._silent[partition] > _SILENCE_SECONDS:
+                raise self._unreachable(f"partition {partition} is silent for {_SILENCE_SECONDS:g} s")
         return events
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
@@ -107,10 +117,20 @@ class KafkaEvents:
         """Of the first message of this millisecond or later; behind all that is there where there is none."""
         place = TopicPartition(self._topic, partition)
         # Asked first: what comes between the two answers is behind this end, and so is read.
-        end = self._consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)[1]
+        low, end = self._consumer.get_watermark_offsets(place, timeout=_SILENCE_SECONDS)
         wanted = TopicPartition(self._topic, partition, milliseconds(since))
         found = self._consumer.offsets_for_times([wanted], timeout=_SILENCE_SECONDS)[0]
-        return int(found.offset if found.offset >= 0 else end)
+        offset = int(found.offset if found.offset >= 0 else end)
+        if offset == low > 0:
+            logger.warning(
+                "Partition %d of the topic %s begins with offset %d, and the feature tables end at %s: messages "
+                "between them may have expired. Retain them longer, or push from newer feature tables.",
+                partition,
+                self._topic,
+                low,
+                since.isoformat(),
+            )
+        return offset
 
     def _unreachable(self, error: object) -> SourceError:
         return SourceError(
@@ -139,4 +159,4 @@ def _event(message: "Message") -> Event:
             "when its features are known. Let the topic stamp its messages (message.timestamp.type)."
         )
     payload = value.encode() if isinstance(value, str) else value
-    return Event(str(partition), (offset,), moment_of(sent), payload)
+    return Event(str(partition), (offset,), moment_of(sent), payload, by_sender=kind == TIMESTAMP_CREATE_TIME)

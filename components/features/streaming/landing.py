@@ -3,8 +3,8 @@
     current -> 42
     42/state.json                     where the streams stand, and since when what is known
     42/landed/<table>/*.parquet       the newest row of every key that arrived
-    42/misfits.jsonl                  messages that were set aside
     42/tables/<view>/*.parquet        the feature tables
+    misfits.jsonl                     messages that were set aside, of all batches
 
 A batch is landed first: its rows and positions are on disk before anything is computed. A pusher that is killed takes
 up the same batch again, so that all that it writes is the same. Then the link is moved. Files that nothing changed are
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -138,7 +138,11 @@ class Landing:
     def land(
         self, state: State, rows: Mapping[str, pa.Table], key: Mapping[str, Sequence[str]], misfits: Sequence[Misfit]
     ) -> None:
-        """Put the rows of a batch on disk, with those before them; all or nothing."""
+        """Put the rows of a batch on disk, with those before them; all or nothing.
+
+        Misfits are noted first: a batch that is read again notes them again, and their positions tell.
+        """
+        self._note(misfits)
         new = self.folder / f"{state.number}.new"
         shutil.rmtree(new, ignore_errors=True)
         (new / _LANDED).mkdir(parents=True)
@@ -146,11 +150,21 @@ class Landing:
         for table in {*rows, *(path.name for path in before.glob("*"))}:
             (new / _LANDED / table).mkdir()
             _add_rows(before / table, new / _LANDED / table, state.number, rows.get(table), key[table])
-        (new / _MISFITS).write_text("".join(json.dumps(asdict(each)) + "\n" for each in misfits))
         (new / _STATE).write_text(state.dump())
         _to_disk(new)
         new.rename(self.folder / str(state.number))
         _sync(self.folder)
+
+    def _note(self, misfits: Sequence[Misfit]) -> None:
+        if not misfits:
+            return
+        with (self.folder / _MISFITS).open("a+b") as file:
+            # A line that a kill cut short stays by itself.
+            if file.seek(0, os.SEEK_END) and not _ends_a_line(file):
+                file.write(b"\n")
+            file.write(b"".join(json.dumps(asdict(each)).encode() + b"\n" for each in misfits))
+            file.flush()
+            os.fsync(file.fileno())
 
     def keep_tables(self, number: int, tables: Mapping[str, Mapping[str, Path]]) -> None:
         """Put the files of a batch's feature tables, by view and name, in their place; unchanged ones are linked."""
@@ -178,6 +192,11 @@ class Landing:
         for old in self.folder.iterdir():
             if old.name.split(".")[0].isdigit() and (int(old.name.split(".")[0]) < number - 1 or old.suffix):
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def _ends_a_line(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def _add_rows(before: Path, after: Path, number: int, rows: pa.Table | None, key: Sequence[str]) -> None:

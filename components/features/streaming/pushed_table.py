@@ -18,7 +18,6 @@ from gatehouse.components.features.compute import open_tables, quoted, write_par
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import View
 from gatehouse.components.features.touched import Span
-from gatehouse.errors import ConfigurationError
 
 AHEAD = "ahead.parquet"
 _PARTS = 16  # Parts of micro-batches before they are made one.
@@ -86,9 +85,6 @@ def next_rows(
         computed: The rows there now.
         since: Until when the table is known.
         until: Until when it is to be known.
-
-    Raises:
-        ConfigurationError: if two computed rows have the same keys, event time and time from which they are known.
     """
     inside = " OR ".join(f"{EVENT_TIMESTAMP} BETWEEN {sql_time(one.start)} AND {sql_time(one.end)}" for one in spans)
     inside = inside or "false"
@@ -98,7 +94,6 @@ def next_rows(
     connection.register("added", before.known)
     connection.register("ahead", before.ahead)
     connection.register("computed", before.ahead.slice(0, 0) if computed is None else computed)
-    _refuse_doubled(connection, view)
     keys = _listed((*view.spec.entities, EVENT_TIMESTAMP))
     held = f"SELECT {columns} FROM added" + (f" UNION ALL SELECT {columns} FROM raw.settled" if settled else "")
     connection.execute(
@@ -165,19 +160,6 @@ def _gone(view: View, until: datetime) -> str:
     values = dict.fromkeys(view.spec.features, "NULL") | {KNOWN_FROM: sql_time(until)}
     columns = ", ".join(f"{values.get(name, 'one.' + quoted(name))} AS {quoted(name)}" for name in view.columns)
     return f"SELECT {columns} FROM standing AS one ANTI JOIN computed AS other ON {match} WHERE {something}"
-
-
-def _refuse_doubled(connection: duckdb.DuckDBPyConnection, view: View) -> None:
-    version = (*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM)
-    doubled = connection.execute(
-        f"SELECT {_listed(version)} FROM computed GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
-    ).fetchall()
-    if doubled:
-        shown = ", ".join(f"{name} {value}" for name, value in zip(version, doubled[0], strict=True))
-        raise ConfigurationError(
-            f"views/{view.name}.sql: expected one row for the same keys, event time and time from which it is known, "
-            f"found several: {shown}. Let the query choose one, or tell its versions apart by when they are known."
-        )
 
 
 def _listed(names: Iterable[str]) -> str:

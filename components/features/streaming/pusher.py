@@ -12,7 +12,7 @@ they were read: a batch is an interval of the streams' clock, and ends before a 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from gatehouse.components.features.repository import Repository, View
 from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.pushed_table import (
+    AHEAD,
     before_batch,
     first_parts,
     next_parts,
@@ -106,9 +107,11 @@ class Pusher:
         """
         names = tuple(view.name for view in self.views)
         state = self.landing.state()
-        if state is not None and state.views != names:
+        # A first start that was killed left views as well.
+        begun = state or self.landing.landed(0)
+        if begun is not None and begun.views != names:
             raise ConfigurationError(
-                f"{self.landing.folder} holds the pushed views {', '.join(state.views)}, found {', '.join(names)}. "
+                f"{self.landing.folder} holds the pushed views {', '.join(begun.views)}, found {', '.join(names)}. "
                 "Push the same views, or compute newer feature tables and start from them."
             )
         if state is not None:
@@ -126,7 +129,7 @@ class Pusher:
                     for view in self.views
                 }
             self.landing.keep_tables(0, tables)
-        self._write_online(state, None)
+        self._write_online(state, None, state.as_of)
         self.landing.commit(0)
         return state
 
@@ -136,15 +139,19 @@ class Pusher:
         landed = self.landing.landed(state.number + 1)
         return self._apply(state, landed) if landed else state
 
-    def push(self, arrivals: Sequence[Arrival]) -> State:
+    def push(self, state: State, arrivals: Sequence[Arrival]) -> State:
         """Take one interval in, in the order of arrival; messages that count already are passed over."""
-        state = self.state()
         left = [self._told(each) for each in arrivals if each.position > _read(state, each)]
         while left:
             whole = self._once(left)
             state = self._apply(state, self._land(state, left[:whole]))
             left = left[whole:]
         return state
+
+    def serve(self, state: State, since: datetime, until: datetime) -> None:
+        """Write to the online store what the tables say to become known in (since, until], behind their `as_of`."""
+        if until > since:
+            self._write_online(state, since, until, [AHEAD])
 
     def _told(self, arrival: Arrival) -> Told:
         try:
@@ -215,7 +222,7 @@ class Pusher:
         if not self.landing.has_tables(state.number):
             self.landing.keep_tables(state.number, self._compute(before, state))
         self.step("computed")
-        self._write_online(state, before.as_of)
+        self._write_online(state, before.as_of, state.as_of)
         self.step("online")
         self.landing.commit(state.number)
         self.step("committed")
@@ -245,15 +252,19 @@ class Pusher:
         return {name: next_parts(files[name], rows, state.number, scratch / name) for name, rows in pushed.items()}
 
     def _raw(self, number: int) -> RawTables:
-        return RawTables(self.start.raw, {table: self.landing.rows(number, table) for table in self.tables})
+        # What a stream landed counts as well where it is not read any more.
+        return RawTables(self.start.raw, {table: self.landing.rows(number, table) for table in self.repository.streams})
 
-    def _write_online(self, state: State, since: datetime | None) -> None:
-        """Write what became known after `since`: of every key the newest that is not expired."""
+    def _write_online(
+        self, state: State, since: datetime | None, until: datetime, parts: Sequence[str] | None = None
+    ) -> None:
+        """Write what became known in (since, until], by these parts: of every key the newest that is not expired."""
         with connect() as connection:
             for view in self.views:
-                files = self.landing.table(state.number, view.name)
-                rows = _known_between(connection, view, files, since, state.as_of)
-                if rows.num_rows:
+                found = self.landing.table(state.number, view.name)
+                files = [path for name, path in found.items() if parts is None or name in parts]
+                rows = _known_between(connection, view, files, since, until) if files else None
+                if rows:
                     self.online.write(online_view(view), rows)
 
     def _newest_at_start(self) -> dict[str, datetime]:
@@ -276,6 +287,7 @@ def push_streams(
     interval: timedelta = INTERVAL,
     wait: float = 1.0,
     until_idle: bool = False,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     progress: Callable[[State], None] = lambda _: None,
 ) -> State:
     """Push micro-batches until the process ends, or, where `until_idle`, until nothing arrives for `wait` seconds.
@@ -286,6 +298,7 @@ def push_streams(
         interval: What arrives within one, by the streams' own clock, is a micro-batch.
         wait: Seconds without a message after which the newest interval is over.
         until_idle: Whether to end when there are no more.
+        clock: Tells what comes from the future, and while streams are silent what is known by now.
         progress: Called after every batch.
 
     Raises:
@@ -297,13 +310,22 @@ def push_streams(
         streams = open_streams(state)
         try:
             _acknowledge(streams, state)
-            arrivals = Arrivals(streams, state.as_of, interval)
-            while (taken := arrivals.take(wait)) or not until_idle:
+            arrivals = Arrivals(streams, state.as_of, interval, clock)
+            idle, served = False, state.as_of
+            while not (idle and until_idle):
+                # All that arrived until now is read before `take` gives nothing, so what is known by now is settled.
+                now = clock()
+                taken = arrivals.take(wait)
+                idle = not taken
                 if taken:
-                    state = pusher.push(taken)
+                    state = pusher.push(state, taken)
+                    served = state.as_of
                     _acknowledge(streams, state)
                     pusher.step("acknowledged")
                     progress(state)
+                else:
+                    pusher.serve(state, served, now)
+                    served = max(served, now)
         finally:
             for stream in streams.values():
                 stream.close()
@@ -322,7 +344,7 @@ def _read(state: State, arrival: Arrival) -> tuple[int, ...]:
 def _known_between(
     connection: duckdb.DuckDBPyConnection,
     view: View,
-    files: Mapping[str, Path],
+    files: Sequence[Path],
     since: datetime | None,
     until: datetime,
 ) -> pa.Table:
@@ -331,7 +353,7 @@ def _known_between(
     conditions += [f"{KNOWN_FROM} > {sql_time(since)}"] if since else []
     conditions += [f"{EVENT_TIMESTAMP} >= {sql_time(until - view.spec.ttl)}"] if view.spec.ttl else []
     keys = ", ".join(map(quoted, view.spec.entities))
-    open_tables(connection, {"rows": [*files.values()]})
+    open_tables(connection, {"rows": files})
     return connection.sql(
         f"SELECT * FROM raw.rows WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
         f"(PARTITION BY {keys} ORDER BY {EVENT_TIMESTAMP} DESC, {KNOWN_FROM} DESC) = 1"

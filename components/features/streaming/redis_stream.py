@@ -1,5 +1,6 @@
-"""Messages of a Redis stream through a consumer group, which shows what is not acknowledged yet."""
+"""Messages of a Redis stream, each reader at its own position; a consumer group shows what was acknowledged."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,7 +13,8 @@ from redis.exceptions import RedisError, ResponseError
 from gatehouse.components.features.streaming.stream import Event, Position, milliseconds, moment_of
 from gatehouse.errors import SourceError
 
-_CONSUMER = "gatehouse"
+logger = logging.getLogger(__name__)
+
 _ONE = ""  # The only partition.
 _LAST_OF_MILLISECOND = 2**64 - 1
 _SILENCE_SECONDS = 30.0
@@ -20,7 +22,7 @@ _LONGEST_WAIT = 20_000  # Milliseconds: less than the silence that ends the conn
 
 
 class RedisEvents:
-    """An `EventStream`. The group is set to where reading goes on: what was delivered and has no effect comes again."""
+    """An `EventStream`. Nothing is read through the group, so another reader of its name takes no messages away."""
 
     def __init__(self, url: str, stream: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         parts = urlsplit(url)
@@ -29,16 +31,12 @@ class RedisEvents:
         )
         self._server = parts.hostname or parts.path
         self._stream, self._group = stream, group
+        self._begin: Position = (milliseconds(since) - 1, _LAST_OF_MILLISECOND)
         self._after: Position | None = after.get(_ONE)
         self._behind = True
-        begin = _text(self._after or (milliseconds(since) - 1, _LAST_OF_MILLISECOND))
         with self._explained():
-            try:
-                self._redis.xgroup_create(stream, group, id=begin, mkstream=True)
-            except ResponseError as error:
-                if "BUSYGROUP" not in str(error):
-                    raise
-                self._redis.xgroup_setid(stream, group, begin)
+            if not self._redis.exists(stream):
+                logger.warning("Redis at %s has no stream %s yet; waiting for its first message", self._server, stream)
 
     @property
     def behind(self) -> frozenset[str]:
@@ -51,6 +49,8 @@ class RedisEvents:
             events = [self._event(entry) for entry in self._next(limit, wait)]
         self._behind = len(events) >= limit
         if events:
+            if self._after is None:
+                self._tell_if_trimmed()
             self._after = events[-1].position
         return events
 
@@ -60,10 +60,14 @@ class RedisEvents:
         if last is None:
             return
         with self._explained():
-            while waiting := self._redis.xpending_range(
-                self._stream, self._group, "-", _text(last), 1000, consumername=_CONSUMER
-            ):
-                self._redis.xack(self._stream, self._group, *(each["message_id"] for each in waiting))
+            if not self._redis.exists(self._stream):
+                return
+            try:
+                self._redis.xgroup_create(self._stream, self._group, id=_text(last))
+            except ResponseError as error:
+                if "BUSYGROUP" not in str(error):
+                    raise
+                self._redis.xgroup_setid(self._stream, self._group, _text(last))
 
     def close(self) -> None:
         """As `EventStream.close`."""
@@ -75,7 +79,7 @@ class RedisEvents:
         # One transaction: between the two answers nothing can be trimmed. What blocks cannot be part of one.
         both = self._redis.pipeline(transaction=block is None)
         both.xrange(self._stream, _text(self._after or (0, 0)), "+", count=1)
-        both.xreadgroup(self._group, _CONSUMER, {self._stream: ">"}, count=count, block=block)
+        both.xread({self._stream: _text(self._after or self._begin)}, count=count, block=block)
         following, found = both.execute()
         if self._after and not (following and _position(following[0][0]) == self._after):
             raise self._lost(_text(self._after))
@@ -86,6 +90,20 @@ class RedisEvents:
         fields = {name.decode("utf-8", "backslashreplace"): value for name, value in entry[1].items()}
         payload = fields["json"] if set(fields) == {"json"} else fields
         return Event(_ONE, position, moment_of(position[0]), payload)
+
+    def _tell_if_trimmed(self) -> None:
+        """Warn where messages are gone and none is left of before the first one that was wanted (Redis 7 on)."""
+        with self._explained():
+            found = self._redis.xinfo_stream(self._stream)
+        first = found["first-entry"]
+        if found.get("entries-added", 0) > found["length"] and first and _position(first[0]) > self._begin:
+            logger.warning(
+                "The stream %s begins with %s, and the feature tables end at %s: messages between them may have been "
+                "trimmed. Retain them longer, or push from newer feature tables.",
+                self._stream,
+                _text(_position(first[0])),
+                moment_of(self._begin[0] + 1).isoformat(),
+            )
 
     def _lost(self, identity: str) -> SourceError:
         return SourceError(

@@ -14,6 +14,7 @@ from gatehouse.components.features.streaming.stream import TOLERANCE, Event
 from gatehouse.errors import ConfigurationError
 
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+_MICROSECONDS = {"s": 1_000_000, "ms": 1000}
 _Reader = Callable[[Any, bool], Any]
 
 
@@ -79,7 +80,7 @@ def _reader(table: str, column: pa.Field) -> _Reader:
     if pa.types.is_integer(kind):
         return lambda value, typed: whole(value, typed, kind.bit_width, pa.types.is_signed_integer(kind))
     if pa.types.is_floating(kind):
-        return _finite
+        return lambda value, typed: _finite(value, typed, kind)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return lambda value, _: text(value)
     if pa.types.is_boolean(kind):
@@ -92,14 +93,19 @@ def _reader(table: str, column: pa.Field) -> _Reader:
     )
 
 
-def _finite(value: Any, typed: bool) -> float:
-    found = double(value, typed)
+def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
+    """The number as its column holds it, so that what compares it finds what is stored."""
+    found = float(pa.scalar(double(value, typed), kind).as_py())
     if not math.isfinite(found):
-        raise ValueError("a finite number")
+        raise ValueError(f"a finite number of {kind.bit_width} bits")
+    if isinstance(value, int) and int(found) != value:
+        raise ValueError(f"a number that {kind.bit_width} bits hold")
     return found
 
 
 def _held(found: datetime, kind: pa.DataType) -> datetime:
+    if found.microsecond % _MICROSECONDS.get(kind.unit, 1):
+        raise ValueError(f"a time in whole {kind.unit}, as its column has it")
     # In nanoseconds a column ends in 2262; Arrow raises a ValueError.
     pa.scalar(found, kind)
     return found

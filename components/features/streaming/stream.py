@@ -10,7 +10,7 @@ from gatehouse.errors import ConfigurationError
 
 Position = tuple[int, ...]
 TOLERANCE = timedelta(minutes=5)
-"""How far clocks may disagree: a message that is further ahead is set aside, as it would move all others."""
+"""How far clocks may disagree."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
@@ -25,6 +25,7 @@ class Event:
         time: When it arrived, as its envelope says.
         payload: A JSON object, or fields of text; None for a message without a value.
         flaw: Why it cannot be used, whatever it says.
+        by_sender: Whether its sender tells the time, and not the broker.
     """
 
     partition: str
@@ -32,6 +33,7 @@ class Event:
     time: datetime
     payload: bytes | Mapping[str, bytes] | None
     flaw: str = ""
+    by_sender: bool = False
 
 
 class EventStream(Protocol):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gatehouse.components.features.compute import compute_views, connect, open_tables, quoted, set_time
 from gatehouse.components.features.repository import Repository, View, staged_by, tables_of
 from gatehouse.components.features.streaming.landing import newest_query
-from gatehouse.components.features.touched import BEGINNING, END, Span, merged, rows_needed, touched_spans
+from gatehouse.components.features.touched import BEGINNING, END, Span, merged, moved, rows_needed, touched_spans
 from gatehouse.errors import ConfigurationError
 
 MICROSECOND = timedelta(microseconds=1)
@@ -82,9 +82,10 @@ def spans_of(
     touched = touched_spans(
         {table: hours[table] for table in tables if table in hours}, repository.sources, view.spec.window
     )
-    if touched or depends_on_time(repository, view):
-        touched = merged([*touched, Span(since, END)])
-    return touched
+    if depends_on_time(repository, view):
+        # Time alone may tell rows of events that are past, as far back as the view looks.
+        return merged([*touched, Span(moved(since, -(view.spec.window or timedelta(0))), END)])
+    return merged([*touched, Span(since, END)]) if touched else touched
 
 
 def compute_spans(

@@ -16,7 +16,7 @@ from gatehouse.components.features.repository import Repository
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import EventStream, open_stream
+from gatehouse.components.features.streaming.stream import EventStream, moment_of, open_stream
 
 TABLES = ("flights", "weather")
 # Of a flight: its schedule, a day ahead; then as it left; then as it landed. Of the weather: an hour that is over.
@@ -105,7 +105,9 @@ class Push:
         """Push what is there, in batches of an interval; a pusher that is killed on the way is started anew."""
         pusher = Pusher(self.repository, self.start, Landing(self.folder), self.online, TABLES, self.names, step)
         try:
-            return push_streams(pusher, self.streams, interval=interval, wait=0.01, until_idle=True)
+            return push_streams(
+                pusher, self.streams, interval=interval, wait=0.01, until_idle=True, clock=self.newest_arrival
+            )
         except KilledError:
             return self.run(interval, step)
 
@@ -116,6 +118,12 @@ class Push:
             table: open_stream(self.url + table, start.group, start.as_of, state.positions.get(table, {}))
             for table in TABLES
         }
+
+    def newest_arrival(self) -> datetime:
+        """The clock of a world in which nothing happens after the last message."""
+        with Redis.from_url(self.url.partition("?")[0]) as redis:
+            newest = [redis.xrevrange(table, count=1) for table in TABLES]
+        return max((moment_of(int(found[0][0].split(b"-")[0])) for found in newest if found), default=self.start.as_of)
 
     def rows(self, view: str, where: str = "true") -> list[dict[str, Any]]:
         """Rows of a pushed table."""

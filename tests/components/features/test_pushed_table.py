@@ -14,7 +14,6 @@ from gatehouse.components.features.definitions import Available, FeatureView
 from gatehouse.components.features.repository import View
 from gatehouse.components.features.streaming.pushed_table import Pushed, next_rows
 from gatehouse.components.features.touched import ALWAYS
-from gatehouse.errors import ConfigurationError
 
 NOON = datetime(2013, 1, 9, 12, tzinfo=UTC)
 SINCE, UNTIL, LATEST = 4, 6, 10
@@ -122,11 +121,3 @@ def test_a_version_that_says_nothing_new_is_none(shelf: Shelf) -> None:
 
 def test_a_row_that_is_gone_is_a_version_of_nulls(shelf: Shelf) -> None:
     assert shelf.next([(1, 1, 5)], [], [], SINCE, UNTIL) == ([(1, UNTIL, None)], [])
-
-
-@pytest.mark.parametrize("other", [5, 6])
-def test_two_rows_of_one_version_are_refused(shelf: Shelf, other: int) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"views/trips.sql: expected one row .* found several: driver 1, event"
-    ):
-        shelf.next([], [], [(1, 1, 5), (1, 1, other)], SINCE, UNTIL)

