@@ -174,30 +174,30 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     own = f"WHEN {reason} IS NOT NULL THEN {reason}" if label.set_aside else ""
     as_of = "getvariable('as_of')::TIMESTAMPTZ"
     timed = (
-        f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS decided, "
-        f"({_known(label.arrives)})::TIMESTAMPTZ AS arrived, "
-        f"decided + {_interval(label.horizon)} AS mature FROM (\n{repository.entity_rows}\n)"
+        f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided, "
+        f"({_known(label.arrives)})::TIMESTAMPTZ AS __arrived, "
+        f"__decided + {_interval(label.horizon)} AS __mature FROM (\n{repository.entity_rows}\n)"
     )
     values = repository.request_values()
     request = "".join(f", CAST({quoted(name)} AS {_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items())
     _run(
         connection,
         f"CREATE OR REPLACE TEMP TABLE entity_rows AS SELECT *, CASE {own} "
-        "WHEN decided IS NULL THEN 'no decision time' "
-        f"WHEN arrived IS NULL OR arrived > {as_of} THEN 'label not known yet' "
-        f"WHEN mature > {as_of} THEN 'label younger than its horizon' "
-        f"WHEN {quoted(label.label)} IS NULL THEN 'no label' END AS reason FROM ({timed})",
+        "WHEN __decided IS NULL THEN 'no decision time' "
+        f"WHEN __arrived IS NULL OR __arrived > {as_of} THEN 'label not known yet' "
+        f"WHEN __mature > {as_of} THEN 'label younger than its horizon' "
+        f"WHEN {quoted(label.label)} IS NULL THEN 'no label' END AS __reason FROM ({timed})",
         where,
     )
     kept = _table(
         connection,
-        f"SELECT {keys}, decided AS decision_time, CAST({quoted(label.label)} AS TINYINT) AS label, "
-        f"greatest(arrived, mature) AS label_time{request} FROM entity_rows "
-        f"WHERE reason IS NULL ORDER BY decided, {order}",
+        f"SELECT {keys}, __decided AS decision_time, CAST({quoted(label.label)} AS TINYINT) AS label, "
+        f"greatest(__arrived, __mature) AS label_time{request} FROM entity_rows "
+        f"WHERE __reason IS NULL ORDER BY __decided, {order}",
         where,
     )
     counts = connection.execute(
-        "SELECT reason, count(*) FROM entity_rows WHERE reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
+        "SELECT __reason, count(*) FROM entity_rows WHERE __reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     return kept, dict(counts)
 

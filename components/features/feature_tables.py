@@ -213,6 +213,8 @@ def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
     spans = touched_spans(changed, repository.sources, view.spec.window)
     if before.as_of < sources.as_of and not view.spec.static:
         spans = merged([*spans, Span(min(settled, before.as_of), END)])
+    if view.spec.static and spans:  # The time of its rows is not that of its sources.
+        spans = [ALWAYS]
     paths = verified(in_reach(files, spans[0].start) if spans else [])
     return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
 

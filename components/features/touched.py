@@ -56,8 +56,8 @@ def changed_hours(
     # Times without a zone: with one, DuckDB asks a calendar about every row.
     utc = f"make_timestamp(epoch_us({quoted(source.event_time)}::TIMESTAMPTZ))"
     sides = " UNION ALL ".join(
-        f"SELECT {weight} AS side, date_trunc('hour', {utc}) AS hour, hash(each)::HUGEINT AS hash "
-        f"FROM {rows_of(paths)} AS each"
+        f"SELECT {weight} AS side, date_trunc('hour', {utc}) AS hour, hash(__row)::HUGEINT AS hash "
+        f"FROM {rows_of(paths)} AS __row"
         for paths, weight in zip(files, (-1, 1), strict=True)
         if paths
     )

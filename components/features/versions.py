@@ -97,15 +97,15 @@ def table_anew(
     keys = ", ".join(map(quoted, key))
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE anew AS "
-        f"WITH corrected AS (SELECT {keys}, max({known}) AS since FROM {rows_of(corrected)} GROUP BY ALL) "
-        f"SELECT n.* REPLACE (greatest(n.{known}, since) AS {known}), coalesce(n.{known} <= since, false) AS late "
+        f"WITH corrected AS (SELECT {keys}, max({known}) AS __since FROM {rows_of(corrected)} GROUP BY ALL) "
+        f"SELECT n.* REPLACE (greatest(n.{known}, __since) AS {known}), coalesce(n.{known} <= __since, false) AS __late "
         f"FROM computed AS n LEFT JOIN corrected AS c ON {_match('c', key)} QUALIFY row_number() OVER "
-        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, since) "
+        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, __since) "
         f"ORDER BY n.{known} DESC) = 1"
     )
     rows = {
         kind: connection.sql(
-            f"SELECT {_columns(view)} FROM anew WHERE late = {late} ORDER BY {_columns(view)}"
+            f"SELECT {_columns(view)} FROM anew WHERE __late = {late} ORDER BY {_columns(view)}"
         ).to_arrow_table()
         for kind, late in ((KNOWN, False), (CORRECTED, True))
     }
