@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM, Available
-from gatehouse.components.features.repository import Repository, View, staged_by
+from gatehouse.components.features.repository import Repository, View, replacing, staged_by
 from gatehouse.errors import ConfigurationError
 
 _ROW_GROUP = 1 << 17
@@ -62,7 +62,7 @@ def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
     """Create the repository's SQL macros; doing it again changes nothing. Raises ConfigurationError."""
-    _run(connection, repository.macros.replace("CREATE MACRO", "CREATE OR REPLACE MACRO"), "macros.sql")
+    _run(connection, replacing(repository.macros), "macros.sql")
 
 
 def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:

@@ -145,8 +145,14 @@ def compute_tables(
         workspace: For new files.
 
     Raises:
-        ConfigurationError: naming the file whose SQL does not run.
+        ConfigurationError: naming the file whose SQL does not run, or a table that the snapshot lacks.
     """
+    for table in tables_of(repository, [view.query for view in repository.views.values()]):
+        if table not in datasets:
+            raise ConfigurationError(
+                f"The feature views read raw.{table}, which the snapshot lacks: expected one of "
+                f"{', '.join(sorted(datasets))}, spelled like that."
+            )
     before = _before(store, parent) if parent else None
     with connect() as connection:
         sources = Sources(connection, store, repository, datasets, as_of)

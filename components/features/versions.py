@@ -57,7 +57,11 @@ def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, P
         write_parquet(table, empty)
         return {empty.name: empty}
     # Without the zone, which is UTC: with one, Arrow asks a calendar about every row.
-    weeks = pc.floor_temporal(table[KNOWN_FROM].cast(pa.timestamp("us")), unit="week").combine_chunks()
+    times = table[KNOWN_FROM].cast(pa.timestamp("us"))
+    first, last = (pa.scalar(moment.replace(tzinfo=None), times.type) for moment in (BEGINNING, END))
+    # A file is named within the years that Python knows: a time can also be infinite.
+    within = pc.min_element_wise(pc.max_element_wise(times, first), last)
+    weeks = pc.floor_temporal(within, unit="week").combine_chunks()
     order = pc.sort_indices(weeks)  # stable
     ordered, by_week = table.take(order), weeks.take(order).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(np.r_[True, by_week[1:] != by_week[:-1]])
@@ -98,7 +102,8 @@ def table_anew(
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE anew AS "
         f"WITH corrected AS (SELECT {keys}, max({known}) AS __since FROM {rows_of(corrected)} GROUP BY ALL) "
-        f"SELECT n.* REPLACE (greatest(n.{known}, __since) AS {known}), coalesce(n.{known} <= __since, false) AS __late "
+        f"SELECT n.* REPLACE (greatest(n.{known}, __since) AS {known}), "
+        f"coalesce(n.{known} <= __since, false) AS __late "
         f"FROM computed AS n LEFT JOIN corrected AS c ON {_match('c', key)} QUALIFY row_number() OVER "
         f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, __since) "
         f"ORDER BY n.{known} DESC) = 1"

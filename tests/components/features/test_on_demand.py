@@ -237,6 +237,7 @@ def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, m
 def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> None:
     changed = DEFINITIONS.replace('views=("sales",),\n    request', 'views=("sale",),\n    request')
     changed = changed.replace('"share": "numeric"', '"turnover": "numeric"')
+    changed = changed.replace('"amount": "numeric"', '"label": "numeric"')
     changed = changed.replace('on_demand=("basket",)', 'on_demand=("basket", "bag")')
     _write(tmp_path, **{"definitions.py": changed, "on_demand__basket.sql": "SELECT getvariable('as_of') FROM rows"})
     with pytest.raises(ConfigurationError) as caught:
@@ -244,6 +245,7 @@ def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> N
     text = str(caught.value)
     assert "basket: views: no FeatureView 'sale'" in text
     assert "basket: 'turnover' is also given by another view" in text
+    assert "basket: 'label' is also given by another view, by the label or as an entity" in text
     assert "both: on_demand: no OnDemandView 'bag'" in text
     assert "both: on_demand: basket reads sale: add it to views" in text
     assert "on_demand/basket.sql: the unknown parameter 'as_of': expected none" in text

@@ -264,6 +264,26 @@ def test_a_static_view_of_a_table_that_grows_is_computed_whole(shop: Shop) -> No
     assert [row[1:] for row in shop.rows(second, "places", "size")] == [((EPOCH - START).days, 3.0), (4, 4.0)]
 
 
+@pytest.mark.parametrize(
+    ("moment", "week"),
+    [("infinity", "9998-12-28"), ("20000-01-01", "9998-12-28"), ("0044-03-15 (BC)", "0001-01-01")],
+)
+def test_times_beyond_the_calendar_are_kept(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path, moment: str, week: str
+) -> None:
+    time = f"TIMESTAMPTZ '{moment}'"
+    query = f"SELECT 'a' AS shop, {time} AS event_timestamp, {time} AS known_from, 1::FLOAT AS price"
+    written = first_table(connection.sql(query).to_arrow_table(), tmp_path)
+    assert written.rows == {f"known-{week}.parquet": 1}
+    kept = connection.sql(f"FROM '{tmp_path}/*.parquet' WHERE known_from = {time}")
+    assert len(kept.to_arrow_table()) == 1
+
+
+def test_a_table_that_the_snapshot_lacks_is_named(shop: Shop) -> None:
+    with pytest.raises(ConfigurationError, match=r"read raw\.Shop, which the snapshot lacks: expected sales, shops"):
+        shop.compute(2, queries={"views/places.sql": QUERIES["views/places.sql"].replace("raw.shops", "raw.Shop")})
+
+
 def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:
     assert shop.parent(1) == ""
     first = shop.compute(1)
