@@ -48,15 +48,25 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def text_literal(text: object) -> str:
+    """A text as SQL has it, whatever is in it."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def time_literal(moment: datetime) -> str:
+    """A moment as SQL has it: with a time zone where `moment` has one."""
+    return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"
+
+
 def rows_of(paths: Sequence[Path]) -> str:
     """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
-    files = ", ".join(_text(path / "*.parquet" if path.is_dir() else path) for path in paths)
+    files = ", ".join(text_literal(path / "*.parquet" if path.is_dir() else path) for path in paths)
     return f"read_parquet([{files}])"
 
 
 def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime | None) -> None:
     """Set the variable that the repository's queries read with `getvariable(name)`; None for null."""
-    value = "NULL" if moment is None else f"'{moment.isoformat()}'"
+    value = "NULL" if moment is None else time_literal(moment)
     connection.execute(f"SET VARIABLE {quoted(name)} = {value}::TIMESTAMPTZ")
 
 
@@ -234,7 +244,3 @@ def _table(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.
 
 def _broken(where: str, error: duckdb.Error) -> ConfigurationError:
     return ConfigurationError(f"The feature repository's {where} does not run: {' '.join(str(error).split())}")
-
-
-def _text(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
