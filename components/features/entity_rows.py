@@ -39,8 +39,8 @@ class EntityRows:
         """The rows of a frame, its index left out; texts in `event_timestamp` are read as times.
 
         Raises:
-            ConfigurationError: if the times are numbers, as nobody knows their unit, or nothing that is a time; or there
-                is no time column.
+            ConfigurationError: if the times are numbers, as nobody knows their unit, or are no times; or there is no
+                time column.
         """
         if TIME in frame and not pd.api.types.is_datetime64_any_dtype(frame[TIME]):
             found = pd.api.types.infer_dtype(frame[TIME], skipna=True)

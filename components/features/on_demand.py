@@ -55,8 +55,8 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
     found = _run(view, rows)
     if found.num_rows != rows.num_rows:
         raise ConfigurationError(
-            f"{where}: expected one row for each of the {rows.num_rows} in `rows`, found {found.num_rows}. Leave no row "
-            "out, and give none twice."
+            f"{where}: expected one row for each of the {rows.num_rows} in `rows`, found {found.num_rows}. Leave no "
+            "row out, and give none twice."
         )
     return found
 
