@@ -30,7 +30,7 @@ run: $(INSTALLED) ## run the training pipeline of the example project on this ma
 	@$(BIN)/gatehouse run $(ARGS)
 
 test: $(DEV_STAMP) ## run the tests
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(ARGS)
 
 lint: $(DEV_STAMP) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check --quiet .

@@ -2,13 +2,16 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.components.artifacts.store import ArtifactStore
 
@@ -21,25 +24,31 @@ settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of whole runs and of training come first, so that no worker is left alone with them at the end.
+class _ByWhatIsShared(LoadScopeScheduling):
+    """Tests that share what their module makes once go to one worker: made again it would take up to two minutes more.
 
-    Those that read the finished run of the example, and those that share what their module makes once, go to one
-    worker each: made again by another worker it would take up to two minutes more.
+    xdist's own groups are marks in the names of tests, which pytest 9.2 lets nobody change.
     """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return path if _shares(path) else nodeid
+
+
+@cache
+def _shares(path: str) -> bool:
+    return re.search(r'scope="(module|package)"', (ROOT / path).read_text()) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """Give tests to workers by what they share."""
+    return _ByWhatIsShared(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of whole runs and of training come first, so that no worker is left alone with them at the end."""
     items.sort(key=lambda item: ("test_end_to_end" not in item.nodeid, "components/training" not in item.nodeid))
-    for item in items:
-        if "first" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("finished run"))
-        elif _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
-def _shares(item: pytest.Item) -> bool:
-    found = getattr(item, "_fixtureinfo", None)
-    return found is not None and any(
-        each[-1].scope in ("module", "package") for each in found.name2fixturedefs.values()
-    )
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

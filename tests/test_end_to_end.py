@@ -328,7 +328,7 @@ def test_a_run_killed_in_training_resumes_to_the_same_digest(
     process = _start(project, copy, flights_archive, "")
     started.append(process)
     scratch = Path(copy.address) / "scratch"
-    _wait_for(lambda: any(scratch.glob("train-*/**/*.safetensors")), 120, "the first checkpoint")
+    _wait_for(lambda: any(scratch.glob("train-*/checkpoints/steps/*/manifest.json")), 120, "the first checkpoint")
     run_id = (_runs(copy) - known).pop()
     process.kill()
     process.wait()

@@ -41,7 +41,7 @@ class Job:
         assert not [pid for pid in below if start_time(pid)], "a process outlives its wrapper"
         return code
 
-    def waits_for(self, name: str, seconds: float = 60) -> None:
+    def waits_for(self, name: str, seconds: float = 180) -> None:
         deadline = time.monotonic() + seconds
         while not (self.directory / name).exists():
             assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()
