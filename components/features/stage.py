@@ -310,7 +310,15 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         whole = [online_view(repository.views[name]) for name in served]
         tables = {name: [files[name]] for name in served}
         settled = settled_times(store, request.feature_tables)
-        written = materialize_views(online, whole, tables, as_of, settled=settled, rewrite=request.rewrite)
+        written = materialize_views(
+            online,
+            whole,
+            tables,
+            as_of,
+            settled=settled,
+            rewrite=request.rewrite,
+            reference=request.feature_tables,
+        )
         read = [online_view(repository.views[name], features) for name, features in served.items()]
         recent = decided_last(store, request.snapshot, repository, as_of)
         skew = measure_skew(online, read, tables, recent, as_of, {one.view: one.since for one in written})
