@@ -419,10 +419,7 @@ def view_tables(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
 
 def settled_times(store: ArtifactStore, feature_tables: str) -> dict[str, datetime]:
     """Until when the rows of every view are settled: those known from then on are replaced by the next tables."""
-    said = store.manifest(feature_tables).details.get("settled")
-    if said is None:  # Each table once said it for itself.
-        tables = view_tables(store, feature_tables)
-        said = {name: store.manifest(table).details["settled"] for name, table in tables.items()}
+    said = store.manifest(feature_tables).details["settled"]
     return {name: datetime.fromisoformat(moment) for name, moment in said.items()}
 
 

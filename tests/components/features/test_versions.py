@@ -280,7 +280,7 @@ def test_times_beyond_the_calendar_are_kept(
 
 
 def test_a_table_that_the_snapshot_lacks_is_named(shop: Shop) -> None:
-    with pytest.raises(ConfigurationError, match=r"read raw\.Shop, which the snapshot lacks: expected one of sales, shops"):
+    with pytest.raises(ConfigurationError, match=r"raw\.Shop, which the snapshot lacks: expected one of sales, shops"):
         shop.compute(2, queries={"views/places.sql": QUERIES["views/places.sql"].replace("raw.shops", "raw.Shop")})
 
 
