@@ -7,18 +7,21 @@ expressions and subqueries are followed through; what is shown are the queries' 
 Where SQL cannot be followed exactly, more columns are named rather than fewer.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import duckdb
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, build_scope
 
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP
-from gatehouse.components.features.repository import OnDemand, Repository, View, staged_by
+from gatehouse.components.features.repository import OnDemand, Repository, View, code, staged_by
 from gatehouse.errors import ConfigurationError
 
 By = Literal["value", "rows"]
@@ -29,6 +32,8 @@ REQUEST = "request"
 _GIVEN = "given"
 _DIALECT = "duckdb"
 _ALL = "*"
+_CALLED = re.compile(r"(\w+)\"?\s*\(")
+_MACRO = re.compile(r"CREATE\b[\w\s]*?\b(?:MACRO|FUNCTION)\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?(\w+)", re.IGNORECASE)
 _Origin = tuple["Column", By]
 
 
@@ -192,8 +197,11 @@ def _direct(read: "_Query", name: str) -> list[_Origin]:
 
 @dataclass
 class _Macro:
-    parameters: list[str]
-    body: exp.Expr
+    """A macro and its text; no body where it cannot be followed."""
+
+    text: str
+    parameters: list[str] = field(default_factory=list)
+    body: exp.Expr | None = None
 
 
 @dataclass
@@ -215,9 +223,12 @@ class _Query:
             if any(tables.values())
         }
         try:
+            _require_known_macros(self.text, self.macros)
             tree = _expanded(sqlglot.parse_one(self.text, dialect=_DIALECT), self.macros)
             tree = qualify(tree, dialect=_DIALECT, schema=typed, validate_qualify_columns=False, identify=False)
             scope = build_scope(tree)
+            if scope is not None:
+                _require_known_forms(tree, scope)
         except SqlglotError as error:
             raise ConfigurationError(
                 f"{self.file}: the lineage cannot follow this SQL, though DuckDB may run it: {_said(error)}"
@@ -249,10 +260,13 @@ class _Query:
     def _find_column(self, scope: Scope, name: str) -> set[_Origin]:
         tree = scope.expression
         if scope.set_operation_scopes:
-            names = _names(scope)
+            names, by_name = _names(scope), tree.args.get("by_name")
             found: set[_Origin] = set()
             for part in scope.set_operation_scopes:
                 own = _names(part)
+                if by_name:
+                    found |= self._of_column(part, name) if name in own or _ALL in own else set()
+                    continue
                 same_place = own[names.index(name)] if name in names and len(own) == len(names) else name
                 found |= self._of_column(part, same_place)
             return found
@@ -261,8 +275,12 @@ class _Query:
         for projection in tree.selects:
             if projection.alias_or_name == name:
                 return self._of_expression(scope, projection)
-        # A star over a table whose columns nobody knows.
-        return {origin for source in _read_by(scope).values() for origin in self._of_source(source, name)}
+        # A star over a table whose columns nobody knows, or an expression that gives several columns.
+        found = {origin for source in _read_by(scope).values() for origin in self._of_source(source, name)}
+        for projection in tree.selects:
+            if not isinstance(projection, exp.Star) and projection.alias_or_name in ("", _ALL):
+                found |= self._of_expression(scope, projection)
+        return found
 
     def _of_source(self, source: Scope | exp.Table, name: str) -> set[_Origin]:
         if isinstance(source, Scope):
@@ -282,19 +300,29 @@ class _Query:
                 found |= self._of_subquery(scope, node)
             elif isinstance(node, exp.Column):
                 found |= self._of_reference(scope, node)
+            elif isinstance(node, exp.TableColumn):
+                found |= self._of_whole(_around(scope, node.name))
+            elif isinstance(node, exp.Columns):
+                found |= {origin for source in _read_by(scope).values() for origin in self._of_whole(source)}
             elif isinstance(node, exp.Window | exp.Filter):
                 found |= self._of_expression(scope, node.this)
                 for part in _framing(scope, node):
                     found |= {(column, ROWS) for column, _ in self._of_expression(scope, part)}
         return found
 
+    def _of_whole(self, source: Scope | exp.Table | None) -> set[_Origin]:
+        """All columns of a table, or of a query."""
+        if source is None:
+            return set()
+        if isinstance(source, Scope):
+            return {origin for name in _names(source) for origin in self._of_column(source, name)}
+        names = self.schema.get(source.db, {}).get(source.name) or [_ALL]
+        return {(Column(_called(source), name), VALUE) for name in names}
+
     def _of_reference(self, scope: Scope, column: exp.Column) -> set[_Origin]:
-        around: Scope | None = scope
-        while around is not None and column.table:
-            read = _read_by(around)
-            if column.table in read:
-                return self._of_source(read[column.table], column.name)
-            around = around.parent  # A correlated subquery reads what is around it.
+        source = _around(scope, column.table)
+        if source is not None:
+            return self._of_source(source, column.name)
         return {origin for source in _read_by(scope).values() for origin in self._of_source(source, column.name)}
 
     def _of_subquery(self, scope: Scope, query: exp.Query) -> set[_Origin]:
@@ -319,6 +347,10 @@ class _Query:
         inner = [source for source in read if isinstance(source, Scope)]
         for part in [*scope.set_operation_scopes, *inner]:
             found |= self._of_rows(part)
+        tree = scope.expression
+        if scope.set_operation_scopes and not (isinstance(tree, exp.Union) and tree.args.get("distinct") is False):
+            # Only UNION ALL looks at no values.
+            found |= {column for part in scope.set_operation_scopes for column, _ in self._of_whole(part)}
         for expression in _deciding(scope.expression):
             found |= {column for column, _ in self._of_expression(scope, expression)}
         return found
@@ -340,7 +372,45 @@ def _called(table: exp.Table) -> str:
 
 def _read_by(scope: Scope) -> dict[str, Scope | exp.Table]:
     """What stands in FROM and the joins, by the name that columns use."""
-    return {name: source for name, (_, source) in scope.selected_sources.items()}
+    return {name: scope.sources[name] for name, _ in scope.references if name in scope.sources}
+
+
+def _around(scope: Scope, name: str) -> Scope | exp.Table | None:
+    """What columns of this name read; a correlated subquery reads what is around it."""
+    around: Scope | None = scope
+    while around is not None and name:
+        read = _read_by(around)
+        if name in read:
+            return read[name]
+        around = around.parent
+    return None
+
+
+def _require_known_macros(text: str, macros: Mapping[str, _Macro]) -> None:
+    """Refuse a query that calls, itself or by another macro, one whose body cannot take the place of its call."""
+    seen: set[str] = set()
+    pending = [text]
+    while pending:
+        called = {name.lower() for name in _CALLED.findall(code(pending.pop()))} & macros.keys() - seen
+        for name in sorted(called):
+            if macros[name].body is None:
+                raise SqlglotError(
+                    f"the macro {name} has parameters with defaults, several forms, or the name of a function of DuckDB"
+                )
+            pending.append(macros[name].text)
+        seen |= called
+
+
+def _require_known_forms(tree: exp.Expr, scope: Scope) -> None:
+    """Refuse what reads columns in ways that are not followed."""
+    if tree.find(exp.Pivot):
+        raise SqlglotError("PIVOT or UNPIVOT")
+    followed = {id(table) for part in scope.traverse() for table in part.tables}
+    for table in tree.find_all(exp.Table):
+        if isinstance(table.this, exp.Anonymous):
+            raise SqlglotError(f"the table function {table.this.name}")
+        if id(table) not in followed:
+            raise SqlglotError(f"where {_called(table)} is read")
 
 
 def _framing(scope: Scope, node: exp.Window | exp.Filter) -> Iterator[exp.Expr]:
@@ -348,54 +418,75 @@ def _framing(scope: Scope, node: exp.Window | exp.Filter) -> Iterator[exp.Expr]:
     if isinstance(node, exp.Filter):
         yield node.expression
         return
-    yield from node.args.get("partition_by") or []
-    yield from filter(None, [node.args.get("order")])
+    yield from _parts(node, ("this",))
     for named in scope.expression.args.get("windows") or []:
         if node.alias and named.name == node.alias:
-            yield from named.args.get("partition_by") or []
-            yield from filter(None, [named.args.get("order")])
+            yield from _parts(named, ("this",))
 
 
 def _deciding(tree: exp.Expr) -> Iterator[exp.Expr]:
     """The parts of a query that decide which rows there are, and which of them count in a column."""
-    for name in ("where", "group", "having", "qualify", "distinct"):
-        if tree.args.get(name):
-            yield tree.args[name]
-    yield from tree.args.get("joins") or []
-    if tree.args.get("limit"):
-        yield from filter(None, [tree.args.get("order")])
-    group = tree.args.get("group")
-    if isinstance(tree, exp.Select) and (tree.args.get("distinct") or (group and group.args.get("all"))):
+    distinct, group = tree.args.get("distinct"), tree.args.get("group")
+    if not isinstance(tree, exp.Query):
+        return
+    kept = any(tree.args.get(name) for name in ("limit", "offset", "fetch")) or isinstance(distinct, exp.Distinct)
+    yield from _parts(tree, ("with_", "this", "expression", "expressions", "from_", *(() if kept else ("order",))))
+    if isinstance(tree, exp.Select) and (distinct or (group and group.args.get("all"))):
         yield from (each for each in tree.selects if not each.find(exp.AggFunc))
 
 
+def _parts(node: exp.Expr, without: Iterable[str]) -> Iterator[exp.Expr]:
+    for name, value in node.args.items():
+        if name not in without:
+            yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr))
+
+
 def _macros(text: str) -> dict[str, _Macro]:
-    found = {}
-    try:
-        statements = sqlglot.parse(text, dialect=_DIALECT) if text.strip() else []
-    except SqlglotError:
-        return {}
-    for statement in statements:
-        if isinstance(statement, exp.Create) and isinstance(statement.this, exp.UserDefinedFunction):
-            names = [parameter.name for parameter in statement.this.expressions]
-            found[statement.this.this.name.lower()] = _Macro(names, statement.expression)
+    found: dict[str, _Macro] = {}
+    for each in duckdb.extract_statements(text):
+        query = code(each.query).rstrip("; ")
+        named = _MACRO.match(query)
+        if named is None:
+            continue
+        name = named[1].lower()
+        # A name that sqlglot knows is a function of its own to it, with arguments in places of their own.
+        known = name in found or name.upper() in DuckDB.Parser.FUNCTIONS
+        found[name] = _Macro(query) if known else _macro(query)
     return found
+
+
+def _macro(text: str) -> _Macro:
+    try:
+        statement = sqlglot.parse_one(text, dialect=_DIALECT)
+    except SqlglotError:
+        return _Macro(text)
+    if not isinstance(statement, exp.Create) or not isinstance(statement.this, exp.UserDefinedFunction):
+        return _Macro(text)
+    return _Macro(text, [each.name.lower() for each in statement.this.expressions], statement.expression)
 
 
 def _expanded(tree: exp.Expr, macros: Mapping[str, _Macro]) -> exp.Expr:
     """The query with every macro in place of its call, so that what a macro reads, or does not read, is seen."""
 
     def expand(node: exp.Expr) -> exp.Expr:
-        macro = macros.get(node.name.lower()) if isinstance(node, exp.Anonymous) else None
-        if macro is None or len(macro.parameters) != len(node.expressions):
+        table = isinstance(node, exp.Table)
+        call = node.this if isinstance(node, exp.Table) else node
+        macro = macros.get(call.name.lower()) if isinstance(call, exp.Anonymous) else None
+        if macro is None or macro.body is None:
             return node
-        given = dict(zip(macro.parameters, node.expressions, strict=True))
+        if len(macro.parameters) != len(call.expressions):
+            raise SqlglotError(f"the macro {call.name}: expected {len(macro.parameters)} arguments")
+        given = dict(zip(macro.parameters, call.expressions, strict=True))
 
         def fill(part: exp.Expr) -> exp.Expr:
-            if isinstance(part, exp.Column) and not part.table and part.name in given:
-                return exp.Paren(this=given[part.name].copy())
+            if isinstance(part, exp.Column) and not part.table and part.name.lower() in given:
+                return exp.Paren(this=given[part.name.lower()].copy())
             return part
 
-        return exp.Paren(this=macro.body.copy().transform(fill)).transform(expand)
+        body = macro.body.copy().transform(fill)
+        if table:
+            alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(call.name))
+            return exp.Subquery(this=body, alias=alias.copy()).transform(expand)
+        return exp.Paren(this=body).transform(expand)
 
     return tree.transform(expand)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM, Available
-from gatehouse.components.features.repository import Repository, View, staged_by
+from gatehouse.components.features.repository import Repository, View, replacing, staged_by
 from gatehouse.errors import ConfigurationError
 
 _ROW_GROUP = 1 << 17
@@ -48,21 +48,31 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def text_literal(text: object) -> str:
+    """A text as SQL has it, whatever is in it."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def time_literal(moment: datetime) -> str:
+    """A moment as SQL has it: with a time zone where `moment` has one."""
+    return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"
+
+
 def rows_of(paths: Sequence[Path]) -> str:
     """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
-    files = ", ".join(_text(path / "*.parquet" if path.is_dir() else path) for path in paths)
+    files = ", ".join(text_literal(path / "*.parquet" if path.is_dir() else path) for path in paths)
     return f"read_parquet([{files}])"
 
 
 def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime | None) -> None:
     """Set the variable that the repository's queries read with `getvariable(name)`; None for null."""
-    value = "NULL" if moment is None else f"'{moment.isoformat()}'"
+    value = "NULL" if moment is None else time_literal(moment)
     connection.execute(f"SET VARIABLE {quoted(name)} = {value}::TIMESTAMPTZ")
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
     """Create the repository's SQL macros; doing it again changes nothing. Raises ConfigurationError."""
-    _run(connection, repository.macros.replace("CREATE MACRO", "CREATE OR REPLACE MACRO"), "macros.sql")
+    _run(connection, replacing(repository.macros), "macros.sql")
 
 
 def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
@@ -174,30 +184,30 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     own = f"WHEN {reason} IS NOT NULL THEN {reason}" if label.set_aside else ""
     as_of = "getvariable('as_of')::TIMESTAMPTZ"
     timed = (
-        f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS decided, "
-        f"({_known(label.arrives)})::TIMESTAMPTZ AS arrived, "
-        f"decided + {_interval(label.horizon)} AS mature FROM (\n{repository.entity_rows}\n)"
+        f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided, "
+        f"({_known(label.arrives)})::TIMESTAMPTZ AS __arrived, "
+        f"__decided + {_interval(label.horizon)} AS __mature FROM (\n{repository.entity_rows}\n)"
     )
     values = repository.request_values()
     request = "".join(f", CAST({quoted(name)} AS {_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items())
     _run(
         connection,
         f"CREATE OR REPLACE TEMP TABLE entity_rows AS SELECT *, CASE {own} "
-        "WHEN decided IS NULL THEN 'no decision time' "
-        f"WHEN arrived IS NULL OR arrived > {as_of} THEN 'label not known yet' "
-        f"WHEN mature > {as_of} THEN 'label younger than its horizon' "
-        f"WHEN {quoted(label.label)} IS NULL THEN 'no label' END AS reason FROM ({timed})",
+        "WHEN __decided IS NULL THEN 'no decision time' "
+        f"WHEN __arrived IS NULL OR __arrived > {as_of} THEN 'label not known yet' "
+        f"WHEN __mature > {as_of} THEN 'label younger than its horizon' "
+        f"WHEN {quoted(label.label)} IS NULL THEN 'no label' END AS __reason FROM ({timed})",
         where,
     )
     kept = _table(
         connection,
-        f"SELECT {keys}, decided AS decision_time, CAST({quoted(label.label)} AS TINYINT) AS label, "
-        f"greatest(arrived, mature) AS label_time{request} FROM entity_rows "
-        f"WHERE reason IS NULL ORDER BY decided, {order}",
+        f"SELECT {keys}, __decided AS decision_time, CAST({quoted(label.label)} AS TINYINT) AS label, "
+        f"greatest(__arrived, __mature) AS label_time{request} FROM entity_rows "
+        f"WHERE __reason IS NULL ORDER BY __decided, {order}",
         where,
     )
     counts = connection.execute(
-        "SELECT reason, count(*) FROM entity_rows WHERE reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
+        "SELECT __reason, count(*) FROM entity_rows WHERE __reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     return kept, dict(counts)
 
@@ -234,7 +244,3 @@ def _table(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.
 
 def _broken(where: str, error: duckdb.Error) -> ConfigurationError:
     return ConfigurationError(f"The feature repository's {where} does not run: {' '.join(str(error).split())}")
-
-
-def _text(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"

@@ -39,16 +39,23 @@ class EntityRows:
         """The rows of a frame, its index left out; texts in `event_timestamp` are read as times.
 
         Raises:
-            ConfigurationError: if the times are numbers, as nobody knows their unit; or there is no time column.
+            ConfigurationError: if the times are numbers, as nobody knows their unit, or are no times; or there is no
+                time column.
         """
         if TIME in frame and not pd.api.types.is_datetime64_any_dtype(frame[TIME]):
             found = pd.api.types.infer_dtype(frame[TIME], skipna=True)
-            if found in _NUMBERS:
+            if found in _NUMBERS and frame[TIME].notna().any():
                 raise ConfigurationError(
                     f"Entity rows: {TIME}: expected times, found {found} values, which may be seconds or nanoseconds. "
                     f"Write pandas.to_datetime(rows[{TIME!r}], unit='s', utc=True) for seconds since 1970."
                 )
-            frame = frame.assign(**{TIME: pd.to_datetime(frame[TIME], utc=True)})
+            try:
+                frame = frame.assign(**{TIME: pd.to_datetime(frame[TIME], utc=True)})
+            except (TypeError, ValueError) as error:
+                raise ConfigurationError(
+                    f"Entity rows: {TIME}: expected times, or texts such as 2013-01-31T14:00:00Z, found {found} values "
+                    f"that cannot be read: {' '.join(str(error).split())}"
+                ) from error
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
         return cls(table.schema, lambda: table)
 

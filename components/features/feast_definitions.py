@@ -61,6 +61,13 @@ def feast_objects(repository: Repository) -> dict[str, FeastObject]:
     return {f"{type(one).__name__}_{name}": one for kind in kinds for name, one in kind.items()}
 
 
+class DeclaredOnDemandView(OnDemandFeatureView):
+    """An on-demand view whose features are taken as declared: Feast would try its own sample values on the query."""
+
+    def infer_features(self) -> None:
+        """Nothing is left to infer."""
+
+
 def _on_demand_view(view: OnDemand, views: dict[str, FeatureView]) -> OnDemandFeatureView:
     """Feast calls the same function that training sets and online requests are computed with."""
     spec = view.spec
@@ -71,7 +78,7 @@ def _on_demand_view(view: OnDemand, views: dict[str, FeatureView]) -> OnDemandFe
 
     asked = [Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.request.items()]
     request = [RequestSource(name=f"{view.name}_request", schema=asked)] if asked else []
-    return OnDemandFeatureView(
+    return DeclaredOnDemandView(
         name=view.name,
         sources=[*(views[name] for name in spec.views), *request],
         schema=[Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.features.items()],

@@ -18,6 +18,7 @@ from gatehouse.errors import ConfigurationError
 
 # What Feast loads by name belongs to this module's code.
 LOADED_BY_NAME = (offline_store,)
+_OFFLINE = f"{offline_store.__name__}.AsofOfflineStore"
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def applied(repository: Repository, tables: dict[str, Path], workspace: Path) ->
         workspace: A directory that is thrown away afterwards.
 
     Raises:
-        ConfigurationError: if `feature_store.yaml` does not load.
+        ConfigurationError: if `feature_store.yaml` does not load, or names another offline store.
     """
     data = repository.folder / "data"
     data.mkdir(exist_ok=True)
@@ -47,7 +48,14 @@ def _config(folder: Path, workspace: Path) -> RepoConfig:
     path = folder / "feature_store.yaml"
     if not path.is_file():
         raise ConfigurationError("feature_store.yaml: expected Feast's settings in the feature repository, found none.")
-    body = yaml.safe_load(path.read_text())
+    body = yaml.safe_load(path.read_text()) or {}
+    offline = body.get("offline_store")
+    kind = offline.get("type") if isinstance(offline, dict) else offline
+    if kind != _OFFLINE:
+        raise ConfigurationError(
+            f"feature_store.yaml: offline_store: expected type {_OFFLINE}, the only one that joins point-in-time as "
+            f"training sets want it, found {kind or 'none'}."
+        )
     body["registry"] = str(workspace / "registry.db")
     # Feast retrieves offline only; the online store is written and read beside it.
     body["online_store"] = {"type": "sqlite", "path": str(workspace / "online.db")}

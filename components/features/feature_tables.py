@@ -145,8 +145,14 @@ def compute_tables(
         workspace: For new files.
 
     Raises:
-        ConfigurationError: naming the file whose SQL does not run.
+        ConfigurationError: naming the file whose SQL does not run, or a table that the snapshot lacks.
     """
+    for table in tables_of(repository, [view.query for view in repository.views.values()]):
+        if table not in datasets:
+            raise ConfigurationError(
+                f"The feature views read raw.{table}, which the snapshot lacks: expected one of "
+                f"{', '.join(sorted(datasets))}, spelled like that."
+            )
     before = _before(store, parent) if parent else None
     with connect() as connection:
         sources = Sources(connection, store, repository, datasets, as_of)
@@ -213,6 +219,8 @@ def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
     spans = touched_spans(changed, repository.sources, view.spec.window)
     if before.as_of < sources.as_of and not view.spec.static:
         spans = merged([*spans, Span(min(settled, before.as_of), END)])
+    if view.spec.static and spans:  # The time of its rows is not that of its sources.
+        spans = [ALWAYS]
     paths = verified(in_reach(files, spans[0].start) if spans else [])
     return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
 

@@ -67,6 +67,7 @@ class _Plan:
     past: str
     generation: int
     target: str
+    tables: str
 
 
 def materialize_views(
@@ -78,6 +79,7 @@ def materialize_views(
     settled: Mapping[str, datetime] | None = None,
     rewrite: bool = False,
     step: int = STEP,
+    reference: str = "",
 ) -> list[Materialized]:
     """Bring the online store up to what was known at `as_of`.
 
@@ -90,6 +92,7 @@ def materialize_views(
             on. A view that is not named has settled rows only.
         rewrite: Write all from the beginning, also where the store is at a later time.
         step: Rows between two lines of progress.
+        reference: Of the feature tables, which is kept with the watermark.
 
     Raises:
         StoreError: if the store cannot be reached, or was brought to a later time before.
@@ -97,7 +100,15 @@ def materialize_views(
     with connect() as connection:
         return [
             _materialize(
-                connection, store, view, tables[view.name], as_of, (settled or {}).get(view.name), rewrite, step
+                connection,
+                store,
+                view,
+                tables[view.name],
+                as_of,
+                (settled or {}).get(view.name),
+                rewrite,
+                step,
+                reference,
             )
             for view in views
         ]
@@ -112,11 +123,12 @@ def _materialize(
     settled: datetime | None,
     rewrite: bool,
     step: int,
+    reference: str,
 ) -> Materialized:
     open_rows(connection, view, files)
     until = epoch_us(as_of) if settled is None else min(epoch_us(as_of), epoch_us(settled) - 1)
     for _ in range(_ATTEMPTS):
-        plan = _begin(connection, store, view, epoch_us(as_of), until, rewrite)
+        plan = _begin(connection, store, view, epoch_us(as_of), until, rewrite, reference)
         noted = store.provisional(view)
         count = _select(connection, view, None if plan.rewrite else plan.before.settled, as_of)
         done = plan.before.done if plan.before.target == plan.target else 0
@@ -147,7 +159,13 @@ def open_rows(connection: duckdb.DuckDBPyConnection, view: OnlineView, files: Se
 
 
 def _begin(
-    connection: duckdb.DuckDBPyConnection, store: OnlineStore, view: OnlineView, as_of: int, settled: int, rewrite: bool
+    connection: duckdb.DuckDBPyConnection,
+    store: OnlineStore,
+    view: OnlineView,
+    as_of: int,
+    settled: int,
+    rewrite: bool,
+    reference: str,
 ) -> _Plan:
     """Decide what to write, and note it in the store; a run that was killed on the same is gone on with."""
     while True:
@@ -166,13 +184,13 @@ def _begin(
             # Rows of another run are there, or are being written.
             fresh, target = True, _target(whole, as_of, settled, None)
         if state.target == target:
-            return _Plan(state, fresh, as_of, settled, now, state.writing, target)
+            return _Plan(state, fresh, as_of, settled, now, state.writing, target, reference)
         if changed:
             logger.info("%s: what was settled is not what it was; it is written from the beginning", view.name)
         generation = state.last + 1 if fresh else state.generation
         after = replace(state, last=max(state.last, generation), target=target, writing=generation, done=0)
         if store.swap(view.name, state, after):
-            return _Plan(after, fresh, as_of, settled, now, generation, target)
+            return _Plan(after, fresh, as_of, settled, now, generation, target, reference)
 
 
 def _target(whole: str, as_of: int, settled: int, before: State | None) -> str:
@@ -291,6 +309,7 @@ def _complete(store: OnlineStore, view: OnlineView, plan: _Plan) -> bool:
             settled=plan.settled,
             past=plan.past,
             features=view.features,
+            tables=plan.tables,
         )
         if state.target == plan.target:
             done = replace(done, target="", done=0)

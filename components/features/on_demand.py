@@ -14,19 +14,23 @@ from gatehouse.errors import ConfigurationError
 _TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR"}
 
 
-def with_on_demand(repository: Repository, service: str, rows: pa.Table) -> pa.Table:
+def with_on_demand(repository: Repository, service: str, rows: pa.Table, *, alone: bool = False) -> pa.Table:
     """`rows` with the features of the service's on-demand views beside them.
 
     Args:
         repository: The feature definitions.
         service: Name of the feature service.
         rows: The features of its feature views, and the values of the requests.
+        alone: Look whether rows have the features that they have alone, as in a request.
 
     Raises:
-        ConfigurationError: as `on_demand_features`.
+        ConfigurationError: as `on_demand_features`; or if a row has other features alone.
     """
     for name in repository.services[service].on_demand:
-        found = on_demand_features(repository.on_demand[name], rows)
+        view = repository.on_demand[name]
+        found = on_demand_features(view, rows)
+        if alone:
+            _require_alone(view, rows, found)
         for column in found.column_names:
             rows = rows.append_column(column, found[column])
     return rows
@@ -38,27 +42,41 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
     Values are cast to the kinds that the definitions state, so the query sees the same types wherever they come from.
 
     Raises:
-        ConfigurationError: if `rows` lacks a column, the query does not run, lacks a feature, or does not give each row
-            the features that the row alone has.
+        ConfigurationError: if `rows` lacks a column, or the query does not run, lacks a feature, or gives more or fewer
+            rows.
     """
-    where = f"on_demand/{view.name}.sql"
+    where = _file(view)
     missing = [name for name in view.inputs if name not in rows.column_names]
     if missing:
         raise ConfigurationError(
             f"{where}: expected {', '.join(missing)} among the features and request values, found "
             f"{', '.join(rows.column_names)}. Send them, or name the view that has them."
         )
-    found = _run(view, rows, where)
-    for place in sorted({0, rows.num_rows // 2, rows.num_rows - 1}) if rows.num_rows > 1 else ():
-        if found.num_rows != rows.num_rows or not _run(view, rows.slice(place, 1), where).equals(found.slice(place, 1)):
-            raise ConfigurationError(
-                f"{where}: expected for each row what that row alone gives, found something else in row {place} of "
-                f"{rows.num_rows}. A request comes alone: read no other rows and no clock, and leave no row out."
-            )
+    found = _run(view, rows)
+    if found.num_rows != rows.num_rows:
+        raise ConfigurationError(
+            f"{where}: expected one row for each of the {rows.num_rows} in `rows`, found {found.num_rows}. Leave no "
+            "row out, and give none twice."
+        )
     return found
 
 
-def _run(view: OnDemand, rows: pa.Table, where: str) -> pa.Table:
+def _require_alone(view: OnDemand, rows: pa.Table, found: pa.Table) -> None:
+    for place in sorted({0, rows.num_rows // 2, rows.num_rows - 1}) if rows.num_rows else ():
+        alone = on_demand_features(view, rows.slice(place, 1))
+        # Not-a-number differs from itself; its text does not.
+        if repr(alone.to_pylist()) != repr(found.slice(place, 1).to_pylist()):
+            raise ConfigurationError(
+                f"{_file(view)}: expected for each row what that row alone gives, found something else in row {place} "
+                f"of {rows.num_rows}. A request comes alone: read no other rows and no clock, and keep their order."
+            )
+
+
+def _file(view: OnDemand) -> str:
+    return f"on_demand/{view.name}.sql"
+
+
+def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
     wanted = ", ".join(_cast(view.spec.features))
     with _database().cursor() as connection:
         connection.register("given", rows.select(list(view.inputs)))
@@ -68,7 +86,7 @@ def _run(view: OnDemand, rows: pa.Table, where: str) -> pa.Table:
             return connection.sql(query).to_arrow_table().combine_chunks()
         except duckdb.Error as error:
             reason = " ".join(str(error).split())
-            raise ConfigurationError(f"The feature repository's {where} does not run: {reason}") from error
+            raise ConfigurationError(f"The feature repository's {_file(view)} does not run: {reason}") from error
 
 
 def _cast(kinds: Mapping[str, str]) -> list[str]:

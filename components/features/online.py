@@ -75,6 +75,7 @@ class State:
         target: What is being written, or was when the writer was killed; empty for nothing.
         writing: The generation of the target.
         done: How many rows of the target are written.
+        tables: Reference of the feature tables that were written up to the watermark; empty where nobody said it.
     """
 
     generation: int = 0
@@ -86,6 +87,7 @@ class State:
     target: str = ""
     writing: int = 0
     done: int = 0
+    tables: str = ""
 
     def dump(self) -> str:
         """As text; equal states are equal text."""
@@ -95,8 +97,7 @@ class State:
     def load(cls, text: str | bytes | None) -> "State":
         """From text; nothing is the state of a view that was never written."""
         body: dict[str, Any] = json.loads(text) if text else {}
-        settled = body.get("settled", body.get("known"))  # States once had the watermark alone.
-        return cls(**{**body, "settled": settled, "features": tuple(body.get("features", ()))})
+        return cls(**{**body, "features": tuple(body.get("features", ()))})
 
 
 class OnlineStore(Protocol):

@@ -145,7 +145,8 @@ def _compare(
     keys: pa.Table,
     as_of: datetime,
 ) -> list[Compared]:
-    joined = offline_join(view, "features.rows", "offline ")
+    # A view may join rows by their event alone; online is only what was known.
+    joined = offline_join(view, f"(FROM features.rows WHERE __known <= {epoch_us(as_of)})", "offline ")
     timed = keys.append_column("as of", pa.array([as_of] * keys.num_rows, pa.timestamp("us", "UTC")))
     offline = asof_join(connection, timed, "as of", [joined])
     online = store.read([view], keys, as_of)

@@ -39,9 +39,13 @@ FILE = "definitions.py"
 _MODULE = "gatehouse_feature_definitions"
 _PARAMETERS = ("as_of", "from", "until")
 _KNOWN_PARAMETERS = ("as_of", "since")
-_STAGED = re.compile(r"\bstaging\.\"?(\w+)")
-_RAW = re.compile(r"\braw\.\"?(\w+)")
-_MACRO = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?MACRO\s+(\w+)", re.IGNORECASE)
+_STAGED, _RAW = (
+    re.compile(rf'\b{schema}"?\.(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<word>\w+))', re.IGNORECASE)
+    for schema in ("staging", "raw")
+)
+_MACRO = re.compile(
+    r"\bCREATE\s+(?:OR\s+REPLACE\s+)?MACRO\s+(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>\w+)\s*\(", re.IGNORECASE
+)
 _TOKEN = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?\*/|\s+)"
     r"|(?P<text>\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)"
@@ -175,7 +179,7 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     streams = {one.table: one for one in _of(Stream, defined)}
     problems += [f"{FILE}: Stream {name}: table: no Source {name!r}" for name in streams if name not in sources]
     problems += _clashes(entities, features, services, labels, views if not problems else {})
-    problems += _on_demand_clashes(entities, features, asked, services)
+    problems += _on_demand_clashes(entities, features, asked, services, labels)
     on_demand = {name: _on_demand(folder, spec, features, problems) for name, spec in asked.items()}
     staging = _in_order(_queries(folder / "staging"), problems)
     known = _queries(folder / "known")
@@ -185,6 +189,7 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     texts |= {f"labels/{name}.sql": text for name, text in rows.items()}
     texts |= {"macros.sql": macros.read_text()} if macros.is_file() else {}
     problems += [problem for name, text in texts.items() for problem in _parameters(name, text, _PARAMETERS)]
+    problems += _macro_problems(texts.get("macros.sql", ""))
     for name, one in on_demand.items():
         problems += _parameters(f"on_demand/{name}.sql", one.query, ())
     for name, text in known.items():
@@ -214,7 +219,7 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
     needed: set[str] = set()
     pending = list(queries)
     while pending:
-        for name in _STAGED.findall(code(pending.pop())):
+        for name in _names_read(_STAGED, pending.pop(), repository.staging):
             if name in repository.staging and name not in needed:
                 needed.add(name)
                 pending.append(repository.staging[name])
@@ -222,9 +227,19 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
 
 
 def tables_of(repository: Repository, queries: list[str]) -> list[str]:
-    """Names of the raw tables that `queries` read, directly or through staging tables, in alphabetical order."""
+    """Names of the raw tables that `queries` read, directly or through staging tables, in alphabetical order.
+
+    A table that a source names is spelled as there, others as the queries have them.
+    """
     texts = [*queries, *(repository.staging[name] for name in staged_by(repository, queries))]
-    return sorted({name for text in texts for name in _RAW.findall(code(text))})
+    return sorted({name for text in texts for name in _names_read(_RAW, text, repository.sources)})
+
+
+def _names_read(schema: re.Pattern[str], query: str, defined: Iterable[str]) -> list[str]:
+    """What a query reads from a schema. SQL knows no case, so names are spelled as they are defined."""
+    spelled = {name.lower(): name for name in defined}
+    names = [found["word"] or found["quoted"].replace('""', '"') for found in schema.finditer(code(query))]
+    return [spelled.get(name.lower(), name) for name in names]
 
 
 def code_of(repository: Repository, view: View) -> dict[str, str]:
@@ -237,12 +252,18 @@ def code_of(repository: Repository, view: View) -> dict[str, str]:
     macros = _macros(repository.macros)
     pending = list(texts.values())
     while pending:
-        words = set(re.findall(r"\w+", code(pending.pop())))
+        words = set(re.findall(r"\w+", code(pending.pop()).lower()))
         for name in words & set(macros):
             if f"macro {name}" not in texts:
                 texts[f"macro {name}"] = macros[name]
                 pending.append(macros[name])
     return {name: hashlib.sha256(code(text).encode()).hexdigest() for name, text in sorted(texts.items())}
+
+
+def replacing(macros: str) -> str:
+    """The statements of `macros.sql` so that they can run again."""
+    bare = _TOKEN.sub(lambda found: " " if found.lastgroup == "comment" else found[0], macros)
+    return _MACRO.sub(r"CREATE OR REPLACE MACRO \g<name>(", bare)
 
 
 @cache
@@ -323,13 +344,31 @@ def _clashes(
         problems += [f"{FILE}: {one.name}: entities: no Entity {key!r}" for key in one.entities if key not in entities]
     for service in services.values():
         problems += [f"{FILE}: {service.name}: views: no FeatureView {v!r}" for v in service.views if v not in views]
-    owner = dict.fromkeys((*entities, EVENT_TIMESTAMP, KNOWN_FROM), "the entities and times")
+    owner = _label_columns(labels) | dict.fromkeys((*entities, EVENT_TIMESTAMP, KNOWN_FROM), "the entities and times")
     for view in views.values():
+        problems += _internal(view.name, view.features)
         for feature in view.features:
-            if feature in owner:
-                problems.append(f"{FILE}: {view.name}: features: {feature!r} is also given by {owner[feature]}")
-            owner.setdefault(feature, f"the view {view.name}")
+            if given := owner.get(feature.lower()):
+                problems.append(
+                    f"{FILE}: {view.name}: features: {feature!r} is also given by {given}: expected another name"
+                )
+            owner.setdefault(feature.lower(), f"the view {view.name}")
     return problems
+
+
+def _label_columns(labels: Iterable[LabelView]) -> dict[str, str]:
+    """Who gives the columns of a training set that are no features, and those that its rows are chosen by."""
+    found = dict.fromkeys(("decision_time", "label", "label_time"), "the label")
+    for label in labels:
+        names = filter(None, (label.label, label.arrives.column, label.set_aside))
+        found |= {name.lower(): f"the label {label.name}" for name in names}
+    return found
+
+
+def _internal(view: str, names: Iterable[str]) -> list[str]:
+    """Columns of the queries around the user's begin like this, so that no name of a user can be one of them."""
+    own = (name for name in names if name.startswith("__"))
+    return [f"{FILE}: {view}: {name!r}: expected a name that does not begin with two underscores" for name in own]
 
 
 def _on_demand_clashes(
@@ -337,15 +376,18 @@ def _on_demand_clashes(
     views: Mapping[str, FeatureView],
     asked: Mapping[str, OnDemandView],
     services: Mapping[str, FeatureService],
+    labels: Iterable[LabelView],
 ) -> list[str]:
     problems = []
-    taken = {*entities, EVENT_TIMESTAMP, KNOWN_FROM, *(name for view in views.values() for name in view.features)}
+    taken = {*entities, EVENT_TIMESTAMP, KNOWN_FROM, *_label_columns(labels)}
+    taken |= {name.lower() for view in views.values() for name in view.features}
     for one in asked.values():
         problems += [f"{FILE}: {one.name}: views: no FeatureView {view!r}" for view in one.views if view not in views]
         new = [*one.request, *one.features]
-        again = sorted(name for name in {*new} if name in taken or new.count(name) > 1)
-        problems += [f"{FILE}: {one.name}: {name!r} is also given by another view or as an entity" for name in again]
-        taken |= {*one.features}
+        again = sorted(name for name in {*new} if name.lower() in taken or new.count(name) > 1)
+        given = "is also given by another view, by the label or as an entity: expected another name"
+        problems += [f"{FILE}: {one.name}: {name!r} {given}" for name in again] + _internal(one.name, new)
+        taken |= {name.lower() for name in one.features}
     for service in services.values():
         for name in service.on_demand:
             if name not in asked:
@@ -391,7 +433,9 @@ def _retyped(view: FeatureView, before: Mapping[str, str], after: Mapping[str, s
 
 
 def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
-    graph = {name: [read for read in _STAGED.findall(code(text)) if read != name] for name, text in queries.items()}
+    graph = {
+        name: [read for read in _names_read(_STAGED, text, queries) if read != name] for name, text in queries.items()
+    }
     for name, reads in graph.items():
         problems.extend(
             f"staging/{name}.sql: reads staging.{read}, which nobody defines" for read in reads if read not in graph
@@ -408,7 +452,20 @@ def _macros(text: str) -> dict[str, str]:
     text = code(text)
     starts = [*_MACRO.finditer(text)]
     ends = [*(found.start() for found in starts), len(text)][1:]
-    return {found[1]: text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
+    return {found["name"].lower(): text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
+
+
+def _macro_problems(text: str) -> list[str]:
+    """Statements whose change no view would notice, since they do not say plainly which macro they create."""
+    blanks = {"comment": " ", "text": "''", "name": '""'}
+    bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), text)
+    statements = [" ".join(statement.split()) for statement in bare.split(";")]
+    expected = "expected only CREATE MACRO name(...) AS ..., with no schema and no quotes"
+    return [
+        f"macros.sql: {expected}, found {statement!r:.80}"
+        for statement in statements
+        if statement and not _MACRO.match(statement)
+    ]
 
 
 def _queries(folder: Path) -> dict[str, str]:

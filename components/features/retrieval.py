@@ -44,7 +44,7 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
         workspace: Where the entity rows are laid for Feast's query.
 
     Raises:
-        ConfigurationError: if there is no such service.
+        ConfigurationError: if there is no such service, or as `with_on_demand`.
     """
     try:
         wanted = feast.get_feature_service(service)
@@ -72,7 +72,7 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
     for name in stored:
         table = table.append_column(name, joined.column(name))
     return TrainingSet(
-        table=with_on_demand(repository, service, table),
+        table=with_on_demand(repository, service, table, alone=True),
         views=views,
         on_demand=on_demand,
         numeric=[name for name in features if kinds[name] == "numeric"],

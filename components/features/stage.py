@@ -310,7 +310,15 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         whole = [online_view(repository.views[name]) for name in served]
         tables = {name: [files[name]] for name in served}
         settled = settled_times(store, request.feature_tables)
-        written = materialize_views(online, whole, tables, as_of, settled=settled, rewrite=request.rewrite)
+        written = materialize_views(
+            online,
+            whole,
+            tables,
+            as_of,
+            settled=settled,
+            rewrite=request.rewrite,
+            reference=request.feature_tables,
+        )
         read = [online_view(repository.views[name], features) for name, features in served.items()]
         recent = decided_last(store, request.snapshot, repository, as_of)
         skew = measure_skew(online, read, tables, recent, as_of, {one.view: one.since for one in written})
@@ -411,10 +419,7 @@ def view_tables(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
 
 def settled_times(store: ArtifactStore, feature_tables: str) -> dict[str, datetime]:
     """Until when the rows of every view are settled: those known from then on are replaced by the next tables."""
-    said = store.manifest(feature_tables).details.get("settled")
-    if said is None:  # Each table once said it for itself.
-        tables = view_tables(store, feature_tables)
-        said = {name: store.manifest(table).details["settled"] for name, table in tables.items()}
+    said = store.manifest(feature_tables).details["settled"]
     return {name: datetime.fromisoformat(moment) for name, moment in said.items()}
 
 

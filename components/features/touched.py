@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import duckdb
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.compute import quoted, rows_of
+from gatehouse.components.features.compute import quoted, rows_of, time_literal
 from gatehouse.components.features.definitions import Source
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
@@ -56,15 +56,15 @@ def changed_hours(
     # Times without a zone: with one, DuckDB asks a calendar about every row.
     utc = f"make_timestamp(epoch_us({quoted(source.event_time)}::TIMESTAMPTZ))"
     sides = " UNION ALL ".join(
-        f"SELECT {weight} AS side, date_trunc('hour', {utc}) AS hour, hash(each)::HUGEINT AS hash "
-        f"FROM {rows_of(paths)} AS each"
+        f"SELECT {weight} AS side, date_trunc('hour', {utc}) AS hour, hash(__row)::HUGEINT AS hash "
+        f"FROM {rows_of(paths)} AS __row"
         for paths, weight in zip(files, (-1, 1), strict=True)
         if paths
     )
     if not sides:
         return []
     query = (
-        f"SELECT {_bounded('hour', 'TIMESTAMP')} FROM ({sides}) "
+        f"SELECT {_bounded('hour', None)} FROM ({sides}) "
         "GROUP BY hour HAVING sum(side) <> 0 OR sum(side * hash) <> 0 ORDER BY hour"
     )
     hours = [row[0] for row in connection.execute(query).fetchall()]
@@ -76,7 +76,7 @@ def newest_event(
 ) -> datetime | None:
     """The newest event time of a table; None where it has none."""
     newest = f"SELECT max({quoted(source.event_time)})::TIMESTAMPTZ AS newest FROM {rows_of(store.paths(dataset))}"
-    query = f"SELECT {_bounded('newest', 'TIMESTAMPTZ')} FROM ({newest})"
+    query = f"SELECT {_bounded('newest', UTC)} FROM ({newest})"
     found: datetime | None = connection.execute(query).fetchall()[0][0]
     return found
 
@@ -126,12 +126,12 @@ def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
     column = quoted(source.event_time)
     start = BEGINNING if window is None else moved(span.start, -window)
     end = moved(span.end, source.lead)
-    bounds = [f"{column} >= TIMESTAMPTZ '{start.isoformat()}'"] if start > BEGINNING else []
-    bounds += [f"{column} <= TIMESTAMPTZ '{end.isoformat()}'"] if end < END else []
+    bounds = [f"{column} >= {time_literal(start)}"] if start > BEGINNING else []
+    bounds += [f"{column} <= {time_literal(end)}"] if end < END else []
     return f"({' AND '.join(bounds)}) OR {column} IS NULL" if bounds else "true"
 
 
-def _bounded(column: str, kind: str) -> str:
+def _bounded(column: str, zone: tzinfo | None) -> str:
     """SQL of a time within what a span can hold: Python knows no year 10000. Null stays null."""
-    first, last = (f"{kind} '{moment.replace(tzinfo=None).isoformat()}'" for moment in (BEGINNING, END))
+    first, last = (time_literal(moment.replace(tzinfo=zone)) for moment in (BEGINNING, END))
     return f"if({column} IS NULL, NULL, least(greatest({column}, {first}), {last}))"

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import FileEntry
-from gatehouse.components.features.compute import quoted, rows_of, write_parquet
+from gatehouse.components.features.compute import quoted, rows_of, time_literal, write_parquet
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import View
 from gatehouse.components.features.touched import BEGINNING, END, Span
@@ -57,7 +57,11 @@ def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, P
         write_parquet(table, empty)
         return {empty.name: empty}
     # Without the zone, which is UTC: with one, Arrow asks a calendar about every row.
-    weeks = pc.floor_temporal(table[KNOWN_FROM].cast(pa.timestamp("us")), unit="week").combine_chunks()
+    times = table[KNOWN_FROM].cast(pa.timestamp("us"))
+    first, last = (pa.scalar(moment.replace(tzinfo=None), times.type) for moment in (BEGINNING, END))
+    # A file is named within the years that Python knows: a time can also be infinite.
+    within = pc.min_element_wise(pc.max_element_wise(times, first), last)
+    weeks = pc.floor_temporal(within, unit="week").combine_chunks()
     order = pc.sort_indices(weeks)  # stable
     ordered, by_week = table.take(order), weeks.take(order).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(np.r_[True, by_week[1:] != by_week[:-1]])
@@ -71,8 +75,7 @@ def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, P
 
 def first_table(table: pa.Table, folder: Path) -> Written:
     """The files of a table that has no earlier one."""
-    files = write_table(table, folder)
-    return Written({**files}, {name: _rows(path) for name, path in files.items()})
+    return _written(write_table(table, folder))
 
 
 def table_anew(
@@ -97,26 +100,27 @@ def table_anew(
     keys = ", ".join(map(quoted, key))
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE anew AS "
-        f"WITH corrected AS (SELECT {keys}, max({known}) AS since FROM {rows_of(corrected)} GROUP BY ALL) "
-        f"SELECT n.* REPLACE (greatest(n.{known}, since) AS {known}), coalesce(n.{known} <= since, false) AS late "
+        f"WITH corrected AS (SELECT {keys}, max({known}) AS __since FROM {rows_of(corrected)} GROUP BY ALL) "
+        f"SELECT n.* REPLACE (greatest(n.{known}, __since) AS {known}), "
+        f"coalesce(n.{known} <= __since, false) AS __late "
         f"FROM computed AS n LEFT JOIN corrected AS c ON {_match('c', key)} QUALIFY row_number() OVER "
-        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, since) "
+        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, __since) "
         f"ORDER BY n.{known} DESC) = 1"
     )
     rows = {
         kind: connection.sql(
-            f"SELECT {_columns(view)} FROM anew WHERE late = {late} ORDER BY {_columns(view)}"
+            f"SELECT {_columns(view)} FROM anew WHERE __late = {late} ORDER BY {_columns(view)}"
         ).to_arrow_table()
         for kind, late in ((KNOWN, False), (CORRECTED, True))
     }
     files = write_table(rows[KNOWN], folder)
     files |= write_table(rows[CORRECTED], folder, CORRECTED) if rows[CORRECTED].num_rows else {}
-    return Written({**files}, {name: _rows(path) for name, path in files.items()})
+    return _written(files)
 
 
 def unchanged_table(earlier: Earlier) -> Written:
     """The files of a table of which nothing is computed again."""
-    return Written({**earlier.files}, {name: entry.rows or 0 for name, entry in earlier.files.items()})
+    return _written(earlier.files)
 
 
 def next_table(
@@ -155,10 +159,7 @@ def next_table(
     if connection.execute("SELECT count(*) FROM late").fetchall()[0][0]:
         fresh |= _appended(connection, view, earlier, as_of, folder)
     kept = {name: entry for name, entry in earlier.files.items() if name not in replaced | set(fresh)}
-    rows = {name: entry.rows or 0 for name, entry in kept.items()} | {name: _rows(path) for name, path in fresh.items()}
-    if not kept and not fresh:
-        return first_table(computed, folder)
-    return Written({**kept, **fresh}, rows)
+    return _written({**kept, **fresh}) if kept or fresh else first_table(computed, folder)
 
 
 def week_of(moment: datetime) -> str:
@@ -180,7 +181,7 @@ def _compare(
     A row can have several versions, so moments are compared, not rows: a late version is needed only where what the
     settled and the fresh versions say at `as_of` is not what the computed ones say then.
     """
-    settled, now, known = _time(earlier.settled), _time(as_of), quoted(KNOWN_FROM)
+    settled, now, known = time_literal(earlier.settled), time_literal(as_of), quoted(KNOWN_FROM)
     key = (*view.spec.entities, EVENT_TIMESTAMP)
     keys, columns = ", ".join(map(quoted, key)), _columns(view)
     nothing = ", ".join(f"NULL AS {quoted(name)}" for name in view.spec.features)
@@ -219,7 +220,7 @@ def _rewritten(
     """The rows of files to be replaced, with those of the spans as they are now."""
     rows = connection.sql(
         f"{_earlier(view, earlier, KNOWN, replaced)} "
-        f"WHERE NOT (({_inside(spans)}) AND {quoted(KNOWN_FROM)} >= {_time(earlier.settled)}) "
+        f"WHERE NOT (({_inside(spans)}) AND {quoted(KNOWN_FROM)} >= {time_literal(earlier.settled)}) "
         f"UNION ALL FROM fresh ORDER BY {_columns(view)}"
     ).to_arrow_table()
     return write_table(rows, folder) if rows.num_rows else {}
@@ -257,14 +258,10 @@ def _within(span: Span) -> str:
     """What holds for the rows of a span; the beginning and the end of time bound nothing."""
     event, bounds = quoted(EVENT_TIMESTAMP), []
     if span.start > BEGINNING:
-        bounds.append(f"{event} >= {_time(span.start)}")
+        bounds.append(f"{event} >= {time_literal(span.start)}")
     if span.end < END:
-        bounds.append(f"{event} <= {_time(span.end)}")
+        bounds.append(f"{event} <= {time_literal(span.end)}")
     return " AND ".join(bounds) or "true"
-
-
-def _time(moment: datetime) -> str:
-    return f"TIMESTAMPTZ '{moment.isoformat()}'"
 
 
 def _columns(view: View) -> str:
@@ -275,5 +272,9 @@ def _week(name: str) -> str:
     return name.removeprefix(KNOWN).removeprefix(CORRECTED).removesuffix(_SUFFIX)
 
 
-def _rows(path: Path) -> int:
-    return int(pq.read_metadata(path).num_rows)
+def _written(files: Mapping[str, Path | FileEntry]) -> Written:
+    return Written({**files}, {name: _rows(file) for name, file in files.items()})
+
+
+def _rows(file: Path | FileEntry) -> int:
+    return int(pq.read_metadata(file).num_rows) if isinstance(file, Path) else file.rows or 0

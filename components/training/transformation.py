@@ -18,7 +18,6 @@ from gatehouse.components.training.transformation_spec import CategoricalSpec, N
 
 MISSING, UNKNOWN, FIRST_KNOWN = 0, 1, 2
 _KNOTS = 1001
-_EARLIER_NAMES = {"median": "fill", "mean": "centre", "deviation": "scale"}
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
@@ -172,8 +171,7 @@ class Transformation:
 
 
 def _numeric_of(body: dict[str, Any]) -> Numeric:
-    fields = {_EARLIER_NAMES.get(name, name): value for name, value in body.items()}
-    return Numeric(**{**fields, "knots": tuple((value, rank) for value, rank in fields.get("knots", ()))})
+    return Numeric(**{**body, "knots": tuple((value, rank) for value, rank in body["knots"])})
 
 
 def _fit_numeric(name: str, column: pa.ChunkedArray, spec: NumericSpec) -> Numeric:

@@ -123,6 +123,11 @@ class FeatureProject:
         return found[-1]
 
 
+def tables_of_reference(store: ArtifactStore, reference: str) -> Tables:
+    """Feature tables by their reference. Raises MissingArtifactError if they are gone."""
+    return Tables(store, Reference.parse(reference), store.manifest(reference))
+
+
 def open_features(project: Path | None) -> FeatureProject:
     """The project in a folder, by default this one, else the example.
 

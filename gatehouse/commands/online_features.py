@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands.feature_project import ProjectOption, Tables, moment, open_features
+from gatehouse.commands.feature_project import ProjectOption, Tables, moment, open_features, tables_of_reference
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.features.repository import View
@@ -87,7 +87,8 @@ def skew(
 ) -> None:
     """Read a sample of the online store back and compare it with the offline values; ends with 1 above max_skew.
 
-    Each view is compared at the moment up to which it was materialized. Nothing is written.
+    Each view is compared at the moment up to which it was materialized, with the feature tables that were: later ones
+    may say something else of their newest rows. Nothing is written.
     """
     opened, found = open_features(project), open_store(store)
     views = opened.served(service, [])
@@ -110,6 +111,11 @@ def skew(
             table.add_row(row["view"], moment(row["as_of"]), f"{row['values']:,}", differ, Text(examples, style="dim"))
         print_table(table)
         typer.echo(f"\nskew {share:.4%} of {cells:,} values, {limit:.4%} allowed")
+        behind = [row["view"] for row in rows if not row["newest"]]
+        if behind:
+            typer.echo(
+                f"  {', '.join(behind)}: there are newer feature tables. `gatehouse features materialize` writes them"
+            )
     raise typer.Exit(0 if share <= limit else 1)
 
 
@@ -121,22 +127,24 @@ def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> l
 
     reader = open_online(folder, online_store(tables.store, project))
     known = require_materialized(reader, map(online_view, views))
-    files = feature_files(tables.store, str(tables.reference))
-    rows, recent = [], {}
+    rows: list[dict[str, Any]] = []
+    recent: dict[tuple[str, datetime], Any] = {}
     with tables.store.workspace() as workspace:
-        repository = check_out(tables.store, tables.definitions, workspace / "feature_repo")
         for view in views:
             until = _BEGINNING + timedelta(microseconds=known[view.name])
-            if until not in recent:
-                recent[until] = decided_last(tables.store, tables.snapshot, repository, until)
-            measured = measure_skew(
-                reader, [online_view(view)], {view.name: [files[view.name]]}, recent[until], until, {}
-            )
+            written = reader.state(view.name).tables or str(tables.reference)
+            own = tables_of_reference(tables.store, written)
+            if (written, until) not in recent:
+                repository = check_out(tables.store, own.definitions, workspace / f"feature_repo_{len(recent)}")
+                recent[written, until] = decided_last(tables.store, own.snapshot, repository, until)
+            files = {view.name: [feature_files(tables.store, written)[view.name]]}
+            measured = measure_skew(reader, [online_view(view)], files, recent[written, until], until, {})
             examples = [
                 {"feature": one.feature, "key": key, "online": there, "offline": here}
                 for one in measured.compared
                 for key, there, here in one.examples
             ]
             counts = {"values": measured.values, "differing": sum(measured.differing.values())}
-            rows.append({"view": view.name, "as_of": until.isoformat(), **counts, "examples": examples[:3]})
+            of = {"feature_tables": written, "newest": written == str(tables.reference)}
+            rows.append({"view": view.name, "as_of": until.isoformat(), **of, **counts, "examples": examples[:3]})
     return rows

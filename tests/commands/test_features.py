@@ -54,10 +54,10 @@ class Place:
     project: Path
     store: ArtifactStore
 
-    def compute(self, parent: str = "") -> str:
+    def compute(self, parent: str = "", snapshot: str = "") -> str:
         loaded = load_project(self.project)
         loaded.definitions.publish(self.store)
-        snapshot = str(next(iter(self.store.references("snapshots"))))
+        snapshot = snapshot or str(next(iter(self.store.references("snapshots"))))
         request = ComputeRequest(
             snapshot=snapshot, definitions=str(loaded.definitions.reference), project=loaded.name, parent=parent
         )
@@ -83,6 +83,14 @@ def rides() -> pa.Table:
     return pa.table({"driver": ["007", "007", "8"], "ended": times, "fare": [1.5, 2.5, 9.0], "town": ["a", "b", "a"]})
 
 
+def snapshot(store: ArtifactStore, table: pa.Table, as_of: datetime, path: Path) -> str:
+    pq.write_table(table, path)
+    columns = [Column(field.name, str(field.type), True) for field in table.schema]
+    trips = store.publish("datasets", "trips", {"p.parquet": path}, columns=columns, rows=table.num_rows)
+    details = {"as_of": as_of.isoformat()}
+    return str(store.publish("snapshots", "s", {"s.json": "1"}, derived_from={"trips": trips}, details=details))
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a project, and a store with a snapshot; a second store that has feature tables as well."""
@@ -96,13 +104,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, body in files.items():
         (folder / "project/repo" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "project/repo" / name).write_text(body)
-    store = ArtifactStore.open(folder / "empty")
-    table, path = rides(), folder / "trips.parquet"
-    pq.write_table(table, path)
-    columns = [Column(field.name, str(field.type), True) for field in table.schema]
-    trips = store.publish("datasets", "trips", {"p.parquet": path}, columns=columns, rows=table.num_rows)
-    as_of = {"as_of": (NOON + timedelta(hours=1)).isoformat()}
-    store.publish("snapshots", "s", {"s.json": "1"}, derived_from={"trips": trips}, details=as_of)
+    snapshot(ArtifactStore.open(folder / "empty"), rides(), NOON + timedelta(hours=1), folder / "trips.parquet")
     shutil.copytree(folder / "empty", folder / "computed")
     Place(folder / "project", ArtifactStore.open(folder / "computed")).compute()
     return folder
@@ -238,6 +240,19 @@ def test_materialize_then_retrieve_online_and_compare(place: Place, tmp_path: Pa
     _overwrite(place, 7.0)
     differing = place.json("skew", code=1)["views"][0]
     assert differing["differing"] > 0 and differing["examples"][0]["online"] == "7.0"
+
+
+def test_skew_compares_with_the_tables_that_were_materialized(place: Place, tmp_path: Path) -> None:
+    place.run("materialize")
+    written = place.json("skew")["views"][0]
+    assert written["newest"]
+    # What the newest rows were is said again by later tables, here of a table with other fares.
+    other = rides().set_column(2, "fare", pa.array([1.5, 7.5, 9.0]))
+    place.compute(snapshot=snapshot(place.store, other, NOON + timedelta(hours=2), tmp_path / "later.parquet"))
+    assert place.json("skew")["views"] == [written | {"newest": False}]
+    assert "trips: there are newer feature tables" in place.run("skew").stdout
+    place.run("materialize")
+    assert place.json("skew")["views"][0]["newest"]
 
 
 def _overwrite(place: Place, fare: float) -> None:

@@ -128,6 +128,64 @@ CASES = {
         "t.a",
         "t.k t.ts",
     ),
+    "a union of different rows": (
+        "SELECT k, ts AS event_timestamp, a AS f FROM raw.t UNION SELECT k, NULL, d FROM raw.u",
+        "t.a u.d",
+        "t.k t.ts u.k",
+    ),
+    "rows that others have": (
+        "SELECT k, ts AS event_timestamp, 1 AS f FROM raw.t INTERSECT SELECT k, NULL, d FROM raw.u",
+        "u.d",
+        "t.k t.ts u.k",
+    ),
+    "rows that others lack": (
+        "SELECT k, f, ts AS event_timestamp FROM "
+        "(SELECT k, ts, b, a AS f FROM raw.t EXCEPT ALL SELECT k, NULL, d, NULL FROM raw.u)",
+        "t.a",
+        "t.b t.k t.ts u.d u.k",
+    ),
+    "a union by name": (
+        "SELECT k, ts AS event_timestamp, a AS f FROM raw.t UNION ALL BY NAME SELECT d AS f, k FROM raw.u",
+        "t.a u.d",
+        "t.k t.ts u.k",
+    ),
+    "the first of a key": (
+        "SELECT DISTINCT ON (k) k, ts AS event_timestamp, a AS f FROM raw.t ORDER BY k, b DESC",
+        "t.a",
+        "t.b t.k t.ts",
+    ),
+    "an offset": ("SELECT k, ts AS event_timestamp, a AS f FROM raw.t ORDER BY b OFFSET 1", "t.a", "t.b t.k t.ts"),
+    "a limit from another table": (
+        "SELECT k, ts AS event_timestamp, a AS f FROM raw.t LIMIT (SELECT max(d) FROM raw.u)",
+        "t.a",
+        "t.k t.ts u.d",
+    ),
+    "a semi join by name": (
+        "SELECT k, ts AS event_timestamp, a AS f FROM raw.t SEMI JOIN raw.u USING (k)",
+        "t.a",
+        "t.k t.ts u.k",
+    ),
+    "an anti join": (
+        "SELECT k, ts AS event_timestamp, a AS f FROM raw.t ANTI JOIN raw.u ON u.d = t.b",
+        "t.a",
+        "t.b t.k t.ts u.d",
+    ),
+    "bounds of a window": (
+        "SELECT k, ts AS event_timestamp, "
+        "sum(a) OVER (ORDER BY ts RANGE BETWEEN b PRECEDING AND CURRENT ROW) AS f FROM raw.t",
+        "t.a",
+        "t.b t.k t.ts",
+    ),
+    "a whole row": (
+        "SELECT k, ts AS event_timestamp, hash(t) AS f FROM raw.t AS t",
+        "t.a t.b t.c t.k t.ts",
+        "",
+    ),
+    "columns that a function chooses": (
+        "SELECT k, ts AS event_timestamp, max(COLUMNS(lambda c: c = 'a')) AS f FROM raw.t GROUP BY ALL",
+        "t.a t.b t.c t.k t.ts",
+        "",
+    ),
     "a case": ("SELECT k, ts AS event_timestamp, CASE WHEN b > 0 THEN a END AS f FROM raw.t", "t.a t.b", "t.k t.ts"),
 }
 
@@ -164,6 +222,30 @@ def test_names_keep_their_case_and_a_table_that_nobody_knows_is_followed_by_name
 def test_sql_that_cannot_be_followed_is_an_error_that_names_the_file(repository: Repository) -> None:
     with pytest.raises(ConfigurationError, match=r"views/v\.sql: the lineage cannot follow this SQL.*line 1"):
         traced(repository, "SELECT k FROM (raw.t")
+
+
+def test_a_table_macro_is_followed(repository: Repository) -> None:
+    macro = "CREATE MACRO above(X) AS TABLE SELECT k, ts, a AS f FROM raw.t WHERE b > x;"
+    for name in ("above(3)", "above(3) AS t"):
+        found = traced(repository, f"SELECT k, ts AS event_timestamp, f FROM {name}", macros=macro)
+        assert sources(found) == ("t.a", "t.b t.k t.ts")
+
+
+@pytest.mark.parametrize(
+    ("sql", "macro"),
+    [
+        ("SELECT k, one(a) AS f FROM raw.t", "CREATE MACRO one(x, y := 5) AS x + (SELECT max(d) FROM raw.u)"),
+        ("SELECT k, week(a) AS f FROM raw.t", "CREATE MACRO week(x) AS x + (SELECT max(d) FROM raw.u)"),
+        ("SELECT k, one(a) AS f FROM raw.t", "CREATE MACRO week(x) AS x; CREATE MACRO one(x) AS week(x)"),
+        ("SELECT k, one(a) AS f FROM raw.t", "CREATE MACRO one(x) AS x, (x, y) AS x + (SELECT max(d) FROM raw.u)"),
+        ("SELECT k, f FROM (UNPIVOT raw.t ON a, b INTO NAME n VALUE f)", ""),
+        ("SELECT k, a AS f FROM raw.t UNPIVOT (a FOR n IN (b, c))", ""),
+        ("SELECT k, a AS f FROM query_table('raw.t')", ""),
+    ],
+)
+def test_what_is_not_followed_is_refused_rather_than_left_out(repository: Repository, sql: str, macro: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"views/v\.sql: the lineage cannot follow this SQL"):
+        traced(repository, sql, macros=macro)
 
 
 VIEWS = ("flight_schedule", "aircraft", "aircraft_last_leg", "carrier_traffic")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gatehouse.components.features.compute import connect, run_macros
 from gatehouse.components.features.feast_definitions import feast_objects
 from gatehouse.components.features.online import online_view
 from gatehouse.components.features.repository import (
@@ -16,6 +17,7 @@ from gatehouse.components.features.repository import (
     code_of,
     definition_of,
     read_repository,
+    staged_by,
     tables_of,
 )
 from gatehouse.errors import ConfigurationError
@@ -84,6 +86,19 @@ def test_two_views_may_not_give_the_same_feature(copy: Path) -> None:
         read_repository(copy)
 
 
+@pytest.mark.parametrize("name", ["decision_time", "label", "label_time", "landed_at", "no_outcome", "Label"])
+def test_no_feature_has_the_name_of_a_column_of_the_label(copy: Path, name: str) -> None:
+    edit(copy, "definitions.py", '"dest_overdue": "numeric"', f'"{name}": "numeric"')
+    with pytest.raises(ConfigurationError, match=f"dest_traffic: features: '{name}' is also given by the label"):
+        read_repository(copy)
+
+
+def test_names_with_two_underscores_are_refused(copy: Path) -> None:
+    edit(copy, "definitions.py", '"dest_overdue": "numeric"', '"__late": "numeric"')
+    with pytest.raises(ConfigurationError, match="dest_traffic: '__late': expected a name that does not begin with"):
+        read_repository(copy)
+
+
 def test_definitions_that_do_not_run_say_so(copy: Path) -> None:
     edit(copy, "definitions.py", "SEEN = 31 * DAY", "SEEN = 31 * DAYS")
     with pytest.raises(ConfigurationError, match=r"definitions\.py does not run: NameError"):
@@ -132,6 +147,57 @@ def test_a_change_is_that_of_the_views_that_read_it(repository: Repository, copy
     assert found.pop("aircraft") == ["code views/aircraft.sql"]
     assert set(found) == {name for name in repository.views if name.endswith(("_traffic", "_record"))}
     assert set(map(tuple, found.values())) == {("code macro shrunk",)}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "create  macro Twice(x)",
+        "CREATE /* or not */ MACRO twice (x)",
+        "CREATE OR REPLACE MACRO twice(x)",
+        "CREATE MACRO IF NOT EXISTS twice(x)",
+    ],
+)
+def test_a_changed_macro_is_noticed_and_macros_run_again(repository: Repository, copy: Path, statement: str) -> None:
+    edit(copy, "views/aircraft.sql", "seats", "twice(seats)")
+    found = []
+    for number in (2, 3):
+        (copy / "macros.sql").write_text(f"{repository.macros}\n{statement} AS {number} * x;\n")
+        found.append(read_repository(copy))
+    assert changes(*found) == {"aircraft": ["code macro twice"]}
+    with connect() as connection:
+        for one in (found[0], *found):
+            run_macros(connection, one)
+        assert connection.execute("SELECT twice(1)").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE FUNCTION twice(x) AS 2 * x",
+        "CREATE TEMP MACRO twice(x) AS 2 * x",
+        'CREATE MACRO "twice"(x) AS 2 * x',
+        "CREATE MACRO main.twice(x) AS 2 * x",
+        "SET VARIABLE factor = 2",
+    ],
+)
+def test_what_could_change_unnoticed_is_no_macro(copy: Path, statement: str) -> None:
+    macros = (copy / "macros.sql").read_text()
+    (copy / "macros.sql").write_text(f"{macros}; {statement};\n")
+    with pytest.raises(ConfigurationError, match=r"macros\.sql: expected only CREATE MACRO name\(\.\.\.\) AS"):
+        read_repository(copy)
+
+
+@pytest.mark.parametrize(
+    "name", ["RAW.flights", '"raw".flights', "raw.Flights", 'raw."FLIGHTS"', "raw /* . */ . flights"]
+)
+def test_tables_are_found_however_they_are_spelled(repository: Repository, name: str) -> None:
+    assert tables_of(repository, [f"SELECT * FROM {name}"]) == ["flights"]
+
+
+@pytest.mark.parametrize("name", ["STAGING.weather", '"staging"."Weather"'])
+def test_staging_tables_are_found_however_they_are_spelled(repository: Repository, name: str) -> None:
+    assert staged_by(repository, [f"SELECT * FROM {name}"]) == ["weather"]
 
 
 def test_what_a_view_reads_is_found_through_staging_and_macros(repository: Repository) -> None:

@@ -17,6 +17,7 @@ from feast.on_demand_feature_view import on_demand_feature_view
 from feast.saved_dataset import ValidationReference
 from feast.types import Int64
 
+from gatehouse.components.features.entity_rows import EntityRows
 from gatehouse.components.features.retrieval_job import AsofRetrievalMetadata
 from gatehouse.errors import ConfigurationError
 from tests.components.features.feast_stores import NOON, TIME, minute, opened, source, write
@@ -405,3 +406,15 @@ def test_times_that_are_numbers_are_refused_as_nobody_knows_their_unit(feast: Fe
         frame = pd.DataFrame({"driver": [1] * len(numbers), "event_timestamp": numbers})
         with pytest.raises(ConfigurationError, match=r"expected times, found .*unit='s'"):
             feast.get_historical_features(entity_df=frame, features=["trips:trips"])
+
+
+@pytest.mark.parametrize("times", [[True], pd.PeriodIndex(["2013-06"], freq="M"), ["noon"], ["1370088000"]])
+def test_what_is_no_time_is_refused(times: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"event_timestamp: expected times, or texts such as 2013"):
+        EntityRows.of_frame(pd.DataFrame({"driver": [1], "event_timestamp": times}))
+
+
+@pytest.mark.parametrize("times", [[], [float("nan")], [None]])
+def test_rows_without_any_time_have_times(times: list[float | None]) -> None:
+    rows = EntityRows.of_frame(pd.DataFrame({"driver": [1] * len(times), "event_timestamp": times}))
+    assert (rows.table().num_rows, rows.span()) == (len(times), None)

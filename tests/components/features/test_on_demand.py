@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.feast_store import applied
-from gatehouse.components.features.on_demand import on_demand_features
+from gatehouse.components.features.on_demand import on_demand_features, with_on_demand
 from gatehouse.components.features.online import OnlineStore, online_view, open_online
 from gatehouse.components.features.online_features import online_features
 from gatehouse.components.features.repository import Repository, read_repository
@@ -217,8 +218,8 @@ def test_requests_that_lack_or_mistake_a_value_are_named(
     ("query", "message"),
     [
         ("SELECT amount - avg(amount) OVER () AS share, region AS place FROM rows", "what that row alone gives"),
-        ("SELECT max(amount) AS share, min(region) AS place FROM rows", "what that row alone gives"),
-        ("SELECT amount AS share, region AS place FROM rows WHERE amount > 2", "what that row alone gives"),
+        ("SELECT max(amount) AS share, min(region) AS place FROM rows", "for each of the 3 in `rows`, found 1"),
+        ("SELECT amount AS share, region AS place FROM rows WHERE amount > 2", "for each of the 3 in `rows`, found 1"),
         ("SELECT amount AS share, region AS place FROM rows ORDER BY amount DESC", "what that row alone gives"),
         ("SELECT random() AS share, region AS place FROM rows", "what that row alone gives"),
         ("SELECT amount AS share FROM rows", "basket.sql does not run"),
@@ -229,14 +230,51 @@ def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, m
     changed = read_repository(_write(tmp_path, **{"on_demand__basket.sql": query}))
     rows = pa.table({"amount": [1.0, 2.0, 3.0], "currency": ["eur"] * 3, "turnover": [5.0] * 3, "region": ["r1"] * 3})
     with pytest.raises(ConfigurationError, match=message):
-        on_demand_features(changed.on_demand["basket"], rows)
+        with_on_demand(changed, "both", rows, alone=True)
     with pytest.raises(ConfigurationError, match="expected region among the features and request values"):
         on_demand_features(changed.on_demand["basket"], rows.drop_columns("region"))
+
+
+@pytest.mark.parametrize("given", ["WHERE amount > 2", "CROSS JOIN range(2)"])
+def test_a_request_that_a_query_leaves_out_or_doubles_is_refused(tmp_path: Path, given: str) -> None:
+    query = f"SELECT amount AS share, region AS place FROM rows {given}"
+    changed = read_repository(_write(tmp_path, **{"on_demand__basket.sql": query}))
+    row = pa.table({"amount": [1.0], "currency": ["eur"], "turnover": [5.0], "region": ["r1"]})
+    with pytest.raises(ConfigurationError, match=r"basket\.sql: expected one row for each of the 1 in `rows`, found"):
+        with_on_demand(changed, "both", row)
+
+
+def test_a_feature_may_be_no_number(repository: Repository) -> None:
+    rows = pa.table({"amount": [0.0] * 3, "currency": ["eur"] * 3, "turnover": [0.0] * 3, "region": ["r1"] * 3})
+    assert str(with_on_demand(repository, "both", rows, alone=True)["share"].to_pylist()) == "[nan, nan, nan]"
+
+
+def test_feast_does_not_try_its_sample_values_on_a_query(
+    training: tuple[pa.Table, dict[str, Any], OnlineStore, Path], tmp_path: Path
+) -> None:
+    query = "SELECT amount / turnover AS share, year(currency::DATE)::VARCHAR AS place FROM rows"
+    changed = read_repository(_write(tmp_path / "repo", **{"on_demand__basket.sql": query}))
+    with applied(changed, {"sales": training[3]}, tmp_path) as feast:
+        rows = pd.DataFrame({"shop": [1], "amount": [2.0], "currency": ["2024-01-02"], "event_timestamp": [AS_OF]})
+        service = feast.get_feature_service("both")
+        assert feast.get_historical_features(entity_df=rows, features=service).to_df()["place"].tolist() == ["2024"]
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "{type: dask}", ""])
+def test_another_offline_store_is_refused(tmp_path: Path, kind: str) -> None:
+    settings = QUERIES["feature_store.yaml"].split("offline_store:")[0] + f"offline_store: {kind}\n"
+    (_write(tmp_path / "repo") / "feature_store.yaml").write_text(settings)
+    with (
+        pytest.raises(ConfigurationError, match=r"offline_store: expected type gatehouse\..*\.AsofOfflineStore"),
+        applied(read_repository(tmp_path / "repo"), {}, tmp_path),
+    ):
+        pass
 
 
 def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> None:
     changed = DEFINITIONS.replace('views=("sales",),\n    request', 'views=("sale",),\n    request')
     changed = changed.replace('"share": "numeric"', '"turnover": "numeric"')
+    changed = changed.replace('"amount": "numeric"', '"label": "numeric"')
     changed = changed.replace('on_demand=("basket",)', 'on_demand=("basket", "bag")')
     _write(tmp_path, **{"definitions.py": changed, "on_demand__basket.sql": "SELECT getvariable('as_of') FROM rows"})
     with pytest.raises(ConfigurationError) as caught:
@@ -244,6 +282,7 @@ def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> N
     text = str(caught.value)
     assert "basket: views: no FeatureView 'sale'" in text
     assert "basket: 'turnover' is also given by another view" in text
+    assert "basket: 'label' is also given by another view, by the label or as an entity" in text
     assert "both: on_demand: no OnDemandView 'bag'" in text
     assert "both: on_demand: basket reads sale: add it to views" in text
     assert "on_demand/basket.sql: the unknown parameter 'as_of': expected none" in text

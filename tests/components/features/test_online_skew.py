@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,13 @@ def test_a_correction_that_did_not_arrive_is_skew(online: OnlineStore, path: Pat
 def test_a_late_row_that_did_not_arrive_is_skew(online: OnlineStore, path: Path) -> None:
     online.write(VIEW, TABLE.filter(pa.array([True, True, True, False, True])))
     assert differing(measure(online, path), "late") == 1
+
+
+def test_a_row_that_became_known_later_is_no_skew_of_a_view_by_event_time(online: OnlineStore, tmp_path: Path) -> None:
+    view, path = replace(VIEW, event_time_only=True), tmp_path / "corrected.parquet"
+    pq.write_table(counted(("A", 50, 50, 1), ("A", 50, 70, 2)), path)
+    materialize_views(online, [view], {"delays": [path]}, at(60))
+    assert measure_skew(online, [view], {"delays": [path]}, RECENT, at(60), {}).share == 0.0
 
 
 def test_an_expired_value_that_is_served_is_skew(online: OnlineStore, path: Path) -> None:

@@ -1,6 +1,7 @@
 """The traps of the flights data: each one once, on the real rows of January 2013 or on rows made for it."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duckdb
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.features.compute import compute_views, connect, entity_rows, set_time, stage_tables
+from gatehouse.components.features.definitions import Available, LabelView
 from gatehouse.components.features.repository import Repository
 
 COLUMNS = (
@@ -159,6 +161,23 @@ def test_labels_not_known_yet_are_set_aside(january: duckdb.DuckDBPyConnection, 
     assert set_aside["label not known yet"] > 5000
     assert set_aside["label younger than its horizon"] > 100
     assert max(rows["label_time"].to_pylist()) <= cut
+
+
+@pytest.mark.parametrize("name", ["other", "arrived", "mature", "decided", "reason"])
+def test_no_column_of_the_label_query_makes_a_label_mature_early(repository: Repository, name: str) -> None:
+    """A column may have any name, also a word of the computation itself."""
+    label = LabelView(
+        name="sold", entities=("origin",), arrives=Available("told", timedelta(days=1)), horizon=timedelta(days=3)
+    )
+    query = (
+        f"SELECT 'JFK' AS origin, day AS decision_time, day AS told, true AS label, TIMESTAMPTZ '2000-01-01' AS {name} "
+        "FROM generate_series(TIMESTAMPTZ '2013-01-01', TIMESTAMPTZ '2013-01-05', INTERVAL 1 DAY) AS t (day)"
+    )
+    with connect() as connection:
+        set_time(connection, "as_of", utc(2013, 1, 5))
+        rows, set_aside = entity_rows(connection, replace(repository, label=label, entity_rows=query))
+    assert rows["decision_time"].to_pylist() == [utc(2013, 1, 1), utc(2013, 1, 2)]
+    assert set_aside == {"label not known yet": 1, "label younger than its horizon": 2}
 
 
 def test_every_decision_precedes_its_label(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:

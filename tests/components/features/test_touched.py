@@ -29,11 +29,11 @@ class Tables:
     def __init__(self, folder: Path) -> None:
         self.store, self.path = ArtifactStore.open(folder / "store"), folder / "part.parquet"
 
-    def publish(self, *days: str) -> str:
+    def publish(self, *days: str, more: str = "1 AS amount") -> str:
         files = {}
         with connect() as connection:
             for number, day in enumerate(days):
-                write_parquet(connection.sql(f"SELECT TIMESTAMPTZ '{day}' AS day").to_arrow_table(), self.path)
+                write_parquet(connection.sql(f"SELECT TIMESTAMPTZ '{day}' AS day, {more}").to_arrow_table(), self.path)
                 files[f"{number}.parquet"] = self.path.read_bytes()
         return str(self.store.publish("datasets", "sales", files))
 
@@ -54,6 +54,14 @@ def test_a_file_that_a_table_holds_twice_counts_twice(tables: Tables) -> None:
         datetime(2024, 1, 2, 6, tzinfo=UTC),
     ]
     assert tables.changed([first, second], [second, first]) == []
+
+
+@pytest.mark.parametrize("column", ["other", "each"])
+def test_every_column_counts_whatever_the_names_are(tables: Tables, column: str) -> None:
+    day = "2024-01-01 05:30"
+    before, after = (tables.publish(day, more=f"{amount} AS sold, 7 AS {column}") for amount in (1, 2))
+    with connect() as connection:
+        assert changed_hours(connection, tables.store, before, after, SALES) == [datetime(2024, 1, 1, 5, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Versions of a table: whatever is computed next, what was known stays, and from now on the newest is known."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ from gatehouse.components.features.versions import Earlier, Written, first_table
 from gatehouse.errors import ConfigurationError
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 VIEW = View(
     "prices",
     FeatureView(name="prices", entities=("shop",), available=Available("told"), features={"price": "numeric"}),
@@ -131,16 +133,23 @@ def test_what_was_settled_stays_and_the_newest_is_known_from_now_on(
             before = rows
 
 
+@pytest.mark.parametrize("feature", ["price", "late", "since"])
 def test_a_changed_definition_does_not_make_corrections_known_earlier(
-    connection: duckdb.DuckDBPyConnection, tmp_path: Path
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path, feature: str
 ) -> None:
+    """Whatever the feature is called: `late` and `since` are words of the comparison itself."""
+    view = replace(VIEW, spec=VIEW.spec.model_copy(update={"features": {feature: "numeric"}}))
+
+    def named(rows: Iterable[Row]) -> pa.Table:
+        return rows_table(rows).rename_columns(list(view.columns))
+
     corrected = tmp_path / "corrected-2024-01-01.parquet"
-    pq.write_table(rows_table([("a", 1, 5, 11.0), ("a", 1, 7, 12.0), ("b", 1, 5, None)]), corrected)
+    pq.write_table(named([("a", 1, 5, 11.0), ("a", 1, 7, 12.0), ("b", 1, 5, None)]), corrected)
     computed: list[Row] = [("a", 1, 1, 6.0), ("a", 1, 2, 7.0), ("a", 1, 9, 8.0), ("a", 2, 2, 9.0), ("b", 2, 2, 9.0)]
-    written = table_anew(connection, VIEW, [corrected], rows_table(computed), tmp_path)
+    written = table_anew(connection, view, [corrected], named(computed), tmp_path)
     found = {name: pq.read_table(path).to_pylist() for name, path in written.files.items() if isinstance(path, Path)}
-    assert [(row["known_from"], row["price"]) for row in found.pop("corrected-2024-01-08.parquet")] == [(day(7), 7.0)]
-    assert {name: [row["price"] for row in rows] for name, rows in found.items()} == {
+    assert [(row["known_from"], row[feature]) for row in found.pop("corrected-2024-01-08.parquet")] == [(day(7), 7.0)]
+    assert {name: [row[feature] for row in rows] for name, rows in found.items()} == {
         "known-2024-01-01.parquet": [9.0, 9.0],
         "known-2024-01-08.parquet": [8.0],
     }
@@ -206,11 +215,11 @@ class Shop:
     def table(self, feature_tables: str, view: str) -> str:
         return self.store.manifest(feature_tables).derived_from[f"view:{view}"]
 
-    def rows(self, feature_tables: str) -> list[tuple[int, int, float]]:
-        """Event, known from and price of every row."""
-        found = pa.concat_tables([pq.read_table(one) for one in self.store.paths(self.table(feature_tables, "prices"))])
+    def rows(self, feature_tables: str, view: str = "prices", feature: str = "price") -> list[tuple[int, int, float]]:
+        """Event, known from and feature of every row."""
+        found = pa.concat_tables([pq.read_table(one) for one in self.store.paths(self.table(feature_tables, view))])
         rows = [
-            ((one["event_timestamp"] - START).days, (one["known_from"] - START).days, one["price"])
+            ((one["event_timestamp"] - START).days, (one["known_from"] - START).days, one[feature])
             for one in found.to_pylist()
         ]
         return sorted(rows)
@@ -245,6 +254,34 @@ def test_a_comment_changes_nothing_and_other_code_keeps_what_was_corrected(shop:
     assert shop.rows(fourth) == [*shop.rows(third), (5, 5, 2.0)]
     origins = [shop.store.manifest(shop.table(one, "prices")).derived_from["parent"] for one in (third, fourth)]
     assert origins == [shop.table(second, "prices")] * 2, "of what was corrected, not of the snapshot before"
+
+
+def test_a_static_view_of_a_table_that_grows_is_computed_whole(shop: Shop) -> None:
+    """Its rows have no time, so the hours that changed in the table say nothing about them."""
+    total = "SELECT shop, TIMESTAMPTZ '1970-01-01' AS event_timestamp, sum(amount) AS size FROM raw.sales GROUP BY shop"
+    first = shop.compute(3, queries={"views/places.sql": total})
+    second = shop.compute(4, first, queries={"views/places.sql": total})
+    assert [row[1:] for row in shop.rows(second, "places", "size")] == [((EPOCH - START).days, 3.0), (4, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "week"),
+    [("infinity", "9998-12-28"), ("20000-01-01", "9998-12-28"), ("0044-03-15 (BC)", "0001-01-01")],
+)
+def test_times_beyond_the_calendar_are_kept(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path, moment: str, week: str
+) -> None:
+    time = f"TIMESTAMPTZ '{moment}'"
+    query = f"SELECT 'a' AS shop, {time} AS event_timestamp, {time} AS known_from, 1::FLOAT AS price"
+    written = first_table(connection.sql(query).to_arrow_table(), tmp_path)
+    assert written.rows == {f"known-{week}.parquet": 1}
+    kept = connection.sql(f"FROM '{tmp_path}/*.parquet' WHERE known_from = {time}")
+    assert len(kept.to_arrow_table()) == 1
+
+
+def test_a_table_that_the_snapshot_lacks_is_named(shop: Shop) -> None:
+    with pytest.raises(ConfigurationError, match=r"raw\.Shop, which the snapshot lacks: expected one of sales, shops"):
+        shop.compute(2, queries={"views/places.sql": QUERIES["views/places.sql"].replace("raw.shops", "raw.Shop")})
 
 
 def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:

@@ -221,15 +221,3 @@ def test_settings_of_single_columns_are_checked_all_at_once() -> None:
     assert parsed.of_numeric("wind").normalisation == "quantile"
     assert parsed.of_categorical("carrier").min_count == 5
     assert TransformationSpec.model_validate_json(parsed.model_dump_json()) == parsed
-
-
-def test_a_model_of_an_earlier_version_is_still_read() -> None:
-    body = {
-        "numeric": [
-            {"name": "x", "low": 0.0, "high": 4.0, "median": 2.0, "mean": 1.0, "deviation": 2.0, "indicator": True}
-        ],
-        "categorical": [{"name": "c", "vocabulary": ["a"]}],
-    }
-    numbers, ids = Transformation.from_json(body).apply(_table([(9.0, "a"), (None, "b")]))
-    assert numbers.tolist() == [[1.5, 0.0], [0.5, 1.0]]
-    assert ids.tolist() == [[FIRST_KNOWN], [UNKNOWN]]
