@@ -50,7 +50,7 @@ def skew_page(
     )
     page.table(["view", *_KINDS, "values", "values that differ"], *_by_view(skew, written))
     if skew.unseen:
-        page.note(f"No value of {', '.join(skew.unseen)} was compared: no row of them is fresh at that time.")
+        page.note(f"No value of {', '.join(skew.unseen)} was compared; the verdict says why.")
     _differences(page, skew)
     page.section("Written", "Keys with rows that became known, or that were provisional. A rewrite replaces all.")
     page.table(

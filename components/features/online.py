@@ -14,9 +14,9 @@ which variables of the environment are filled in.
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +46,7 @@ class OnlineView:
         created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
         ttl: How long a row stays fresh; None or zero for ever.
         event_time_only: Whether a row counts from its event on, whenever it was created.
+        kinds: Types of the join keys, `string` or `int64`, in their order; empty where nobody said them.
     """
 
     name: str
@@ -55,6 +56,7 @@ class OnlineView:
     created: str = ""
     ttl: timedelta | None = None
     event_time_only: bool = False
+    kinds: tuple[str, ...] = ()
 
     def oldest(self, now: datetime) -> int:
         """The oldest event time that is fresh at `now`, in microseconds since 1970."""
@@ -148,11 +150,15 @@ class OnlineStore(Protocol):
 
         Args:
             views: What to read; views with the same keys cost one look-up together.
-            keys: One column a join key.
-            now: The moment of the read, with its zone.
+            keys: One column a join key. Features of a view are null where one of its keys is.
+            now: The moment of the read; UTC where it has no zone.
 
         Returns:
             One column a feature, in the order of `views`.
+
+        Raises:
+            ConfigurationError: if a key column is missing or has another type than the view's, which no row has.
+            StoreError: if the store cannot be reached.
         """
         ...
 
@@ -190,18 +196,48 @@ def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> dic
     return {name: state.known or 0 for name, (_, state) in states.items()}
 
 
-def read_known(store: OnlineStore, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
-    """`store.read`, and null features where a key of a view is null, as in an offline join."""
+Read = Callable[[Sequence[OnlineView], pa.Table, datetime], pa.Table]
+
+
+def read_known(read: Read, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
+    """`OnlineStore.read` made of a `read` of keys that are there and of the right type."""
+    _check_keys(views, keys)
     asked = dict.fromkeys(key for view in views for key in view.keys)
     if not any(keys[key].null_count for key in asked):
-        return store.read(views, keys, now)
+        return read(views, keys, now)
     columns: dict[str, pa.ChunkedArray] = {}
     for view in views:
         known = np.logical_and.reduce([keys[key].is_valid().to_numpy() for key in view.keys])
-        found = store.read([view], keys.filter(pa.array(known)), now)
+        found = read([view], keys.filter(pa.array(known)), now)
         place = pa.array(np.cumsum(known) - 1, mask=~known)
         columns |= {name: found[name].take(place) for name in found.column_names}
     return pa.table(columns)
+
+
+def _check_keys(views: Sequence[OnlineView], keys: pa.Table) -> None:
+    if not isinstance(keys, pa.Table):
+        raise ConfigurationError(
+            f"Entity keys: expected a pyarrow table with one column a key, found {type(keys).__name__}. "
+            "pyarrow.Table.from_pylist makes one of a list of dicts."
+        )
+    for view in views:
+        for name, kind in zip(view.keys, view.kinds or ("",) * len(view.keys), strict=True):
+            if name not in keys.column_names:
+                found = ", ".join(keys.column_names) or "none"
+                raise ConfigurationError(f"Entity keys: expected a column {name}, a key of {view.name}, found {found}.")
+            found = keys.schema.field(name).type
+            if kind and not _holds(kind, found):
+                raise ConfigurationError(
+                    f"Entity key {name}: {view.name} has keys of type {kind}, found {found}, which no row has. "
+                    f"Cast the column to {kind}."
+                )
+
+
+def _holds(kind: str, found: pa.DataType) -> bool:
+    """Whether keys of a column of type `found` are written as those of a `kind` of entity are."""
+    if kind == "string":
+        return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+    return bool(pa.types.is_integer(found) and not pa.types.is_int32(found))
 
 
 def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
@@ -216,6 +252,7 @@ def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
         created=spec.created_timestamp,
         ttl=spec.ttl,
         event_time_only=spec.event_time_only,
+        kinds=view.kinds,
     )
 
 
@@ -269,7 +306,8 @@ def open_online(folder: Path, embedded: Path) -> OnlineStore:
 
 
 def epoch_us(moment: datetime) -> int:
-    """A time with its zone as microseconds since 1970, exactly."""
+    """A time as microseconds since 1970, exactly; it is UTC where it has no zone."""
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - datetime.fromisoformat("1970-01-01T00:00:00+00:00")) // _MICROSECOND
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from gatehouse.components.features.on_demand import with_on_demand
-from gatehouse.components.features.online import OnlineStore, online_view, read_known
+from gatehouse.components.features.online import OnlineStore, online_view
 from gatehouse.components.features.repository import Repository
 from gatehouse.errors import ConfigurationError
 
@@ -45,7 +45,7 @@ def online_features(
     keys = _columns(requests, {key: _KEYS[repository.entities[key]] for key in names})
     values = {name: _VALUES[kind] for name, kind in repository.request_values(service).items()}
     table = pa.table({**keys, **_columns(requests, values)})
-    found = read_known(online, views, table, now)
+    found = online.read(views, table, now)
     for name in found.column_names:
         table = table.append_column(name, found[name])
     return with_on_demand(repository, service, table)

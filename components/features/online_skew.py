@@ -5,7 +5,7 @@ in which either side has a value. Then it looks for trouble: beside the entity r
 newest row was corrected, keys that had a late row, and keys whose newest row is expired.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -49,9 +49,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class Skew:
-    """All comparisons of a sample."""
+    """All comparisons of a sample; `left_out` keys were not to be compared."""
 
     compared: tuple[Compared, ...]
+    left_out: int = 0
 
     @property
     def cells(self) -> int:
@@ -68,6 +69,15 @@ class Skew:
         """Views of which no value was compared."""
         views = dict.fromkeys(one.view for one in self.compared)
         return tuple(view for view in views if not any(one.values for one in self.compared if one.view == view))
+
+    def why_unseen(self, view: OnlineView) -> str:
+        """Why no value of an unseen view was compared."""
+        keys = {one.kind: one.cells for one in self.compared if one.view == view.name}
+        if keys.get(FRESH):
+            return "its fresh rows have no values"
+        if keys.get(EXPIRED):
+            return f"all its rows are expired, older than its ttl of {view.ttl}"
+        return "it has no rows that are known"
 
     @property
     def differing(self) -> dict[str, int]:
@@ -91,6 +101,7 @@ def measure_skew(
     recent: pa.Table,
     as_of: datetime,
     since: Mapping[str, int | None],
+    pushed: Collection[str] = (),
 ) -> Skew:
     """Read a sample online, join the same keys offline at `as_of`, and compare.
 
@@ -101,14 +112,29 @@ def measure_skew(
         recent: Entity keys of the rows decided last.
         as_of: The time of both.
         since: The watermark of every view before this materialization; rows below it that came later are preferred.
+        pushed: Views whose tables are pushed. Keys with rows that are known only after `as_of` are left out of these,
+            as the pusher serves such rows when their time has come.
     """
     compared: list[Compared] = []
+    left_out = 0
     with connect() as connection:
         for view in views:
             open_rows(connection, view, tables[view.name])
+            later = _known_later(connection, view, as_of) if view.name in pushed else None
+            left_out += later.num_rows if later else 0
             for kind, keys in _sample(connection, view, recent, as_of, since.get(view.name)).items():
-                compared += _compare(connection, store, view, kind, keys, as_of)
-    return Skew(tuple(compared))
+                compared += _compare(connection, store, view, kind, _without(keys, later), as_of)
+    return Skew(tuple(compared), left_out)
+
+
+def _known_later(connection: duckdb.DuckDBPyConnection, view: OnlineView, as_of: datetime) -> pa.Table:
+    keys = ", ".join(map(quoted, view.keys))
+    query = f"SELECT DISTINCT {keys} FROM features.rows WHERE __known > {epoch_us(as_of)}"
+    return connection.sql(query).to_arrow_table()
+
+
+def _without(keys: pa.Table, others: pa.Table | None) -> pa.Table:
+    return keys.join(others, keys.column_names, join_type="left anti") if others else keys
 
 
 def _sample(

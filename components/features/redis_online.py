@@ -33,7 +33,7 @@ from gatehouse.components.features.feast_layout import (
     microseconds,
     timestamp,
 )
-from gatehouse.components.features.online import NEVER, OnlineView, State
+from gatehouse.components.features.online import NEVER, OnlineView, State, read_known
 from gatehouse.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -199,6 +199,9 @@ class RedisOnline:
 
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         """As `OnlineStore.read`."""
+        return read_known(self._read, views, keys, now)
+
+    def _read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         columns: dict[str, pa.Array] = {}
         with self._reaching():
             requests = _requests(tuple(views))

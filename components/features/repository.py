@@ -61,11 +61,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class View:
-    """A feature view: what its rows are about, how long they stay fresh, its features, and the query behind them."""
+    """A feature view: what its rows are about, how long they stay fresh, its features, and the query behind them.
+
+    `kinds` are the types of its join keys, in their order; empty where nobody said them.
+    """
 
     name: str
     spec: FeatureView
     query: str
+    kinds: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -173,7 +177,15 @@ def read_repository(folder: Path, previous: Repository | None = None) -> Reposit
     labels = _of(LabelView, defined)
     if len(labels) != 1 and not any(": LabelView" in problem for problem in problems):
         problems.append(f"{FILE}: expected one LabelView, found {len(labels)}")
-    views = {name: View(name, spec, _query(folder, "views", name, problems)) for name, spec in features.items()}
+    views = {
+        name: View(
+            name,
+            spec,
+            _query(folder, "views", name, problems),
+            tuple(entities.get(key, "") for key in spec.entities),
+        )
+        for name, spec in features.items()
+    }
     rows = {label.name: _query(folder, "labels", label.name, problems) for label in labels}
     sources = {one.table: one for one in _of(Source, defined)}
     streams = {one.table: one for one in _of(Stream, defined)}

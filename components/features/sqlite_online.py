@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.features.feast_layout import decoded, encoded, entity_keys, key_columns, microseconds
-from gatehouse.components.features.online import NEVER, OnlineView, State
+from gatehouse.components.features.online import NEVER, OnlineView, State, read_known
 from gatehouse.errors import StoreError
 
 BATCH = 4096
@@ -148,6 +148,9 @@ class SqliteOnline:
 
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         """As `OnlineStore.read`."""
+        return read_known(self._read, views, keys, now)
+
+    def _read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         columns: dict[str, pa.Array] = {}
         with self._reading() as connection:
             for view in views:

@@ -1,6 +1,7 @@
 """The feature stages: compute feature tables, retrieve a training set, check it for leakage, materialize online."""
 
 import os
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,7 @@ class MaterializeResult(StageModel):
     """The share of values read back online that differ from the offline value, the verdict on it, and the report.
 
     Of the `cells` that were compared, `values` are those with a value online or offline. `unseen` are views of which
-    there was none: no row of them is fresh at `as_of`. `written` counts the rows that changed what the store holds, by
+    there was none, which fails the verdict. `written` counts the rows that changed what the store holds, by
     view.
     """
 
@@ -322,7 +323,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         read = [online_view(repository.views[name], features) for name, features in served.items()]
         recent = decided_last(store, request.snapshot, repository, as_of)
         skew = measure_skew(online, read, tables, recent, as_of, {one.view: one.since for one in written})
-    reasons = _skew_reasons(skew, request.max_skew)
+    reasons = skew_reasons(skew, read, as_of, request.max_skew)
     fresh = measure_freshness((repository.views[name] for name in served), files, as_of)
     page = skew_page(request.service, request.as_of, request.max_skew, skew, written, fresh, reasons)
     verdict = "fail" if reasons else "pass"
@@ -383,16 +384,21 @@ def decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: da
     return rows.select(list(repository.entity_keys)).slice(max(0, rows.num_rows - SAMPLE))
 
 
-def _skew_reasons(skew: Any, max_skew: float) -> list[str]:
-    if skew.share <= max_skew:
-        return []
-    if not skew.values:
-        return [
-            f"no value was compared: nothing of {', '.join(skew.unseen)} is fresh at as_of. Materialize newer tables, "
-            "or as of an earlier time"
-        ]
+def skew_reasons(skew: Any, views: Iterable[Any], as_of: datetime, max_skew: float) -> list[str]:
+    """Why the skew of views is more than `max_skew` allows; empty where it is not.
+
+    A view of which no value was compared is as skewed as can be: nothing shows that it is served as it is trained on.
+    """
+    missing = [
+        f"{view.name}: no value was compared: as of {as_of.isoformat()} {skew.why_unseen(view)}, so it is served empty"
+        for view in views
+        if view.name in skew.unseen and max_skew < 1
+    ]
+    if not skew.values or skew.share <= max_skew:
+        return missing
     worst = sorted(skew.differing.items(), key=lambda item: (-item[1], item[0]))
     return [
+        *missing,
         f"skew {skew.share:.6f} is above the {max_skew:.6f} that max_skew allows: {sum(skew.differing.values())} of "
         f"{skew.values} values read back online differ from the offline ones",
         *(f"{feature}: {count} values differ" for feature, count in worst[:10]),
@@ -444,6 +450,11 @@ def online_store(store: ArtifactStore, project: str) -> Path:
     folder = store.local_folder / "online" / project
     folder.mkdir(parents=True, exist_ok=True)
     return folder / "online.db"
+
+
+def streams_folder(store: ArtifactStore, project: str, feature_tables: Reference) -> Path:
+    """Where pushers that start from feature tables keep the tables that they push, and where they stand."""
+    return store.local_folder / "streams" / project / feature_tables.digest[:16]
 
 
 def _columns(table: "pa.Table") -> list[Column]:

@@ -70,13 +70,13 @@ def _offline(
 def _online(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", now: datetime
 ) -> "pa.Table":
-    from gatehouse.components.features.online import online_view, open_online, read_known, require_materialized
+    from gatehouse.components.features.online import online_view, open_online, require_materialized
     from gatehouse.components.features.stage import online_store
 
     reader = open_online(opened.repository.folder, online_store(store, opened.project.name))
     wanted = [online_view(view) for view in views]
     require_materialized(reader, wanted)
-    values = read_known(reader, wanted, asked, now)
+    values = reader.read(wanted, asked, now)
     for feature in values.column_names:
         asked = asked.append_column(feature, values[feature])
     return asked

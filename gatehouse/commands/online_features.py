@@ -1,6 +1,7 @@
 """`gatehouse features materialize` and `skew`: the online store, written and held against the offline one."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +11,10 @@ from rich.text import Text
 from gatehouse.commands.feature_project import ProjectOption, Tables, moment, open_features, tables_of_reference
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.repository import View
 from gatehouse.errors import ConfigurationError
+from gatehouse.project import Config
 
 ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,7 +37,7 @@ def materialize(
     request = MaterializeRequest(
         snapshot=tables.snapshot,
         feature_tables=str(tables.reference),
-        definitions=tables.definitions,
+        definitions=_with_settings_of_now(found, tables.definitions, opened.repository.folder),
         project=opened.project.name,
         service=service or opened.project.file.features.service,
         as_of=_as_of(as_of, tables).isoformat(),
@@ -53,12 +56,22 @@ def materialize(
         typer.echo(
             f"\nas of {moment(request.as_of)}; skew {result.skew:.4%} of {result.values:,} values: {result.verdict}"
         )
-        if result.unseen:
-            typer.echo(f"  no value of {', '.join(result.unseen)} was compared: no row of them is fresh")
         for reason in result.reasons:
             typer.echo(f"  {reason}")
         typer.echo(found.address_of(result.report))
     raise typer.Exit(0 if result.verdict == "pass" else 1)
+
+
+def _with_settings_of_now(store: ArtifactStore, definitions: str, folder: Path) -> str:
+    """The definitions of feature tables with the settings in `folder`: where to write is a matter of now."""
+    from gatehouse.components.features.online import SETTINGS_FILE
+
+    manifest = store.manifest(definitions)
+    files: dict[str, bytes] = {entry.path: store.read_bytes(definitions, entry.path) for entry in manifest.files}
+    files.pop(SETTINGS_FILE, None)
+    path = folder / SETTINGS_FILE
+    now = {SETTINGS_FILE: path.read_bytes()} if path.is_file() else {}
+    return str(Config(manifest.name, files | now).publish(store))
 
 
 def _as_of(text: str, tables: Tables) -> datetime:
@@ -88,13 +101,16 @@ def skew(
     """Read a sample of the online store back and compare it with the offline values; ends with 1 above max_skew.
 
     Each view is compared at the moment up to which it was materialized, with the feature tables that were: later ones
-    may say something else of their newest rows. Nothing is written.
+    may say something else of their newest rows. A view that was pushed since is compared with its pushed table. Nothing
+    is written.
     """
     opened, found = open_features(project), open_store(store)
     views = opened.served(service, [])
     rows = _measured(opened.repository.folder, opened.project.name, opened.tables(found, views), views)
     cells, differing = (sum(row[name] for row in rows) for name in ("values", "differing"))
     share, limit = differing / cells if cells else 1.0, opened.project.file.features.max_skew
+    unseen = [row for row in rows if row["unseen"]]
+    passed = share <= limit and (limit >= 1 or not unseen)
     if as_json:
         print_json({"skew": share, "max_skew": limit, "views": rows})
     else:
@@ -111,12 +127,17 @@ def skew(
             table.add_row(row["view"], moment(row["as_of"]), f"{row['values']:,}", differ, Text(examples, style="dim"))
         print_table(table)
         typer.echo(f"\nskew {share:.4%} of {cells:,} values, {limit:.4%} allowed")
+        for row in unseen:
+            typer.echo(f"  {row['view']}: no value was compared: {row['unseen']}, so it is served empty")
+        for row in rows:
+            if row["left_out"]:
+                typer.echo(f"  {row['view']}: {row['left_out']:,} keys with rows that are known later are left out")
         behind = [row["view"] for row in rows if not row["newest"]]
         if behind:
             typer.echo(
                 f"  {', '.join(behind)}: there are newer feature tables. `gatehouse features materialize` writes them"
             )
-    raise typer.Exit(0 if share <= limit else 1)
+    raise typer.Exit(0 if passed else 1)
 
 
 def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
@@ -137,14 +158,35 @@ def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> l
             if (written, until) not in recent:
                 repository = check_out(tables.store, own.definitions, workspace / f"feature_repo_{len(recent)}")
                 recent[written, until] = decided_last(tables.store, own.snapshot, repository, until)
-            files = {view.name: [feature_files(tables.store, written)[view.name]]}
-            measured = measure_skew(reader, [online_view(view)], files, recent[written, until], until, {})
+            pushed = _pushed(tables.store, project, own, view.name, until)
+            keys, (until, files) = (
+                recent[written, until],
+                pushed or (until, [feature_files(tables.store, written)[view.name]]),
+            )
+            asked = online_view(view)
+            measured = measure_skew(reader, [asked], {view.name: files}, keys, until, {}, [view.name] if pushed else [])
             examples = [
                 {"feature": one.feature, "key": key, "online": there, "offline": here}
                 for one in measured.compared
                 for key, there, here in one.examples
             ]
             counts = {"values": measured.values, "differing": sum(measured.differing.values())}
-            of = {"feature_tables": written, "newest": written == str(tables.reference)}
+            of = {"feature_tables": written, "newest": written == str(tables.reference), "pushed": bool(pushed)}
+            of |= {"unseen": measured.why_unseen(asked) if measured.unseen else "", "left_out": measured.left_out}
             rows.append({"view": view.name, "as_of": until.isoformat(), **of, **counts, "examples": examples[:3]})
     return rows
+
+
+def _pushed(
+    store: ArtifactStore, project: str, tables: Tables, view: str, until: datetime
+) -> tuple[datetime, list[Path]] | None:
+    """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since `until`."""
+    from gatehouse.components.features.stage import streams_folder
+    from gatehouse.components.features.streaming.landing import Landing
+
+    folder = streams_folder(store, project, tables.reference)
+    landing = Landing(folder) if folder.is_dir() else None
+    state = landing.state() if landing else None
+    if landing is None or state is None or view not in state.views or state.as_of <= until:
+        return None
+    return state.as_of, list(landing.table(state.number, view).values())

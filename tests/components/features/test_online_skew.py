@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from gatehouse.components.features.online import OnlineStore, epoch_us
 from gatehouse.components.features.online_skew import Skew, measure_skew
 from gatehouse.components.features.redis_online import RedisOnline
 from gatehouse.components.features.sqlite_online import SqliteOnline
-from tests.components.features.online_rows import VIEW, at, counted, redis_server
+from gatehouse.components.features.stage import skew_reasons
+from tests.components.features.online_rows import VIEW, at, counted, redis_server, rows
 
 # A: ordinary. C: corrected with the same event time. L: late, below the first watermark. E: expired by minute 60.
 TABLE = counted(("A", 50, 50, 1), ("C", 50, 50, 2), ("C", 50, 55, 3), ("L", 35, 58, 4), ("E", 20, 20, 5))
@@ -97,9 +99,40 @@ def test_without_a_fresh_row_nothing_is_shown_to_be_alike(online: OnlineStore, p
     materialize_views(online, [VIEW], {"delays": [path]}, at(300))
     skew = measure_skew(online, [VIEW], {"delays": [path]}, RECENT, at(300), {})
     assert skew.cells > 0 and (skew.values, skew.share, skew.unseen) == (0, 1.0, ("delays",))
+    reasons = skew_reasons(skew, [VIEW], at(300), 0.0)
+    assert reasons == [
+        "delays: no value was compared: as of 2013-06-01T17:00:00+00:00 all its rows are expired, older than its "
+        "ttl of 0:30:00, so it is served empty"
+    ]
     assert "No value of delays was compared" in skew_page(
         "delay", "2013-06-01T17:00:00+00:00", 0.0, skew, [], (), ["none"]
     )
+
+
+def test_a_view_without_a_value_fails_beside_others_that_are_alike(online: OnlineStore, path: Path) -> None:
+    weather = replace(VIEW, name="weather", ttl=timedelta(minutes=1))
+    tables = {"delays": [path], "weather": [path]}
+    materialize_views(online, [VIEW, weather], tables, at(60))
+    skew = measure_skew(online, [VIEW, weather], tables, RECENT, at(60), {})
+    assert (skew.share, skew.unseen) == (0.0, ("weather",))
+    [reason] = skew_reasons(skew, [VIEW, weather], at(60), 0.5)
+    assert "weather: no value was compared: as of" in reason and "ttl of 0:01:00" in reason
+    assert skew_reasons(skew, [VIEW, weather], at(60), 1.0) == []
+
+
+def test_why_nothing_was_compared_is_told(online: OnlineStore, tmp_path: Path) -> None:
+    table = rows(("A", 50, 50, None, None, None, None))
+    for written, said in ((table, "its fresh rows have no values"), (table[:0], "it has no rows that are known")):
+        pq.write_table(written, path := tmp_path / "rows.parquet")
+        assert measure_skew(online, [VIEW], {"delays": [path]}, RECENT, at(60), {}).why_unseen(VIEW) == said
+
+
+def test_keys_that_a_pusher_may_have_served_since_are_left_out(online: OnlineStore, path: Path) -> None:
+    online.write(VIEW, TABLE)
+    skew = measure_skew(online, [VIEW], {"delays": [path]}, RECENT, at(52), {}, ["delays"])
+    assert (skew.left_out, skew.differing) == (2, {})
+    compared = {one.kind: one.cells for one in skew.compared if one.feature == "count"}
+    assert compared == {"fresh": 1, "recent": 2, "corrected": 0, "late": 0, "expired": 1}
 
 
 def test_the_report_names_what_differs(online: OnlineStore, path: Path) -> None:
