@@ -2,8 +2,8 @@
 
 Materializing from Parquet in rows a second; reads in milliseconds of one entity and of a hundred in one call. All are
 medians of rounds in which they take turns call by call, so that a busy moment meets everyone. Ends with 1 where a limit
-is missed. The limits on reads, 1 and 5 ms at the 99th percentile, are for a quiet machine, where raw commands take 0.3 and
-2.4 ms; where those take longer, what they take more is allowed to us as well.
+is missed. The limits on reads, 1 and 5 ms at the 99th percentile, are for a quiet machine, where raw commands take 0.3
+and 2.4 ms; where those take longer, what they take more is allowed to us as well.
 """
 
 import argparse
