@@ -28,8 +28,8 @@ order_content = FeatureView(
     features={"category": "categorical", "amount": "numeric"},
 )
 
-# No window: every settled order of the past counts. A `ttl` must be longer than the availability_lag in project.yaml: rows
-# are served as of the newest order and that lag, and all would be expired by then.
+# No window: every settled order of the past counts. A `ttl`, where one is set, must be longer than the availability_lag
+# in project.yaml: rows are served as of the newest order and that lag, and all would be expired by then.
 customer_history = FeatureView(
     name="customer_history",
     description="What a customer's settled orders tell.",
