@@ -260,7 +260,7 @@ def _first_gone(database: "duckdb.DuckDBPyConnection", columns: list[str], time:
     """The first settled row that is gone, and what differs in the row of its time that is most like it."""
 
     def told(row: dict[str, Any], names: list[str]) -> str:
-        hidden = {name: "***" for name in spec.sensitive}
+        hidden = dict.fromkeys(spec.sensitive, "***")
         values = [f"{name}={hidden.get(name, row[name])}" for name in names[:_TOLD]]
         return ", ".join([*values, "…"] if len(names) > _TOLD else values)
 
