@@ -1,5 +1,6 @@
 """The entity rows of a file that a user has: CSV or Parquet, with keys as the definitions type them, and a time."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from gatehouse.components.features.compute import connect, quoted
+from gatehouse.components.features.csv_shape import flaw_of
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP
 from gatehouse.errors import ConfigurationError
 
@@ -41,6 +43,7 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
             found = connection.sql(f"FROM {read}").columns
             lacking = [key for key in keys if key not in found]
             if lacking:
+                _require_shape(path)
                 raise ConfigurationError(
                     f"{name}: expected the key columns {', '.join(keys)}, found {', '.join(found)}: "
                     f"{', '.join(lacking)} is missing. Rename a column, or ask for fewer views."
@@ -49,7 +52,10 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
             asked = f"FROM {read.removesuffix(')')}{typed}" if typed else f"SELECT * REPLACE ({cast}) FROM {read}"
             rows: pa.Table = connection.sql(asked).to_arrow_table()
         except duckdb.Error as error:
-            raise ConfigurationError(f"{name} cannot be read: {' '.join(str(error).split())}") from error
+            _require_shape(path)
+            # What follows lists the options of DuckDB's reader.
+            reason = " ".join(re.split(r"\n\n|\nPossible ", str(error))[0].split())
+            raise ConfigurationError(f"{name} cannot be read: {reason}") from error
     if not rows.num_rows:
         raise ConfigurationError(f"{name}: expected entity rows, found none.")
     return rows
@@ -70,6 +76,16 @@ def time_column(rows: pa.Table, wanted: str, name: str) -> str:
         f"{name}: expected a timestamp in the column {wanted or EVENT_TIMESTAMP}, found {listed}. Name the column with "
         "--time; write times as 2013-01-31 14:00:00+00."
     )
+
+
+def _require_shape(path: Path) -> None:
+    """Where a text was not read as it should: name the line that is wrong, if there is one.
+
+    DuckDB guesses then where the header is, and its own message is of that guess.
+    """
+    flaw = "" if path.name.lower().endswith(_PARQUET) else flaw_of(path)
+    if flaw:
+        raise ConfigurationError(f"{path.name}: {flaw}")
 
 
 def write_rows(batches: Sequence[pa.Table], path: Path) -> None:
