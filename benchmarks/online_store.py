@@ -2,8 +2,8 @@
 
 Materializing from Parquet in rows a second; reads in milliseconds of one entity and of a hundred in one call. All are
 medians of rounds in which they take turns call by call, so that a busy moment meets everyone. Ends with 1 where a limit
-is missed. The limits on reads are for a quiet machine: raw commands, which are no part of ours, take 0.3 and 2.4 ms at
-the 99th percentile there.
+is missed. The limits on reads, 1 and 5 ms at the 99th percentile, are for a quiet machine, where raw commands take 0.3
+and 2.4 ms; where those take longer, what they take more is allowed to us as well.
 """
 
 import argparse
@@ -34,6 +34,8 @@ VIEW = OnlineView("view", ("key",), tuple(FEATURES), "event_timestamp")
 NOW = datetime(2013, 6, 1, tzinfo=UTC)
 TIMES_FEAST = 4.0
 LIMITS_MS = {1: 1.0, 100: 5.0}
+QUIET_MS = {1: 0.3, 100: 2.4}
+"""What raw commands take on a quiet machine."""
 
 
 def main() -> int:
@@ -107,11 +109,12 @@ def _measure_reads(redis: Redis, feast: FeatureStore, options: argparse.Namespac
             for name, latencies in _in_turns(works, asked).items():
                 taken[name].append((statistics.median(latencies), statistics.quantiles(latencies, n=100)[98]))
         found = {name: [statistics.median(each) for each in zip(*taken[name], strict=True)] for name in works}
+        allowed = limit * max(1.0, found["raw, pipelined HMGET"][1] / QUIET_MS[count])
         for name, (median, late) in found.items():
-            told = f"  limit {limit:.2f}" if name == "ours" else ""
+            told = f"  limit {allowed:.2f} ({limit:.0f} where it is quiet)" if name == "ours" else ""
             print(f"{name:<24}{count:>10}{median:>10.2f}{late:>10.2f}{told}")
-        if found["ours"][1] >= limit:
-            missed.append(f"p99 of {count} is {found['ours'][1]:.2f} ms, limit {limit:.2f} ms")
+        if found["ours"][1] >= allowed:
+            missed.append(f"p99 of {count} is {found['ours'][1]:.2f} ms, limit {allowed:.2f} ms")
     return missed
 
 
