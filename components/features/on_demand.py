@@ -81,12 +81,13 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
             continue
         with _database().cursor() as connection:
             connection.register("given", rows.select([name]))
-            value = quoted(name)
-            # By way of text, so that a value which no number is made of, such as a date, is told like any other.
-            text = f"CASE WHEN typeof({value}) = 'BOOLEAN' THEN '0' ELSE {value}::VARCHAR END"
+            text = f"{quoted(name)}::VARCHAR"
+            # Others by way of text, so that a value which no number is made of, such as a date, is told as well.
+            value = quoted(name) if _counts(rows.schema.field(name).type) else text
             found = connection.execute(
-                f"SELECT place, text FROM (SELECT row_number() OVER () AS place, {text} AS text FROM given) "
-                f"WHERE text IS NOT NULL AND TRY_CAST(text AS {_TYPES[kind]}) IS NULL ORDER BY place LIMIT 1"
+                f"SELECT place, text FROM (SELECT row_number() OVER () AS place, {value} AS value, {text} AS text "
+                f"FROM given) WHERE text IS NOT NULL AND TRY_CAST(value AS {_TYPES[kind]}) IS NULL "
+                "ORDER BY place LIMIT 1"
             ).fetchall()
         if found:
             place, value = found[0]
@@ -94,6 +95,11 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
                 f"{where}: {name} in row {place}: expected a number, as the on-demand view {view.name} declares "
                 f"it, found {value!r}. Correct it, or leave it empty where it is not known."
             )
+
+
+def _counts(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(any(one(kind) for one in (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)))
 
 
 def _require_alone(view: OnDemand, rows: pa.Table, found: pa.Table) -> None:
