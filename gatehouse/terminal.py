@@ -213,6 +213,9 @@ def _gist_of(stage: str, result: dict[str, Any]) -> str:
         return str(result.get("summary", ""))
     if stage == "register":
         return _decision(result)
+    if stage == "freshness" and result.get("reasons"):
+        # Nothing ends the run for it, so this line is all that tells why.
+        return f"{result['verdict']}: {'; '.join(result['reasons'])}"
     if "verdict" in result:
         return str(result["verdict"])
     if isinstance(result.get("rows"), dict) and len(result["rows"]) > 5:

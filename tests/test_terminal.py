@@ -7,7 +7,7 @@ import pytest
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.mlflow_client import URI
-from gatehouse.local_run import LocalRun
+from gatehouse.local_run import LocalRun, PlannedTask
 from gatehouse.terminal import Screen
 from tests.components.artifacts.memory_objects import Memory, MemoryObjects
 
@@ -36,3 +36,15 @@ def test_a_run_that_nothing_tracks_says_so(
     screen = Screen(ArtifactStore(MemoryObjects(Memory())))
     screen.summarise(_finished(tmp_path))
     assert f"MLflow has nothing of this run: the store is remote, and {URI} is not set." in capsys.readouterr().out
+
+
+def test_a_stale_view_is_told_with_its_age_and_its_limit(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "sales: its newest event is 885 days old, expected 3 days at most"
+    result = {"hours": {"sales": 21261.9}, "stale": ["sales"], "verdict": "fail", "reasons": [reason]}
+    events = [Event("freshness", 1, "finished", {"seconds": 1.0, "result": result})]
+    plan = [PlannedTask("freshness", "freshness", "Measure freshness")]
+    run = LocalRun("20130115-081500-3fa2", tmp_path / "run.log", plan=plan, events=events)
+    Screen(store).update(run)
+    assert f"fail: {reason}" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.components.features.compute import connect, quoted
+from gatehouse.components.features.csv_shape import flaw_of
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP
 from gatehouse.errors import ConfigurationError
 
@@ -45,20 +47,24 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
     with connect() as connection:
         try:
             found = connection.sql(f"FROM {read}").columns
-            _refuse_twice(_header(connection, path, source) if typed else pq.read_schema(path).names, name)
             lacking = [key for key in keys if key not in found]
             if lacking:
+                _require_shape(path)
                 raise ConfigurationError(
                     f"{name}: expected the key columns {', '.join(keys)}, found {', '.join(found)}: "
                     f"{', '.join(lacking)} is missing. Rename a column, or ask for fewer views."
                 )
+            _refuse_twice(_header(connection, path, source) if typed else pq.read_schema(path).names, name)
             if not typed:
                 _require_key_types(pq.read_schema(path), keys, name)
             cast = ", ".join(f"{quoted(key)}::{_TYPES[kind]} AS {quoted(key)}" for key, kind in keys.items())
             asked = f"FROM {read.removesuffix(')')}{typed}" if typed else f"SELECT * REPLACE ({cast}) FROM {read}"
             rows: pa.Table = connection.sql(asked).to_arrow_table()
         except duckdb.Error as error:
-            raise ConfigurationError(f"{name} cannot be read: {' '.join(str(error).split())}") from error
+            _require_shape(path)
+            # What follows lists the options of DuckDB's reader.
+            reason = " ".join(re.split(r"\n\n|\nPossible ", str(error))[0].split())
+            raise ConfigurationError(f"{name} cannot be read: {reason}") from error
     if not rows.num_rows:
         raise ConfigurationError(f"{name}: expected entity rows, found none.")
     return rows
@@ -69,7 +75,7 @@ def _header(connection: duckdb.DuckDBPyConnection, path: Path, source: str) -> l
     dialect = connection.execute(f"SELECT Delimiter, SkipRows FROM sniff_csv({source}, header = true)").fetchall()
     delimiter, skip = dialect[0]
     opened = gzip.open if path.name.lower().endswith(".gz") else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
+    with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as lines:
         return next(csv.reader(islice(lines, int(skip), None), delimiter=delimiter), [])
 
 
@@ -123,6 +129,16 @@ def with_times(rows: pa.Table, wanted: str, name: str) -> tuple[pa.Table, str]:
         f"{name}: expected a timestamp in the column {wanted or EVENT_TIMESTAMP}, found {listed}. Name the column with "
         "--time; write times as 2013-01-31 14:00:00+00."
     )
+
+
+def _require_shape(path: Path) -> None:
+    """Where a text was not read as it should: name the line that is wrong, if there is one.
+
+    DuckDB guesses then where the header is, and its own message is of that guess.
+    """
+    flaw = "" if path.name.lower().endswith(_PARQUET) else flaw_of(path)
+    if flaw:
+        raise ConfigurationError(f"{path.name}: {flaw}")
 
 
 def write_rows(batches: Sequence[pa.Table], path: Path) -> None:

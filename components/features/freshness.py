@@ -14,6 +14,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.repository import View
 
+_UNITS = {name: timedelta(**{f"{name}s": 1}) for name in ("day", "hour", "minute", "second")}
+
 
 @dataclass(frozen=True)
 class Freshness:
@@ -41,9 +43,27 @@ class Freshness:
     @property
     def reason(self) -> str:
         """What is wrong with a stale view, and what was expected."""
-        found = "no row is known" if self.age is None else f"its newest event is {self.age} old"
+        found = "no row is known" if self.age is None else f"its newest event is {self._age} old"
+        allowed = "any age" if self.allowed is None else f"{_told(self.allowed)} at most"
         later = f"; {self.ahead} rows become known only later" if self.ahead else ""
-        return f"{self.view}: {found}, expected {self.allowed} at most{later}"
+        return f"{self.view}: {found}, expected {allowed}{later}"
+
+    @property
+    def _age(self) -> str:
+        """The age in as few units as tell it well, and tell it from what is allowed."""
+        age, allowed = self.age or timedelta(0), self.allowed or timedelta(0)
+        cut = (age // unit * unit for unit in _UNITS.values() if age >= 10 * unit)
+        return next((_told(one) for one in cut if one > allowed), f"more than {_told(min(age, allowed))}")
+
+
+def _told(time: timedelta) -> str:
+    """A span of time in words: `3 days 20 hours`."""
+    words, left = [], time
+    for name, unit in _UNITS.items():
+        count, left = divmod(left, unit)
+        if count:
+            words.append(f"{count} {name}{'s' * (count > 1)}")
+    return " ".join(words) or f"{time.total_seconds():g} seconds"
 
 
 class FreshnessRequest(StageModel):

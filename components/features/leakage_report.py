@@ -14,6 +14,7 @@ def leakage_page(
     areas: Mapping[str, float],
     alarm: float,
     reasons: Sequence[str],
+    rows: int,
 ) -> str:
     """The HTML report: the replayed cuts, what differed, and what every feature tells alone.
 
@@ -24,10 +25,14 @@ def leakage_page(
         areas: ROC AUC of every feature alone.
         alarm: The ROC AUC above which a feature is taken for a leak.
         reasons: Why the verdict is not `pass`; empty where it is.
+        rows: Number of rows of the training set.
     """
-    verdict = (
-        Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "Nothing was used before it was known.")
+    compared = sum(count for _, count in cuts)
+    sentence = (
+        f"Nothing was used before it was known in what was compared: {compared:,} rows at {len(cuts)} cuts, of the "
+        f"{rows:,} rows of the training set."
     )
+    verdict = Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", sentence)
     page = Report(f"Leakage check of {service}", verdict=verdict)
     page.section(
         "Time-travel replay",

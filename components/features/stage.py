@@ -262,7 +262,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         ],
         "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
     }
-    page = leakage_page(manifest.name, compared, differences, areas, request.alarm, reasons)
+    page = leakage_page(manifest.name, compared, differences, areas, request.alarm, reasons, training_set.num_rows)
     reference = store.publish(
         "leakage",
         manifest.name,

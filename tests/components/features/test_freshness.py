@@ -69,8 +69,21 @@ def test_a_view_is_stale_once_it_is_older_than_allowed(tmp_path: Path) -> None:
     event = NOON - 6 * HOUR - timedelta(microseconds=1)
     found = measured(tmp_path, (event, event))
     assert found.stale
-    assert found.reason == "sales: its newest event is 6:00:00.000001 old, expected 6:00:00 at most"
+    assert found.reason == "sales: its newest event is more than 6 hours old, expected 6 hours at most"
     assert not measured(tmp_path, (event, event), allowed=None).stale
+
+
+@pytest.mark.parametrize(
+    ("age", "said"),
+    [
+        (timedelta(days=885, hours=21, microseconds=5), "885 days old"),
+        (timedelta(days=3, hours=20, minutes=9), "3 days 20 hours old"),
+        (timedelta(days=3, seconds=2), "3 days 2 seconds old"),
+    ],
+)
+def test_an_age_is_told_in_words(age: timedelta, said: str) -> None:
+    stale = Freshness("sales", timedelta(days=3), age, age, 0)
+    assert stale.reason == f"sales: its newest event is {said}, expected 3 days at most"
 
 
 def test_a_late_correction_makes_no_view_fresh(tmp_path: Path) -> None:
@@ -81,7 +94,7 @@ def test_a_late_correction_makes_no_view_fresh(tmp_path: Path) -> None:
 def test_a_view_without_rows_is_stale_where_it_must_be_fresh(tmp_path: Path) -> None:
     found = measured(tmp_path)
     assert (found.age, found.stale) == (None, True)
-    assert found.reason == "sales: no row is known, expected 6:00:00 at most"
+    assert found.reason == "sales: no row is known, expected 6 hours at most"
     assert not measured(tmp_path, allowed=None).stale
 
 
@@ -142,7 +155,7 @@ def test_freshness_is_a_metric_and_a_verdict_at_the_time_of_the_run(
         hours={"sales": 7.0},
         stale=("sales",),
         verdict="fail",
-        reasons=("sales: its newest event is 7:00:00 old, expected 6:00:00 at most",),
+        reasons=("sales: its newest event is 7 hours old, expected 6 hours at most",),
     )
     metrics = Metrics()
     show(result, metrics)

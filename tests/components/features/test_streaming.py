@@ -22,8 +22,9 @@ from gatehouse.components.features.repository import Repository, View
 from gatehouse.components.features.sqlite_online import SqliteOnline
 from gatehouse.components.features.stage import feature_files
 from gatehouse.components.features.streaming.start import Start, start_from
+from gatehouse.components.features.streaming.stream import open_stream
 from gatehouse.components.features.streaming.views import streamed_views
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import ConfigurationError, SourceError, StoreError
 from tests.components.features.landing_order import TABLES, Push, Sent, killed_at, messages, send
 from tests.components.features.test_incremental import Shop
 
@@ -260,6 +261,14 @@ def test_messages_trimmed_before_they_were_read_are_a_clear_error(
     redis.xtrim("flights", maxlen=3, approximate=False)
     with pytest.raises(Exception, match="may have been trimmed before they were read"):
         push.run()
+
+
+def test_a_stream_that_is_not_there_is_told_from_a_trimmed_one(redis: Redis) -> None:
+    url = f"redis://127.0.0.1:{redis.port}/0?stream=nostream"
+    stream = open_stream(url, "group", START, {"": (1, 0)})
+    with pytest.raises(SourceError, match="has no stream nostream, and the table was pushed up to the message 1-0"):
+        stream.read(10, 0)
+    stream.close()
 
 
 def test_a_pusher_that_lost_its_folder_reads_again_what_it_had_acknowledged(

@@ -103,6 +103,36 @@ def test_late_rows_are_told(events: Events) -> None:
     assert any("late: 3 new rows are older than 2024-01-01T09:59:00+00:00" in text for text in events.take().warnings)
 
 
+def test_completed_rows_are_not_late_and_the_allowance_is_told(events: Events) -> None:
+    events.table = {"availability_lag": "P30D", "guards": {"late_allowance": "PT1H"}}
+    events.take()
+    events.write(HEADER + rows(0, 500, 0.7) + rows(500, 610) + rows(100, 101, 0.9))
+    assert events.take().warnings == (
+        "Table events: late: 1 new rows are older than 2024-01-01T08:59:00+00:00, the newest event time of the earlier "
+        "snapshot, 2024-01-01T09:59:00+00:00, minus guards.late_allowance, 1:00:00. What was computed from that "
+        "snapshot did not know them.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "table", "said"),
+    [
+        (rows(0, 100) + rows(100, 101, 0.51) + rows(101, 600), {}, "value=50.0: now value=51.0. If"),
+        (rows(0, 100) + rows(101, 600), {}, "value=50.0: now not there. If"),
+        (rows(0, 100) + rows(101, 600), {"sensitive": ["value"]}, "value=***: now not there. If"),
+    ],
+)
+def test_a_rewrite_names_its_first_row(events: Events, written: str, table: dict[str, Any], said: str) -> None:
+    events.table = table
+    events.take()
+    events.write(HEADER + written)
+    with pytest.raises(DeliveryError) as refused:
+        events.take()
+    assert f"First id=100, at=2024-01-01 01:40:00+00, {said}" in str(refused.value)
+    (warning,) = events.take(backfill="meant").warnings
+    assert "First" not in warning, "no erasure reaches a record"
+
+
 def test_late_rows_within_the_allowance_are_not(events: Events) -> None:
     events.table = {"guards": {"late_allowance": "PT10H"}}
     events.take()

@@ -12,7 +12,7 @@ from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports import webhook
 from gatehouse.components.reports.webhook import ADDRESS, Patience
-from gatehouse.components.validation.alert import AlertRequest, AlertResult, alert
+from gatehouse.components.validation.alert import AlertRequest, AlertResult, alert, payload
 from tests.components.reports.hook import Hook, hooked
 from tests.components.validation.conftest import Validate
 
@@ -61,15 +61,21 @@ def test_a_breach_is_told_with_all_that_helps(store: ArtifactStore, monkeypatch:
         "verdict": "fail",
     }
     assert body["report"] == reference
-    assert body["address"] == f"{store.address}/{reference}"
+    assert Path(body["address"]).read_text() == "x"
     assert body["reasons"] == ["t.a: max: expected at most 1, found 2", "second"]
     assert body["text"].splitlines() == [
         "Gatehouse, flights: validate says fail",
         "• t.a: max: expected at most 1, found 2",
         "• second",
-        f"report: {store.address}/{reference}",
+        f"report: {body['address']}",
         f"run: {RUN}",
     ]
+
+
+def test_an_artifact_without_a_report_is_not_called_one(store: ArtifactStore) -> None:
+    tables = str(store.publish("feature-tables", "t", {"rows.json": "{}"}))
+    request = AlertRequest(project="shop", pipeline="training", stage="freshness", verdict="fail", report=tables)
+    assert f"\nartifact: {store.address}/{tables}\n" in str(payload(request, "fail", (), store)["text"])
 
 
 @pytest.mark.parametrize(
