@@ -32,6 +32,7 @@ REQUEST = "request"
 _GIVEN = "given"
 _DIALECT = "duckdb"
 _ALL = "*"
+_PSEUDO = ("rowid", "filename", "file_row_number", "file_index")
 _CALLED = re.compile(r"(\w+)\"?\s*\(")
 _MACRO = re.compile(r"CREATE\b[\w\s]*?\b(?:MACRO|FUNCTION)\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?(\w+)", re.IGNORECASE)
 _Origin = tuple["Column", By]
@@ -77,21 +78,30 @@ class Lineage:
         found = [(edge.before, edge.by) for edge in self.edges if edge.after == column]
         return sorted(found, key=lambda pair: (pair[1] != VALUE, pair[0]))
 
-    def sources(self) -> dict[Column, By]:
-        """The columns of raw tables and values of requests: `value` where only values lead there, `rows` otherwise."""
-        found = dict.fromkeys(self._reached((VALUE, ROWS)), ROWS) | dict.fromkeys(self.value_columns(), VALUE)
-        return {column: found[column] for column in sorted(found) if column.is_source}
+    def sources(self) -> list[tuple[Column, By]]:
+        """The columns of raw tables and values of requests, by how they count; one that counts both ways is twice here.
+
+        Those of `value` lead to a feature by values only; those of `rows` decide rows at a step of their way.
+        """
+        valued, reached = self.value_columns(), self._reached(self.features, (VALUE, ROWS))
+        # One step that decides rows is enough, whatever the steps before and after it.
+        deciding = {edge.before for edge in self.edges if edge.by == ROWS and edge.after in reached}
+        rows = self._reached(deciding, (VALUE, ROWS))
+        found = [(column, VALUE) for column in valued] + [(column, ROWS) for column in rows]
+        return sorted(
+            ((column, by) for column, by in found if column.is_source), key=lambda one: (one[0], one[1] != VALUE)
+        )
 
     def value_columns(self) -> set[Column]:
         """The columns that the features' values are computed from, step by step; the features as well."""
-        return self._reached((VALUE,))
+        return self._reached(self.features, (VALUE,))
 
-    def _reached(self, kinds: Iterable[By]) -> set[Column]:
+    def _reached(self, ends: Iterable[Column], kinds: Iterable[By]) -> set[Column]:
         steps: dict[Column, list[Column]] = {}
         for edge in self.edges:
             if edge.by in kinds:
                 steps.setdefault(edge.after, []).append(edge.before)
-        found, pending = set(self.features), list(self.features)
+        found, pending = set(ends), list(ends)
         while pending:
             fresh = set(steps.get(pending.pop(), ())) - found
             found |= fresh
@@ -126,6 +136,8 @@ def lineage_of(
     deciding = [*spec.entities, EVENT_TIMESTAMP, *([spec.available.column] if spec.available else [])]
     edges |= dict.fromkeys(_edges(read, view.name, deciding))
     ends = tuple(Column(view.name, feature) for feature in features)
+    for end in ends:
+        read.origins(end.name)  # One that the query does not give is an error, and not a feature without sources.
     return Lineage(ends, tuple(_leading_to(edges, ends)))
 
 
@@ -190,9 +202,8 @@ def _edges(read: "_Query", table: str, deciding: Iterable[str]) -> Iterator[Edge
 
 
 def _direct(read: "_Query", name: str) -> list[_Origin]:
-    """What a column comes from, each once: what its value is computed from decides rows besides."""
-    origins = read.origins(name)
-    return [(before, by) for before, by in sorted(origins) if by == VALUE or (before, VALUE) not in origins]
+    """What a column comes from; a column that decides rows besides is there twice."""
+    return sorted(read.origins(name))
 
 
 @dataclass
@@ -243,7 +254,10 @@ class _Query:
         return [name for name in _names(self._scope) if name != _ALL]
 
     def origins(self, name: str) -> set[_Origin]:
-        """What one of its columns comes from."""
+        """What one of its columns comes from. Raises ConfigurationError if it has no such column."""
+        names = _names(self._scope)
+        if {_ALL, ""}.isdisjoint(names) and name.lower() not in (each.lower() for each in names):
+            raise ConfigurationError(f"{self.file}: expected a column {name}, found {', '.join(names)}.")
         return self._of_column(self._scope, name)
 
     def rows(self) -> set[Column]:
@@ -320,10 +334,36 @@ class _Query:
         return {(Column(_called(source), name), VALUE) for name in names}
 
     def _of_reference(self, scope: Scope, column: exp.Column) -> set[_Origin]:
+        self._require(scope, column)
         source = _around(scope, column.table)
         if source is not None:
             return self._of_source(source, column.name)
         return {origin for source in _read_by(scope).values() for origin in self._of_source(source, column.name)}
+
+    def _require(self, scope: Scope, column: exp.Column) -> None:
+        """Refuse a column that no table in its scope has, where the columns of all of them are known."""
+        name = column.name.lower()
+        source = _around(scope, column.table)
+        if column.table and source is None:
+            return  # A field of a structure.
+        read = [source] if source is not None else _sources_around(scope)
+        known = [self._known(each) for each in read]
+        listed = [each for names in known if names is not None for each in names]
+        if not read or None in known or name in (*map(str.lower, listed), *_PSEUDO) or _is_named_besides(scope, column):
+            return
+        asked, found = column.sql(dialect=_DIALECT), ", ".join(dict.fromkeys(listed))
+        raise ConfigurationError(f"{self.file}: there is no column {asked}: expected one of {found}.")
+
+    def _known(self, source: Scope | exp.Table) -> list[str] | None:
+        """The columns of what stands in FROM; None where not all are known."""
+        if isinstance(source, exp.Table):
+            alias = source.args.get("alias")
+            renamed = isinstance(alias, exp.TableAlias) and alias.args.get("columns")
+            return None if renamed else self.schema.get(source.db, {}).get(source.name) or None
+        tree = source.expression
+        names = _names(source)
+        followed = isinstance(tree, exp.Query) and not tree.args.get("by_name")
+        return names if followed and names and {_ALL, ""}.isdisjoint(names) else None
 
     def _of_subquery(self, scope: Scope, query: exp.Query) -> set[_Origin]:
         inner = query.unnest()
@@ -386,6 +426,36 @@ def _around(scope: Scope, name: str) -> Scope | exp.Table | None:
     return None
 
 
+def _sources_around(scope: Scope) -> list[Scope | exp.Table]:
+    """What stands in FROM here and around, where a name without a table is looked for."""
+    found: list[Scope | exp.Table] = []
+    around: Scope | None = scope
+    while around is not None:
+        found += _read_by(around).values()
+        around = around.parent
+    return found
+
+
+def _is_named_besides(scope: Scope, column: exp.Column) -> bool:
+    """Whether a name without a table is that of a table, of another column of the query, or of a parameter."""
+    name = column.name.lower()
+    named: set[str] = set()
+    around: Scope | None = scope
+    while around is not None:
+        named |= {each.lower() for each in (*around.sources, *_names(around))}
+        around = around.parent
+    lambdas = (node for node in _ancestors(column) if isinstance(node, exp.Lambda))
+    named |= {each.name.lower() for node in lambdas for each in node.expressions}
+    argument = isinstance(column.parent, exp.PropertyEQ | exp.Kwarg) and column.arg_key == "this"
+    return not column.table and (argument or name in named)
+
+
+def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
 def _require_known_macros(text: str, macros: Mapping[str, _Macro]) -> None:
     """Refuse a query that calls, itself or by another macro, one whose body cannot take the place of its call."""
     seen: set[str] = set()
@@ -431,7 +501,8 @@ def _deciding(tree: exp.Expr) -> Iterator[exp.Expr]:
         return
     kept = any(tree.args.get(name) for name in ("limit", "offset", "fetch")) or isinstance(distinct, exp.Distinct)
     yield from _parts(tree, ("with_", "this", "expression", "expressions", "from_", *(() if kept else ("order",))))
-    if isinstance(tree, exp.Select) and (distinct or (group and group.args.get("all"))):
+    plain = isinstance(distinct, exp.Distinct) and not distinct.args.get("on")
+    if isinstance(tree, exp.Select) and (plain or (group and group.args.get("all"))):
         yield from (each for each in tree.selects if not each.find(exp.AggFunc))
 
 

@@ -142,9 +142,34 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
         within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} <= getvariable('until')::TIMESTAMPTZ, true)")
     rows = f"SELECT {', '.join(columns)} FROM (\n{view.query}\n)"
     query = f"SELECT * FROM ({rows}) WHERE {' AND '.join(within)} ORDER BY {order}"
-    table = _table(connection, query, f"views/{view.name}.sql")
+    try:
+        table = _table(connection, query, f"views/{view.name}.sql")
+    except ConfigurationError:
+        _refuse_text(connection, view)
+        raise
     _refuse_doubled(view, table)
     return table
+
+
+def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
+    """Tell which feature is declared numeric over what is no number, where that is why a view does not run."""
+    for name in (name for name, kind in view.spec.features.items() if kind == "numeric"):
+        text = f"{quoted(name)}::VARCHAR"
+        typed = f"SELECT typeof({quoted(name)}) AS type, {text} AS text FROM (\n{view.query}\n)"
+        try:
+            found = connection.execute(
+                f"SELECT * FROM ({typed}) WHERE text IS NOT NULL AND type <> 'BOOLEAN' "
+                f"AND TRY_CAST(text AS {_TYPES['numeric']}) IS NULL LIMIT 1"
+            ).fetchall()
+        except duckdb.Error:
+            continue  # It is the query itself that does not run.
+        if found:
+            kind, value = found[0]
+            kind = "text" if kind == "VARCHAR" else kind
+            raise ConfigurationError(
+                f"views/{view.name}.sql: {name}: declared numeric, found {kind}, such as {value!r}. Declare it "
+                "categorical, or give a number."
+            )
 
 
 def _refuse_doubled(view: View, table: pa.Table) -> None:

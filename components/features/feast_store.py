@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from feast import FeatureStore, RepoConfig
 
 from gatehouse.components.features import feast_definitions, offline_store
+from gatehouse.components.features.online import read_settings
 from gatehouse.components.features.repository import Repository
 from gatehouse.errors import ConfigurationError
 
@@ -45,10 +44,7 @@ def applied(repository: Repository, tables: dict[str, Path], workspace: Path) ->
 
 
 def _config(folder: Path, workspace: Path) -> RepoConfig:
-    path = folder / "feature_store.yaml"
-    if not path.is_file():
-        raise ConfigurationError("feature_store.yaml: expected Feast's settings in the feature repository, found none.")
-    body = yaml.safe_load(path.read_text()) or {}
+    body = read_settings(folder)
     offline = body.get("offline_store")
     kind = offline.get("type") if isinstance(offline, dict) else offline
     if kind != _OFFLINE:

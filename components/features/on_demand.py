@@ -1,7 +1,7 @@
 """Computes on-demand features: the same query for a training set, a batch and one online request."""
 
 import atexit
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import duckdb
@@ -26,8 +26,12 @@ def with_on_demand(repository: Repository, service: str, rows: pa.Table, *, alon
     Raises:
         ConfigurationError: as `on_demand_features`; or if a row has other features alone.
     """
-    for name in repository.services[service].on_demand:
-        view = repository.on_demand[name]
+    return with_views([repository.on_demand[name] for name in repository.services[service].on_demand], rows, alone)
+
+
+def with_views(views: Iterable[OnDemand], rows: pa.Table, alone: bool = False) -> pa.Table:
+    """As `with_on_demand`, for the on-demand views that are given."""
+    for view in views:
         found = on_demand_features(view, rows)
         if alone:
             _require_alone(view, rows, found)
@@ -61,6 +65,43 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
     return found
 
 
+def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
+    """Refuse rows with a value that is not of the kind that the view declares.
+
+    Args:
+        view: The on-demand view.
+        rows: Rows with some of its inputs.
+        where: Where the rows come from, for the message.
+
+    Raises:
+        ConfigurationError: naming the column, the row, counted from 1, and the value.
+    """
+    for name, kind in view.inputs.items():
+        if name not in rows.column_names or kind != "numeric":
+            continue
+        with _database().cursor() as connection:
+            connection.register("given", rows.select([name]))
+            text = f"{quoted(name)}::VARCHAR"
+            # Others by way of text, so that a value which no number is made of, such as a date, is told as well.
+            value = quoted(name) if _counts(rows.schema.field(name).type) else text
+            found = connection.execute(
+                f"SELECT place, text FROM (SELECT row_number() OVER () AS place, {value} AS value, {text} AS text "
+                f"FROM given) WHERE text IS NOT NULL AND TRY_CAST(value AS {_TYPES[kind]}) IS NULL "
+                "ORDER BY place LIMIT 1"
+            ).fetchall()
+        if found:
+            place, value = found[0]
+            raise ConfigurationError(
+                f"{where}: {name} in row {place}: expected a number, as the on-demand view {view.name} declares "
+                f"it, found {value!r}. Correct it, or leave it empty where it is not known."
+            )
+
+
+def _counts(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(any(one(kind) for one in (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)))
+
+
 def _require_alone(view: OnDemand, rows: pa.Table, found: pa.Table) -> None:
     for place in sorted({0, rows.num_rows // 2, rows.num_rows - 1}) if rows.num_rows else ():
         alone = on_demand_features(view, rows.slice(place, 1))
@@ -85,6 +126,7 @@ def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
             query = f"WITH rows AS (SELECT {inputs} FROM given) SELECT {wanted} FROM (\n{view.query}\n)"
             return connection.sql(query).to_arrow_table().combine_chunks()
         except duckdb.Error as error:
+            require_values(view, rows, f"The rows of {_file(view)}")
             reason = " ".join(str(error).split())
             raise ConfigurationError(f"The feature repository's {_file(view)} does not run: {reason}") from error
 

@@ -286,10 +286,7 @@ def open_online(folder: Path, embedded: Path) -> OnlineStore:
         ConfigurationError: if the settings name another store, or a variable that is not set.
         StoreError: if the store cannot be reached.
     """
-    path = folder / SETTINGS_FILE
-    if not path.is_file():
-        raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
-    body = yaml.safe_load(path.read_text()) or {}
+    body = read_settings(folder)
     project, settings = str(body.get("project", "")), body.get("online_store") or {"type": "sqlite"}
     kind = settings.get("type", "sqlite") if isinstance(settings, dict) else settings
     if kind == "sqlite":
@@ -303,6 +300,23 @@ def open_online(folder: Path, embedded: Path) -> OnlineStore:
     from gatehouse.components.features.redis_online import RedisOnline, connect_redis
 
     return RedisOnline(connect_redis(_filled(str(settings.get("connection_string", "localhost:6379")))), project)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """What `feature_store.yaml` in a folder says. Raises ConfigurationError if it is not there, or no YAML of keys."""
+    path = folder / SETTINGS_FILE
+    if not path.is_file():
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
+    try:
+        body = yaml.safe_load(path.read_text()) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{SETTINGS_FILE}:{mark.line + 1}" if mark else SETTINGS_FILE
+        reason = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConfigurationError(f"{where}: is not YAML: {reason}") from error
+    if not isinstance(body, dict):
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")
+    return body
 
 
 def epoch_us(moment: datetime) -> int:

@@ -60,8 +60,15 @@ def _columns(requests: Sequence[Mapping[str, object]], types: Mapping[str, pa.Da
                     f"Request {number}: {name} is missing, found {', '.join(request)}. Send null where it is not known."
                 )
         try:
-            columns[name] = pa.array([request[name] for request in requests], kind, from_pandas=True)
+            columns[name] = pa.array([_number(request[name], kind) for request in requests], kind, from_pandas=True)
         except (pa.ArrowException, OverflowError) as error:
             reason = " ".join(str(error).split())
             raise ConfigurationError(f"Requests: {name}: expected values of type {kind}: {reason}.") from error
     return columns
+
+
+def _number(value: object, kind: pa.DataType) -> object:
+    """Any integer may stand for a double; Arrow takes only those that a double holds exactly."""
+    if isinstance(value, int) and not isinstance(value, bool) and pa.types.is_floating(kind):
+        return float(value)
+    return value

@@ -43,7 +43,7 @@ def lineage(
             raise ConfigurationError(f"--svg: {svg} cannot be written: {error.strerror}. Name another file.") from error
     if as_json:
         edges = [{"from": str(edge.before), "to": str(edge.after), "by": edge.by} for edge in found.edges]
-        sources = [{"column": str(column), "by": by} for column, by in found.sources().items()]
+        sources = [{"column": str(column), "by": by} for column, by in found.sources()]
         features = list(map(str, found.features))
         print_json({"features": features, "known_from": known, "sources": sources, "edges": edges})
         return
@@ -54,7 +54,7 @@ def lineage(
 
 def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str]]:
     owner, _, feature = name.partition(".")
-    view = opened.repository.on_demand.get(owner) or opened.view(owner)
+    view = opened.repository.on_demand.get(owner) or opened.view(owner, opened.repository.on_demand)
     if feature and feature not in view.spec.features:
         raise ConfigurationError(
             f"The view {owner} has no feature {feature!r}: expected one of {', '.join(view.spec.features)}."
@@ -83,7 +83,7 @@ def _print(console: Console, view: View | OnDemand, found: Lineage, known: str) 
     sources = found.sources()
     for title, by in (("\nvalues from", VALUE), ("\nrows decided by", ROWS)):
         console.print(title, style="bold")
-        columns = [column for column, kind in sources.items() if kind == by]
+        columns = [column for column, kind in sources if kind == by]
         for line in _grouped(columns) or ["none: it counts rows" if by == VALUE else "none"]:
             console.print(f"  {line}")
     console.print("\nknown from", style="bold")

@@ -65,12 +65,11 @@ class FeatureProject:
     project: Project
     repository: Repository
 
-    def view(self, name: str) -> View:
-        """A view by name. Raises ConfigurationError, naming those there are."""
+    def view(self, name: str, others: Iterable[str] = ()) -> View:
+        """A view by name. Raises ConfigurationError, naming those there are, and others that would do as well."""
         if name not in self.repository.views:
-            raise ConfigurationError(
-                f"There is no feature view {name!r}: expected one of {', '.join(sorted(self.repository.views))}."
-            )
+            known = ", ".join(sorted([*self.repository.views, *others]))
+            raise ConfigurationError(f"There is no feature view {name!r}: expected one of {known}.")
         return self.repository.views[name]
 
     def computed(self, service: str, views: Iterable[str]) -> tuple[str, list[OnDemand]]:

@@ -23,7 +23,9 @@ def retrieve(
     rows: Annotated[Path, typer.Argument(help="Entity rows: CSV or Parquet, with the keys and a time.")],
     to: Annotated[Path, typer.Argument(help="Write them with their features here: CSV or Parquet.")],
     service: Annotated[str, typer.Option(help="Feature service; default: the project's.")] = "",
-    view: Annotated[list[str] | None, typer.Option(help="Only this feature view; may be repeated.")] = None,
+    view: Annotated[
+        list[str] | None, typer.Option(help="Only this view, stored or on demand; may be repeated.")
+    ] = None,
     time: Annotated[str, typer.Option(help="Column with the time; default: event_timestamp, else the only one.")] = "",
     online: Annotated[bool, typer.Option("--online", help="Current values from the online store; no time.")] = False,
     at: Annotated[str, typer.Option(help="With --online: the moment of the read, ISO 8601; default: now.")] = "",
@@ -33,24 +35,38 @@ def retrieve(
 ) -> None:
     """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""
     from gatehouse.components.features.entity_file import read_entity_rows, write_rows
-    from gatehouse.components.features.on_demand import with_on_demand
+    from gatehouse.components.features.on_demand import require_values, with_views
 
     if at and not online:
         raise ConfigurationError("--at is the moment of a read from the online store: expected --online with it.")
     opened, found = open_features(project), open_store(store)
-    views = opened.served(service, view or [])
+    if to.resolve() == rows.resolve():
+        raise ConfigurationError(f"{to}: expected another file to write than the entity rows, which would be lost.")
+    views, computed = _chosen(opened, service, view or [])
     keys = {key: opened.repository.entities[key] for one in views for key in one.spec.entities}
     asked = read_entity_rows(rows, keys)
-    wanted, computed = opened.computed(service, view or [])
     _check_names(asked.column_names, [*views, *computed], rows.name)
+    for each in computed:
+        require_values(each, asked, rows.name)
     if online:
         joined = _online(opened, found, views, asked, _moment(at))
     else:
         joined = _offline(opened, found, views, asked, time, rows.name)
-    if computed:
-        joined = with_on_demand(opened.repository, wanted, joined)
-    write_rows([joined], to)
+    write_rows([joined := with_views(computed, joined)], to)
     _report(joined, [*views, *computed], to, as_json)
+
+
+def _chosen(opened: FeatureProject, service: str, named: list[str]) -> tuple[list[View], list[OnDemand]]:
+    """The views to join and those to compute on demand; an on-demand view brings the views that it reads."""
+    if service or not named:
+        views = opened.served(service, named)
+        return views, opened.computed(service, [])[1]
+    computed = [view for name, view in opened.repository.on_demand.items() if name in named]
+    stored = [
+        opened.view(name, [*opened.repository.on_demand]) for name in named if name not in opened.repository.on_demand
+    ]
+    read = [opened.view(name) for view in computed for name in view.spec.views]
+    return list({view.name: view for view in [*stored, *read]}.values()), computed
 
 
 def _offline(
@@ -58,13 +74,14 @@ def _offline(
 ) -> "pa.Table":
     from gatehouse.components.features.asof_join import asof_join
     from gatehouse.components.features.compute import connect, rows_of
-    from gatehouse.components.features.entity_file import time_column
+    from gatehouse.components.features.entity_file import with_times
     from gatehouse.components.features.online import offline_join, online_view
 
     tables = opened.tables(store, views)
     joins = [offline_join(online_view(view), rows_of(store.paths(tables.views[view.name]))) for view in views]
     with connect() as connection:
-        return asof_join(connection, asked, time_column(asked, time, name), joins)
+        asked, column = with_times(asked, time, name)
+        return asof_join(connection, asked, column, joins)
 
 
 def _online(

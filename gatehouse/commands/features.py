@@ -24,9 +24,10 @@ from gatehouse.commands.feature_project import (
 from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions import LabelView
 from gatehouse.components.features.repository import OnDemand, View
 
-app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, skew, lineage.")
+app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")
 
 
 @app.command("list")
@@ -62,7 +63,7 @@ def list_views(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="VIEW", help="The feature view, stored or on demand.")],
+    name: Annotated[str, typer.Argument(metavar="VIEW", help="The view: stored, on demand, or of the label.")],
     project: ProjectOption = None,
     store: StoreOption = str(DEFAULT_STORE),
     as_json: JsonOption = False,
@@ -74,7 +75,11 @@ def show(
     if name in opened.repository.on_demand:
         _show_on_demand(opened.repository.on_demand[name], as_json)
         return
-    view = opened.view(name)
+    label = opened.repository.label
+    if name == label.name:
+        _show_label(label, opened.repository.entity_rows, as_json)
+        return
+    view = opened.view(name, [*opened.repository.on_demand, label.name])
     versions = _versions(opened.history(found), view) if found else []
     statistics = None
     if found is not None and versions:
@@ -111,6 +116,30 @@ def _show_on_demand(view: OnDemand, as_json: bool) -> None:
     listed |= {each: _with_kinds(facts[each]) for each in ("request", "features")}
     console.print(_lines(listed))
     _print_query(console, f"on_demand/{view.name}.sql", view.query)
+
+
+def _show_label(spec: LabelView, query: str, as_json: bool) -> None:
+    arrives = spec.arrives
+    facts = {
+        "view": spec.name,
+        "description": spec.description,
+        "entities": list(spec.entities),
+        "decision_time": spec.decision_time,
+        "label": spec.label,
+        "arrives": f"{arrives.column} + {span(arrives.lag)}" if arrives.lag else arrives.column,
+        "horizon": span(spec.horizon),
+        "set_aside": spec.set_aside,
+    }
+    if as_json:
+        print_json(facts | {"sql": query})
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(spec.name, style="bold")
+    console.print(spec.description or "The label.", markup=False)
+    listed = {"entities": ", ".join(spec.entities), "decided": spec.decision_time, "horizon": facts["horizon"]}
+    listed |= {"label": spec.label, "arrives": facts["arrives"], "set aside": spec.set_aside}
+    console.print(_lines(listed))
+    _print_query(console, f"labels/{spec.name}.sql", query)
 
 
 def _print_query(console: Console, file: str, query: str) -> None:

@@ -298,6 +298,56 @@ def test_lineage_as_text_json_and_picture(place: Place, tmp_path: Path) -> None:
     found = place.json("lineage", "trips")
     assert {"column": "raw.trips.fare", "by": "value"} in found["sources"]
     assert {"from": "raw.trips.ended", "to": "trips (rows)", "by": "rows"} in found["edges"]
+    # A column may do both: it is a value and decides which rows there are.
+    (place.project / "repo/views/trips.sql").write_text(f"{VIEW} WHERE fare > 0")
+    assert [one["by"] for one in place.json("lineage", "trips")["sources"] if one["column"] == "raw.trips.fare"] == [
+        "value",
+        "rows",
+    ]
+    assert re.search(r"rows decided by\n  raw\.trips: driver, ended, fare", place.run("lineage", "trips.fare").stdout)
+    (place.project / "repo/views/trips.sql").write_text(VIEW.replace(" fare", " faer AS fare"))
+    assert "views/trips.sql: there is no column faer" in place.fails("lineage", "trips")
+
+
+def test_a_view_on_demand_is_retrieved_by_its_name_with_the_views_that_it_reads(place: Place, tmp_path: Path) -> None:
+    (rows := tmp_path / "rows.csv").write_text("driver,event_timestamp,tip\n007,2013-06-01 12:10:00Z,3\n")
+    done = place.json("retrieve", rows, tmp_path / "out.parquet", "--view", "tipped")
+    assert [one["view"] for one in done["views"]] == ["trips", "tipped"]
+    assert pq.read_table(tmp_path / "out.parquet")["tip_share"].to_pylist() == [2.0]
+    for tip in ("ten", "NA", "2013-06-01"):
+        rows.write_text(f"driver,event_timestamp,tip\n8,2013-06-01 12:10:00Z,\n007,2013-06-01 12:10:00Z,{tip}\n")
+        said = place.fails("retrieve", rows, tmp_path / "out.csv", "--service", "whole")
+        assert (
+            f"rows.csv: tip in row 2: expected a number, as the on-demand view tipped declares it, found '{tip}'"
+            in said
+        )
+
+
+def test_show_tells_what_the_label_is(place: Place) -> None:
+    text = place.run("show", "paid").stdout
+    assert "arrives   ended" in text and "labels/paid.sql" in text and "AS decision_time" in text
+    assert place.json("show", "paid")["sql"].rstrip() == LABEL
+
+
+def test_a_date_is_midnight_and_keys_have_the_type_of_their_entity(place: Place, tmp_path: Path) -> None:
+    (days := tmp_path / "days.csv").write_text("driver,event_timestamp\n007,2013-06-02\n007,2013-06-01\n")
+    place.run("retrieve", days, tmp_path / "out.parquet", "--view", "trips")
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found["event_timestamp"][0].as_py() == datetime(2013, 6, 2, tzinfo=UTC)
+    times = pa.array([NOON + timedelta(minutes=10)], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"driver": [7], "event_timestamp": times}), tmp_path / "numbers.parquet")
+    said = place.fails("retrieve", tmp_path / "numbers.parquet", tmp_path / "out.csv")
+    assert "numbers.parquet: driver: expected a key of type string, as the entity says, found int64" in said
+    words = pa.array(["007"]).dictionary_encode()
+    pq.write_table(pa.table({"driver": words, "event_timestamp": times}), tmp_path / "words.parquet")
+    assert place.json("retrieve", tmp_path / "words.parquet", tmp_path / "out.csv")["views"][0]["rows"] == 1
+
+
+def test_settings_that_are_no_yaml_are_told_with_their_line(place: Place, tmp_path: Path) -> None:
+    place.run("materialize")
+    for text, message in (("project: a\nonline_store: {type: [\n", "yaml:3: is not YAML"), ("words", "expected keys")):
+        (place.project / "repo/feature_store.yaml").write_text(text)
+        assert message in place.fails("skew")
 
 
 def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
@@ -305,11 +355,17 @@ def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
     (other := tmp_path / "other.csv").write_text("rider,event_timestamp\n8,2013-06-01 12:10:00Z\n")
     (none := tmp_path / "none.csv").write_text("driver,event_timestamp\n")
     (untimed := tmp_path / "untimed.csv").write_text("driver,day\n8,monday\n")
+    (timeless := tmp_path / "timeless.csv").write_text("driver,event_timestamp\n8,\n9,\n")
+    (twice := tmp_path / "twice.csv").write_text('driver,event_timestamp;,"a, b",A,a\n8,2013-06-01 12:10:00Z,1,2,3\n')
     (hiding := tmp_path / "hiding.csv").write_text("driver,event_timestamp,fare\n8,2013-06-01 12:10:00Z,1\n")
     (broken := tmp_path / "broken.parquet").write_text("not Parquet")
     (folder := tmp_path / "folder.csv").mkdir()
     for arguments, message in (
-        (("show", "tips"), "no feature view 'tips': expected one of trips"),
+        (("show", "tips"), "no feature view 'tips': expected one of paid, tipped, trips"),
+        (("retrieve", good, good), "rows.csv: expected another file to write than the entity rows"),
+        (("retrieve", timeless, to), "timeless.csv: event_timestamp: expected times, found null in every row"),
+        (("retrieve", twice, to), "twice.csv: expected every column once, found A, a"),
+        (("retrieve", good, to, "--view", "tips"), "no feature view 'tips': expected one of tipped, trips"),
         (("lineage", "trips.tip"), "no feature 'tip': expected one of fare, town"),
         (("retrieve", tmp_path / "gone.csv", to), "gone.csv: expected a file of entity rows"),
         (("retrieve", other, to), "driver is missing"),

@@ -210,6 +210,10 @@ def test_requests_that_lack_or_mistake_a_value_are_named(
     ):
         with pytest.raises(ConfigurationError, match=message):
             online_features(repository, "both", online, [request], AS_OF)
+    whole = {"shop": 1, "amount": 10**30, "currency": "eur"}
+    assert online_features(repository, "both", online, [whole], AS_OF)["amount"].to_pylist() == [1e30]
+    with pytest.raises(ConfigurationError, match=r"rows of on_demand/basket\.sql: amount in row 1: .* '1e\+300'"):
+        online_features(repository, "both", online, [whole | {"amount": 1e300}], AS_OF)
     with pytest.raises(ConfigurationError, match="no feature service 'none': expected one of both, stored"):
         online_features(repository, "none", online, [], AS_OF)
 

@@ -1,14 +1,17 @@
 """Feature tables: trailing windows against a direct count, and the same bytes on every run."""
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from gatehouse.components.features.compute import compute_views, write_parquet
-from gatehouse.components.features.repository import Repository
+from gatehouse.components.features.compute import compute_views, connect, write_parquet
+from gatehouse.components.features.definitions import FeatureView
+from gatehouse.components.features.repository import Repository, View
+from gatehouse.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,14 @@ def test_aircraft_without_a_record_stay_unknown(january: duckdb.DuckDBPyConnecti
     ).fetchall()[0][0]
     assert missing > 100
     assert table["aircraft_built"].null_count > 0
+
+
+@pytest.mark.parametrize(("value", "found"), [("'AA'", "text, such as 'AA'"), ("DATE '2013-01-01'", "DATE, such as")])
+def test_what_is_declared_numeric_and_is_none_is_named(repository: Repository, value: str, found: str) -> None:
+    spec = FeatureView(name="v", entities=("carrier",), features={"n": "numeric", "f": "numeric"}, static=True)
+    query = f"SELECT '9E' AS carrier, now() AS event_timestamp, 1 AS n, {value} AS f"
+    with connect() as connection, pytest.raises(ConfigurationError, match=f"v.sql: f: declared numeric, found {found}"):
+        compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
 
 
 def test_the_same_tables_give_the_same_bytes_whatever_the_threads(
