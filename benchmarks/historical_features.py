@@ -66,9 +66,8 @@ def main() -> int:
     # 10 n log(10 n) over n log n, of the rows that are sorted.
     allowed = 10 * math.log(10 * rows[1]) / math.log(rows[1])
     grew = tenfold["cpu"] / statistics.median(run["cpu"] for run in full["ours"])
-    print(
-        f"ten times the rows: {grew:.1f} x the CPU time (at most {allowed:.1f}), peak {tenfold['peak']:.2f} GB (at most {MEMORY_GB})"
-    )
+    memory = f"peak {tenfold['peak']:.2f} GB (at most {MEMORY_GB})"
+    print(f"ten times the rows: {grew:.1f} x the CPU time (at most {allowed:.1f}), {memory}")
     missed += ["ten times the rows"] if grew > allowed or tenfold["peak"] > MEMORY_GB else []
     print(f"MISSED: {', '.join(missed)}" if missed else "All limits are kept.")
     return 1 if missed else 0
