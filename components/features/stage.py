@@ -1,7 +1,7 @@
 """The feature stages: compute feature tables, retrieve a training set, check it for leakage, materialize online."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from gatehouse.components.features.online_skew import Skew
 
 _PART = "part-00000.parquet"
 _VIEW = "view:"
@@ -302,11 +304,8 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         with applied(repository, files, workspace) as feast:
             projections = feast.get_feature_service(request.service).feature_view_projections
-            served = {
-                one.name: [field.name for field in one.features]
-                for one in projections
-                if one.name in repository.views  # on-demand features are not stored
-            }
+        stored = [one for one in projections if one.name in repository.views]  # On-demand features are not.
+        served = {one.name: [field.name for field in one.features] for one in stored}
         online = open_online(repository.folder, online_store(store, request.project))
         whole = [online_view(repository.views[name]) for name in served]
         tables = {name: [files[name]] for name in served}
@@ -327,30 +326,10 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     fresh = measure_freshness((repository.views[name] for name in served), files, as_of)
     page = skew_page(request.service, request.as_of, request.max_skew, skew, written, fresh, reasons)
     verdict = "fail" if reasons else "pass"
-    body = {
-        "verdict": verdict,
-        "reasons": reasons,
-        "skew": skew.share,
-        "max_skew": request.max_skew,
-        "cells": skew.cells,
-        "values": skew.values,
-        "unseen": skew.unseen,
-        "compared": [
-            {
-                "view": one.view,
-                "feature": one.feature,
-                "keys": one.kind,
-                "cells": one.cells,
-                "values": one.values,
-                "differing": one.differing,
-            }
-            for one in skew.compared
-        ],
-    }
     report = store.publish(
         "materializations",
         request.service,
-        {"skew.json": canonical_json(body), "report.html": page},
+        {"skew.json": canonical_json(_skew_body(skew, verdict, reasons, request.max_skew)), "report.html": page},
         derived_from={
             "snapshot": request.snapshot,
             "feature_tables": request.feature_tables,
@@ -370,6 +349,29 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         reasons=tuple(reasons),
         report=str(report),
     )
+
+
+def _skew_body(skew: "Skew", verdict: str, reasons: Sequence[str], max_skew: float) -> dict[str, Any]:
+    return {
+        "verdict": verdict,
+        "reasons": list(reasons),
+        "skew": skew.share,
+        "max_skew": max_skew,
+        "cells": skew.cells,
+        "values": skew.values,
+        "unseen": skew.unseen,
+        "compared": [
+            {
+                "view": one.view,
+                "feature": one.feature,
+                "keys": one.kind,
+                "cells": one.cells,
+                "values": one.values,
+                "differing": one.differing,
+            }
+            for one in skew.compared
+        ],
+    }
 
 
 def decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: datetime) -> "pa.Table":

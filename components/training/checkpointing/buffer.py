@@ -45,7 +45,7 @@ class StagingBuffer:
     def close(self) -> None:
         """Give the memory back; a writer that is at work keeps it until it has ended."""
         if self._pinned:
-            torch.cuda.cudart().cudaHostUnregister(self._whole.data_ptr())  # type: ignore[no-untyped-call]
+            torch.cuda.cudart().cudaHostUnregister(self._whole.data_ptr())  # type: ignore[no-untyped-call]  # torch has none
         os.close(self.descriptor)  # The memory itself goes with the last tensor that looks at it.
 
 
@@ -55,5 +55,5 @@ def _view(whole: Tensor, at: int, length: int, dtype: str, sizes: tuple[int, ...
 
 def _pin(whole: Tensor) -> bool:
     """Let the GPU write to the buffer directly; without this its copies go through another one."""
-    answer = torch.cuda.cudart().cudaHostRegister(whole.data_ptr(), whole.numel(), 0)  # type: ignore[no-untyped-call]
-    return int(answer) == 0
+    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch has none
+    return int(runtime.cudaHostRegister(whole.data_ptr(), whole.numel(), 0)) == 0

@@ -36,7 +36,7 @@ def at(minutes: float) -> datetime:
     return NOON + timedelta(minutes=minutes)
 
 
-def rows(*listed: tuple[str, float, float | None, Any, Any, Any, Any]) -> pa.Table:
+def rows(*listed: tuple[str | None, float, float | None, Any, Any, Any, Any]) -> pa.Table:
     """Rows of (carrier, event minute, created minute, delay, count, name, mean)."""
     return pa.table(
         {
@@ -51,7 +51,7 @@ def rows(*listed: tuple[str, float, float | None, Any, Any, Any, Any]) -> pa.Tab
     )
 
 
-def counted(*listed: tuple[str, float, float, int]) -> pa.Table:
+def counted(*listed: tuple[str | None, float, float, int]) -> pa.Table:
     """Rows of (carrier, event minute, created minute, count)."""
     return rows(*((key, event, created, 0.0, count, "", 0.0) for key, event, created, count in listed))
 

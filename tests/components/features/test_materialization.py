@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -166,11 +167,11 @@ def test_a_run_that_was_killed_on_other_rows_is_written_over(online: OnlineStore
     def killed(*_: object) -> int:
         raise Killed
 
-    settle, online.settle = online.settle, killed  # type: ignore[method-assign]  # As if the process ended there.
     online.write(VIEW, counted(("A", 3, 3, 2)))
-    with pytest.raises(Killed):
-        run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 8, 8, 2)), 10)
-    online.settle = settle  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(online, "settle", killed)  # As if the process ended there.
+        with pytest.raises(Killed):
+            run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 8, 8, 2)), 10)
     assert counts(online, "AB", at(10)) == [2, 2]
     assert run(online, tmp_path, counted(("A", 0, 0, 1)), 10).rewritten
     assert counts(online, "AB", at(10)) == [1, None]
@@ -230,14 +231,14 @@ def test_a_rewrite_that_was_killed_is_not_taken_for_the_truth(online: OnlineStor
 
     write = online.write
 
-    def killed(view: OnlineView, table: pa.Table, *how: int | None) -> int:
-        write(view, table.slice(0, 1), *how)  # type: ignore[arg-type]  # as they came
+    def killed(view: OnlineView, table: pa.Table, *how: Any) -> int:
+        write(view, table.slice(0, 1), *how)
         raise Killed
 
-    online.write = killed  # type: ignore[method-assign]  # As if the process ended there.
-    with pytest.raises(Killed):
-        run(online, tmp_path, bad, 4)
-    online.write = write  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(online, "write", killed)  # As if the process ended there.
+        with pytest.raises(Killed):
+            run(online, tmp_path, bad, 4)
     assert counts(online, "AB", at(4)) == [8, 2]
     assert run(online, tmp_path, good, 4).rewritten
     assert counts(online, "AB", at(4)) == [1, 2]
@@ -268,18 +269,20 @@ def test_two_at_once_leave_what_one_leaves(online: OnlineStore, tmp_path: Path) 
     assert materialize_views(online, [VIEW], {"delays": [path]}, at(10))[0].rows == 0
 
 
-def test_a_rewrite_that_completes_meanwhile_is_seen(online: OnlineStore, tmp_path: Path) -> None:
+def test_a_rewrite_that_completes_meanwhile_is_seen(
+    online: OnlineStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = counted(("A", 0, 0, 1), ("B", 1, 1, 2)), counted(("A", 0, 0, 8), ("A", 9, 9, 7))
     run(online, tmp_path, old, 4)
     write, begun = online.write, []
 
-    def overtaken(view: OnlineView, table: pa.Table, *how: int | None) -> int:
+    def overtaken(view: OnlineView, table: pa.Table, *how: Any) -> int:
         if not begun:
             begun.append(True)
             assert run(online, tmp_path, new, 6).rewritten
-        return write(view, table, *how)  # type: ignore[arg-type]  # as they came
+        return write(view, table, *how)
 
-    online.write = overtaken  # type: ignore[method-assign]  # Another run comes between.
+    monkeypatch.setattr(online, "write", overtaken)  # Another run comes between.
     last = counted(("A", 0, 0, 1), ("B", 1, 1, 2), ("B", 8, 8, 3))
     assert run(online, tmp_path, last, 10).rewritten
     assert counts(online, "AB", at(10)) == [1, 3]
@@ -347,5 +350,5 @@ def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
 
 
 def test_a_null_key_is_nobodys_row(online: OnlineStore, tmp_path: Path) -> None:
-    table = pa.concat_tables([counted(("A", 0, 0, 1)), rows((None, 0, 0, 0.0, 2, "", 0.0))])  # type: ignore[arg-type]
+    table = pa.concat_tables([counted(("A", 0, 0, 1)), rows((None, 0, 0, 0.0, 2, "", 0.0))])
     assert run(online, tmp_path, table, 4).changed == 1

@@ -119,7 +119,7 @@ def test_no_keys_give_no_rows(online: OnlineStore) -> None:
 
 def test_a_null_key_and_a_type_without_a_place_are_errors(online: OnlineStore) -> None:
     with pytest.raises(ConfigurationError, match="Entity key carrier: 1 of 1 values are null"):
-        online.write(VIEW, counted((None, 0, 0, 1)))  # type: ignore[arg-type]
+        online.write(VIEW, counted((None, 0, 0, 1)))
     view = OnlineView("dates", ("carrier",), ("day",), "event")
     table = pa.table({"carrier": ["AA"], "event": pa.array([NOON], TIME), "day": pa.array([NOON.date()])})
     with pytest.raises(ConfigurationError, match="Feature day: Feast's layout has no place for date32"):
