@@ -1,13 +1,16 @@
 """What a checkpoint of a large state costs the training loop: ours beside torch's own, replicated and sharded.
 
-Two ranks train a model whose weights and moments make up the state. A checkpoint's cost is what a round of steps that
-begins with one takes more than the round of as many steps just before it: the call itself, and the slower steps after.
-It is printed as a share of the synchronous save, by the clock and by this rank's processor time (which a busy machine
-moves less); fails over the limit. Rounds are interleaved, kinds take turns, and medians of the differences count. The
-ranks and their writers need a core each, or the writers the time that the ranks wait: the machine is printed.
+Two ranks train a model whose weights and moments make up the state. A checkpoint's cost is the call itself and what
+the steps after it take more than steps without one: for each place after the checkpoint the median over all repeats
+counts, so that a step that the machine held up weighs nothing and one that every checkpoint slows weighs all. It is
+printed as a share of the synchronous save, by the clock and by this rank's processor time; fails over the limit. Rounds
+with and without a checkpoint take turns, and so do the kinds. The ranks and their writers need a core each, or the
+writers the time that the ranks wait: the machine is printed, and how much a step without a checkpoint varies.
 """
 
 import argparse
+import itertools
+import json
 import os
 import shutil
 import statistics
@@ -34,6 +37,9 @@ from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 
 LIMIT = 0.10
 KINDS = ("ours", "save", "async_save")
+TURNS = ("ours", "save", "ours", "async_save", "ours")  # What is small needs the most repeats.
+WALL, CPU = 0, 1
+Round = list[tuple[float, float]]  # Of a call and of each step after it: by the clock, of the processor.
 
 
 class State:
@@ -44,7 +50,7 @@ class State:
         self.model: Any = fully_shard(body) if sharded else body
         self.parallel = self.model if sharded else nn.parallel.DistributedDataParallel(body)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.rows = torch.randn(64, width)
+        self.rows = torch.randn(8, width)
 
     def train_step(self) -> None:
         self.optimizer.zero_grad()
@@ -65,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=int, default=200_000_000)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=12, help="that follow a checkpoint and are counted in")
+    parser.add_argument("--steps", type=int, default=4, help="that follow a checkpoint and are counted in")
     parser.add_argument("--directory", type=Path, default=None, help="where checkpoints are written")
     options = parser.parse_args()
     kept = True
@@ -73,19 +79,18 @@ def main() -> int:
     for sharded in (False, True):
         with tempfile.TemporaryDirectory(dir=options.directory) as folder:
             spawn(_rank, (sharded, options.bytes, options.repeats, options.steps, folder), nprocs=2)
-            lines = (Path(folder) / "report").read_text().split()
-        cost = dict(zip(lines[::2], map(float, lines[1::2]), strict=True))
-        print(f"{'sharded' if sharded else 'replicated'}, {options.bytes / 1e6:.0f} MB, two ranks:")
-        for kind in KINDS:
-            wall, cpu, call = (cost[f"{kind}{what}"] for what in ("", "_cpu", "_call"))
+            report = json.loads((Path(folder) / "report").read_text())
+        print(f"{'sharded' if sharded else 'replicated'}, {options.bytes / 1e6:.0f} MB, two ranks; ", end="")
+        print("a step takes {:.0f} ms, one in ten over {:.0f} ms".format(*(1000 * found for found in report["step"])))
+        for kind, call in zip(KINDS, report["call"], strict=True):
+            wall, cpu = report[kind]
             print(
                 f"  {kind:10} {wall * 1000:8.1f} ms, {cpu * 1000:8.1f} ms of processor, {call * 1000:8.1f} ms in the "
-                f"call; of save: {wall / cost['save']:6.3f}, {cpu / cost['save_cpu']:6.3f}, "
-                f"{call / cost['save_call']:6.3f}"
+                f"call; of save: {wall / report['save'][WALL]:6.3f}, {cpu / report['save'][CPU]:6.3f}"
             )
-        share = cost["ours"] / cost["save"]
+        share = report["ours"][WALL] / report["save"][WALL]
         print(f"  ratio {share:.3f}, limit {LIMIT}")
-        if abs(share) > LIMIT > share or cost["save"] <= 0:
+        if abs(share) > LIMIT > share or report["save"][WALL] <= 0:
             print("  the machine is too busy for this: a checkpoint cannot make training faster")
             kept = False
         kept &= share < LIMIT
@@ -111,60 +116,66 @@ def _rank(rank: int, sharded: bool, size: int, repeats: int, steps: int, folder:
     state = State(sharded, size)
     checkpointer = Checkpointer(Path(folder) / "ours", CheckpointPolicy(keep=1))
     written = near(Path(folder) / "ours")
-    number = 0
+    stored = 0
 
     def ours() -> Callable[[], bool]:
-        checkpointer.save(state, number, ("interval",))
-        return lambda: any(saved.step == number for saved in written.saved())
+        checkpointer.save(state, (step := stored), ("interval",))
+        return lambda: any(saved.step == step for saved in written.saved())
 
     def save() -> Callable[[], bool]:
-        dcp.save(state.state_dict(), checkpoint_id=f"{folder}/save-{number}")
+        dcp.save(state.state_dict(), checkpoint_id=f"{folder}/save-{stored}")
         return lambda: True
 
     def async_save() -> Callable[[], bool]:
-        done = dcp.async_save(state.state_dict(), checkpoint_id=f"{folder}/async-{number}", process_group=beside)
+        done = dcp.async_save(state.state_dict(), checkpoint_id=f"{folder}/async-{stored}", process_group=beside)
         return done.done  # type: ignore[union-attr]  # a Future once a save was begun
 
     takes = dict(zip(KINDS, (ours, save, async_save), strict=True))
-    costs: dict[str, list[float]] = {name: [] for kind in KINDS for name in (kind, f"{kind}_cpu", f"{kind}_call")}
+    taken: dict[str, list[Round]] = {kind: [] for kind in KINDS}
+    without: list[Round] = []
     for number in range(repeats + 1):
-        for turn in range(len(KINDS)):
-            kind = KINDS[(number + turn) % len(KINDS)]
-            found = _cost(state, takes[kind], steps)
+        for turn in range(len(TURNS)):
+            kind = TURNS[(number + turn) % len(TURNS)]
+            stored = number * len(TURNS) + turn
+            quiet, disturbed = _round(state, steps, lambda: lambda: True), _round(state, steps, takes[kind])
             if number:  # The first of each makes buffers.
-                for name, seconds in zip((kind, f"{kind}_cpu", f"{kind}_call"), found, strict=True):
-                    costs[name].append(seconds)
+                without.append(quiet)
+                taken[kind].append(disturbed)
             if rank == 0:
                 for old in (*Path(folder).glob("save-*"), *Path(folder).glob("async-*")):
                     shutil.rmtree(old)
     checkpointer.finish()
     if rank == 0:
-        report = " ".join(f"{name} {statistics.median(found)}" for name, found in costs.items())
-        (Path(folder) / "report").write_text(report)
+        report = {kind: [_added(taken[kind], without, clock) for clock in (WALL, CPU)] for kind in KINDS}
+        steps_without = [step[WALL] for found in without for step in found[1:]]
+        report["step"] = [statistics.median(steps_without), statistics.quantiles(steps_without, n=10)[-1]]
+        report["call"] = [statistics.median(found[0][WALL] for found in taken[kind]) for kind in KINDS]
+        (Path(folder) / "report").write_text(json.dumps(report))
     dist.destroy_process_group()
 
 
-def _cost(state: State, take: Callable[[], Callable[[], bool]], steps: int) -> tuple[float, float, float]:
-    """Seconds that a checkpoint adds: of the call and the steps after it, of this rank's processor, of the call alone.
+def _added(taken: list[Round], without: list[Round], clock: int) -> float:
+    """Seconds that a checkpoint adds: the call, and at each place after it the median step over one without."""
+    call, *after = (statistics.median(found[clock] for found in place) for place in zip(*taken, strict=True))
+    step = statistics.median(found[clock] for quiet in without for found in quiet[1:])
+    return call + sum(after) - step * len(after)
+
+
+def _round(state: State, steps: int, take: Callable[[], Callable[[], bool]]) -> Round:
+    """Seconds of the call and of each step after it, by the clock and of this rank's processor.
 
     What is not on disk after those steps is awaited off the clock, so that every kind begins with an idle disk.
     """
-    without = _round(state, steps, lambda: lambda: True)
-    taken = _round(state, steps, take)
-    return taken[0] - without[0], taken[1] - without[1], taken[2]
-
-
-def _round(state: State, steps: int, take: Callable[[], Callable[[], bool]]) -> tuple[float, float, float]:
     dist.barrier()
-    began, used = time.perf_counter(), time.process_time()
+    times = [(time.perf_counter(), time.process_time())]
     finished = take()
-    call = time.perf_counter() - began
-    for _ in range(steps):
-        state.train_step()
-    spent, worked = time.perf_counter() - began, time.process_time() - used
+    for step in range(steps + 1):
+        if step:
+            state.train_step()
+        times.append((time.perf_counter(), time.process_time()))
     while not finished():
         time.sleep(0.01)
-    return spent, worked, call
+    return [(after[0] - before[0], after[1] - before[1]) for before, after in itertools.pairwise(times)]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import hashlib
 import logging
 import mmap
 import os
@@ -13,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from xxhash import xxh3_128
+
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
-from gatehouse.components.training.checkpointing.format import CheckpointStore, Chunk, Part, Saved
+from gatehouse.components.training.checkpointing.format import BLOCK, CheckpointStore, Chunk, Part, Saved
 from gatehouse.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
-_BLOCK = 8 << 20
 _LOOK_SECONDS = 0.02
 _LAST_SECONDS = 5.0
 
@@ -103,12 +103,12 @@ def write_share(
 
 def _write_file(file: Path, memory: memoryview) -> str:
     """Write past the page cache: filling it takes more processor time than all else, and the training loop lacks it."""
-    digest = hashlib.sha256()
+    digest = xxh3_128()
     try:
         descriptor = _created(file)
         try:
-            for start in range(0, len(memory), _BLOCK):
-                block = memory[start : start + _BLOCK]
+            for start in range(0, len(memory), BLOCK):
+                block = memory[start : start + BLOCK]
                 digest.update(block)
                 _write(descriptor, block)
             os.fsync(descriptor)
