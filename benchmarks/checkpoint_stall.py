@@ -3,15 +3,17 @@
 Two ranks train a model whose weights and moments make up the state. A checkpoint's cost is the call itself and what
 the steps after it take more than steps without one: for each place after the checkpoint the median over all repeats
 counts, so that a step that the machine held up weighs nothing and one that every checkpoint slows weighs all. It is
-printed as a share of the synchronous save, by the clock and by this rank's processor time; fails over the limit. Rounds
-with and without a checkpoint take turns, and so do the kinds. The ranks and their writers need a core each, or the
-writers the time that the ranks wait: the machine is printed, and how much a step without a checkpoint varies.
+printed as a share of the synchronous save, by the clock (with a bootstrap's interval) and by this rank's processor
+time; fails over the limit. Rounds with and without a checkpoint take turns, and so do the kinds. The ranks and their
+writers need a core each, or the writers the time that the ranks wait: the machine is printed, and how much a step
+without a checkpoint varies.
 """
 
 import argparse
 import itertools
 import json
 import os
+import random
 import shutil
 import statistics
 import sys
@@ -88,8 +90,8 @@ def main() -> int:
                 f"  {kind:10} {wall * 1000:8.1f} ms, {cpu * 1000:8.1f} ms of processor, {call * 1000:8.1f} ms in the "
                 f"call; of save: {wall / report['save'][WALL]:6.3f}, {cpu / report['save'][CPU]:6.3f}"
             )
-        share = report["ours"][WALL] / report["save"][WALL]
-        print(f"  ratio {share:.3f}, limit {LIMIT}")
+        share = report["share"]
+        print("  ratio {:.3f} (95 %: {:.3f} to {:.3f}), limit {}".format(share, *report["interval"], LIMIT))
         if abs(share) > LIMIT > share or report["save"][WALL] <= 0:
             print("  the machine is too busy for this: a checkpoint cannot make training faster")
             kept = False
@@ -149,9 +151,22 @@ def _rank(rank: int, sharded: bool, size: int, repeats: int, steps: int, folder:
         report = {kind: [_added(taken[kind], without, clock) for clock in (WALL, CPU)] for kind in KINDS}
         steps_without = [step[WALL] for found in without for step in found[1:]]
         report["step"] = [statistics.median(steps_without), statistics.quantiles(steps_without, n=10)[-1]]
+        shares = sorted(_share(*map(_drawn, (taken["ours"], taken["save"], without))) for _ in range(400))
+        report["share"] = _share(taken["ours"], taken["save"], without)
+        report["interval"] = [shares[10], shares[-11]]
         report["call"] = [statistics.median(found[0][WALL] for found in taken[kind]) for kind in KINDS]
         (Path(folder) / "report").write_text(json.dumps(report))
     dist.destroy_process_group()
+
+
+def _share(ours: list[Round], save: list[Round], without: list[Round]) -> float:
+    """Of what a synchronous save adds, by the clock."""
+    return _added(ours, without, WALL) / _added(save, without, WALL)
+
+
+def _drawn(rounds: list[Round]) -> list[Round]:
+    """As many, drawn with replacement: how the figures spread tells how far they can be trusted."""
+    return random.choices(rounds, k=len(rounds))
 
 
 def _added(taken: list[Round], without: list[Round], clock: int) -> float:

@@ -163,7 +163,7 @@ def load_project(folder: Path) -> Project:
     definitions = _definitions(folder / file.features.repo, problems) if file else {}
     if problems or file is None or contract is None or policy is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(f"{len(problems)} problems in the project {folder}:{listed}")
+        raise ConfigurationError(f"{len(problems)} problem{'s' * (len(problems) > 1)} in the project {folder}:{listed}")
     return Project(
         folder=folder,
         file=file,
