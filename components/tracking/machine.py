@@ -1,6 +1,6 @@
 """What the machine does while a job runs: CPU, memory and GPUs, under the names that MLflow's own page shows.
 
-Sampled by the process that ships metrics, never by the training loop.
+Sampled by the process that ships metrics, on a cluster by each pod, never by the training loop.
 """
 
 import os
@@ -11,6 +11,7 @@ from typing import Any
 
 from gatehouse.process import descendants
 
+PREFIX = "system/"
 _MEGABYTE = 1e6
 
 
@@ -30,7 +31,7 @@ class Machine:
         now = _cpu_ticks()
         busy, total = (after - before for before, after in zip(self._before, now, strict=True))
         self._before = now
-        return {"system/cpu_utilization_percentage": 100.0 * busy / total} if total > 0 else {}
+        return {f"{PREFIX}cpu_utilization_percentage": 100.0 * busy / total} if total > 0 else {}
 
     def _memory(self) -> dict[str, float]:
         found = {}
@@ -38,10 +39,10 @@ class Machine:
             lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
             kilobytes = {words[0].rstrip(":"): float(words[1]) for words in lines}
             used = kilobytes["MemTotal"] - kilobytes["MemAvailable"]
-            found["system/system_memory_usage_megabytes"] = used * 1024 / _MEGABYTE
-            found["system/system_memory_usage_percentage"] = 100.0 * used / kilobytes["MemTotal"]
+            found[f"{PREFIX}system_memory_usage_megabytes"] = used * 1024 / _MEGABYTE
+            found[f"{PREFIX}system_memory_usage_percentage"] = 100.0 * used / kilobytes["MemTotal"]
         job = sum(map(_resident, [self._owner, *descendants(self._owner)]))
-        return found | {"system/job_memory_usage_megabytes": job / _MEGABYTE}
+        return found | {f"{PREFIX}job_memory_usage_megabytes": job / _MEGABYTE}
 
     def _gpu(self) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -49,13 +50,13 @@ class Machine:
             # A driver may know one number and not another.
             with suppress(nvml.NVMLError):
                 rates = nvml.nvmlDeviceGetUtilizationRates(handle)
-                found[f"system/gpu_{index}_utilization_percentage"] = float(rates.gpu)
+                found[f"{PREFIX}gpu_{index}_utilization_percentage"] = float(rates.gpu)
             with suppress(nvml.NVMLError):
                 memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-                found[f"system/gpu_{index}_memory_usage_megabytes"] = memory.used / _MEGABYTE
-                found[f"system/gpu_{index}_memory_usage_percentage"] = 100.0 * memory.used / memory.total
+                found[f"{PREFIX}gpu_{index}_memory_usage_megabytes"] = memory.used / _MEGABYTE
+                found[f"{PREFIX}gpu_{index}_memory_usage_percentage"] = 100.0 * memory.used / memory.total
             with suppress(nvml.NVMLError):
-                found[f"system/gpu_{index}_power_usage_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0
+                found[f"{PREFIX}gpu_{index}_power_usage_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0
         return found
 
 

@@ -113,14 +113,14 @@ def _release(folder: Path) -> None:
 
 
 @contextmanager
-def shipped_live(store: ArtifactStore, folder: Path, live: bool = True) -> Iterator[None]:
-    """Ship a spool every half second from a process of its own, which also samples the machine.
+def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled: bool = True) -> Iterator[None]:
+    """Ship a spool every half second from a process of its own, which also samples the machine if it is `sampled`.
 
     Should the job fail, its run says so. Without tracking, or where it is not `live`, nothing is shipped meanwhile.
     """
     process = None
     if live and tracking_of(store) is not None:
-        command = [sys.executable, "-m", __name__, store.address, str(folder)]
+        command = [sys.executable, "-m", __name__, store.address, str(folder), *(["sampled"] if sampled else [])]
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
     try:
@@ -214,7 +214,10 @@ def _end(client: "MlflowClient", run: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Ship the spool `argv[2]` of the store `argv[1]` until the parent ends; a server that is down is tried again."""
+    """Ship a spool until the parent ends; a server that is down is tried again.
+
+    The command line has the store's address and the spool, and `sampled` where the machine is to be sampled.
+    """
     die_with_parent()
     logging.disable(logging.CRITICAL)
     store, folder = ArtifactStore.open(sys.argv[1]), Path(sys.argv[2])
@@ -223,7 +226,8 @@ def main() -> None:
     with _alone(folder) as mine:
         if not mine or tracking is None:
             return
-        threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
+        if sys.argv[3:] == ["sampled"]:
+            threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
         while True:
             try:
                 with tracking.client() as client:

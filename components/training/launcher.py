@@ -68,7 +68,13 @@ class TrainingJob:
 
 
 class Launcher(Protocol):
-    """Runs training jobs somewhere."""
+    """Runs training jobs somewhere.
+
+    Attributes:
+        remote: Whether they run on other machines than this one.
+    """
+
+    remote: bool
 
     def run(self, job: TrainingJob) -> None:
         """Run `job`, from its last checkpoint where there is one, and return when its result and weights are there.

@@ -68,7 +68,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             inputs={"training_set": request.training_set, "split": request.split},
         )
         job, where = TrainingJob(directory, spec.processes, spec.timeout_minutes), launcher(store)
-        with shipped_live(store, spool, live=request.live):
+        with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             where.run(job)
         result = json.loads((directory / RESULT).read_text())
         description = {

@@ -1,13 +1,15 @@
 """Brings what a pod sees while it trains through the store to the launcher: metrics, and the machine that they are of.
 
-A pod appends what is new in its spool to `jobs/<name>/<launch>/metrics` every few seconds, and its environment to
-`…/pods`; the launcher puts the metrics into its own spool, from which they are shipped. So the metrics of a pod that
-fails, is evicted or leads no result arrive too, and a pod needs no way to MLflow. Points carry their times: those that
-come twice, as after a launcher that started again, are one in MLflow.
+A pod appends what is new in its spool, and a sample of its CPU, memory and GPUs, to `jobs/<name>/<launch>/metrics` every
+few seconds, and its environment to `…/pods`; the launcher puts the metrics into its own spool, from which they are
+shipped. So the metrics of a pod that fails, is evicted or leads no result arrive too, and a pod needs no way to MLflow.
+Points carry their times: those that come twice, as after a launcher that started again, are one in MLflow.
 """
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.environment import capture_environment
+from gatehouse.components.tracking.machine import PREFIX, Machine
 from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, dropped, read
 from gatehouse.errors import GatehouseError
 
@@ -27,7 +30,7 @@ _MOST = 20_000
 
 @contextmanager
 def sent_while_training(store: ArtifactStore, folder: str, spool: Path) -> Iterator[None]:
-    """Send what is appended to a pod's spool every ten seconds, and once more at the end."""
+    """Send what is appended to a pod's spool, and what its machine does, every ten seconds and once more at the end."""
     sender, ended = _Sender(store, folder, spool), threading.Event()
 
     def send() -> None:
@@ -50,24 +53,38 @@ class _Sender:
         self._store, self._prefix, self._spool = store, f"{folder}/metrics", spool
         self._position = Position()
         self._dropped = 0
+        self._machine, self._began = Machine(os.getpid()), time.monotonic()
 
     def send(self) -> None:
         """Send what is new; what the store does not take is sent the next time."""
         try:
-            while self._spool.exists() and self._send_some():
-                pass
+            sampled = self._sample()
+            while self._send_some(sampled):
+                sampled = []
         except (GatehouseError, OSError) as error:
             logger.warning("Metrics are not sent for now: %s", error)
 
-    def _send_some(self) -> bool:
-        points, after = read(self._spool, self._position, _MOST)
+    def _sample(self) -> list[Point]:
+        """What this machine does, told apart from others by its number, or by its name where it has none."""
+        node = (
+            "" if os.environ.get("PET_NNODES", "1") == "1" else os.environ.get("PET_NODE_RANK") or os.uname().nodename
+        )
+        now, step = time.time(), round(time.monotonic() - self._began)
+        return [
+            Point(f"{PREFIX}{node}/{name.removeprefix(PREFIX)}" if node else name, value, step, now)
+            for name, value in self._machine.sample().items()
+        ]
+
+    def _send_some(self, sampled: list[Point]) -> bool:
+        points, after = read(self._spool, self._position, _MOST) if self._spool.exists() else ([], self._position)
         lost = dropped(self._spool)
-        if points or lost != self._dropped:
+        if points or sampled or lost != self._dropped:
             # As text: JSON has no NaN and no infinity.
-            rows = [[point.name, point.value.hex(), point.step, point.at] for point in points]
+            rows = [[point.name, point.value.hex(), point.step, point.at] for point in (*points, *sampled)]
             self._store.append(self._prefix, {"points": rows, "dropped": lost - self._dropped})
         self._position, self._dropped = after, lost
-        discard(self._spool, after)
+        if points:
+            discard(self._spool, after)
         return bool(points)
 
 

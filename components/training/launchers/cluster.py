@@ -59,6 +59,8 @@ class ClusterLauncher:
     as its owner, do so where the launcher cannot.
     """
 
+    remote = True
+
     def __init__(
         self,
         store: ArtifactStore,

@@ -39,6 +39,8 @@ _GRACE_SECONDS = 5.0
 class LocalLauncher:
     """Runs a job with torchrun on this machine; its log goes to the job's `worker.log` and to this process's log."""
 
+    remote = False
+
     def __init__(self, launch: LocalLaunch | None = None) -> None:
         self._launch = launch or LocalLaunch()
 

@@ -159,12 +159,15 @@ def test_a_job_that_hangs_is_told_so(store: ArtifactStore, job: TrainingJob) -> 
 
 
 def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
-    store: ArtifactStore, job: TrainingJob, tmp_path: Path
+    store: ArtifactStore, job: TrainingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PET_NNODES", "2")
+
     def log_and_fail(cluster: Cluster, made: Object) -> None:
         address, folder, _ = container_of(made)[1]["command"][3:6]
         for number, loss in enumerate((0.5, float("nan"))):
             spool = tmp_path / f"pod-{number}"
+            monkeypatch.setenv("PET_NODE_RANK", str(number))
             with sent_while_training(ArtifactStore.open(address), folder, spool):
                 writer = SpoolWriter(spool)
                 writer.log({f"loss_{number}": loss}, 7)
@@ -173,7 +176,13 @@ def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
         _master_fails(cluster, made)
 
     _fails(ends.TrainingFailedError, log_and_fail, store, job, "pytorchjob")
-    points, _ = read(job.directory / METRICS, Position(), 10)
+    points, _ = read(job.directory / METRICS, Position(), 100)
+    machine = [point for point in points if point.name.startswith("system/")]
+    assert {point.name for point in machine} >= {
+        "system/0/cpu_utilization_percentage",
+        "system/1/job_memory_usage_megabytes",
+    }
+    points = [point for point in points if point not in machine]
     assert [(point.name, point.step) for point in points] == [("loss_0", 7), ("loss_1", 7)]
     assert points[0].value == 0.5 and math.isnan(points[1].value)
     assert dropped(job.directory / METRICS) == 1
