@@ -3,7 +3,7 @@
 A pod appends what is new in its spool, and samples of its CPU, memory and GPUs, to `jobs/<name>/<launch>/metrics`
 every few seconds, and its environment to `…/pods`; the launcher puts the metrics into its own spool, from which they
 are shipped. So the metrics of a pod that fails, is evicted or leads no result arrive too, and a pod needs no
-way to MLflow. Points carry their times: those that come twice, as after a launcher that started again, are one in MLflow.
+way to MLflow. Points carry their times: those that come twice, as after a launcher that started again, are one there.
 """
 
 import logging
