@@ -1,7 +1,8 @@
 """Runs torchrun around the training program: owns its processes, turns SIGTERM into a preemption, and finds hangs.
 
 Exit codes, as an operator reads them: 0 done; 1 failed, and would again; 124 hung; 128 and above worth another try:
-143 preempted, 137 a worker was killed more often than restarts are allowed, 129 the machines lost each other.
+143 preempted, 137 a worker was killed more often than restarts are allowed, 129 the machines lost each other, 128 the
+store with the checkpoints was away.
 """
 
 import argparse
