@@ -70,6 +70,11 @@ def near(folder: str | Path) -> CheckpointStore:
     return CheckpointStore(LocalObjects(Path(folder)), "steps")
 
 
+def scratch(folder: str | Path) -> Path:
+    """Where files are written before they count, in a folder of checkpoints."""
+    return Path(folder) / "tmp"
+
+
 def write_share(
     share: Share, request: Request, memory: memoryview, abandoned: Callable[[], bool], told: Callable[[], None]
 ) -> None:
@@ -87,7 +92,7 @@ def write_share(
         StoreError: if it cannot be written, or the parts of the others do not come.
     """
     folder = near(share.folder)
-    file = Path(share.folder) / "tmp" / uuid.uuid4().hex
+    file = scratch(share.folder) / uuid.uuid4().hex
     try:
         part = Part(request.step, _write_file(file, memory), share.bytes, share.chunks, request.values)
         if share.complete:

@@ -50,6 +50,14 @@ def test_the_last_three_and_the_best_are_kept(tmp_path: Path) -> None:
     assert [saved.step for saved in near(tmp_path).saved()] == [12, 10, 8, 5]
 
 
+def test_what_a_killed_writer_left_half_is_removed_once_nobody_writes(tmp_path: Path) -> None:
+    _train(Checkpointer(tmp_path, CheckpointPolicy(every_steps=1)), State(), range(1, 2))
+    half = tmp_path / "tmp" / uuid.uuid4().hex
+    half.write_bytes(bytes(9))
+    assert Checkpointer(tmp_path, CheckpointPolicy()).load(State()) is not None
+    assert not half.exists() and len(list(near(tmp_path).saved())) == 1
+
+
 def test_a_checkpoint_holds_the_state_of_its_moment_while_training_goes_on(tmp_path: Path) -> None:
     state = State(300_000)
     checkpointer = Checkpointer(tmp_path, CheckpointPolicy())
