@@ -61,11 +61,13 @@ class TrainingJob:
         directory: Holds `job.json` and the data, and takes checkpoints, weights and the result.
         processes: Workers over all machines.
         timeout_minutes: After which the job is stopped, counted from when it runs.
+        model_size: Processes that share one copy of the model: their number is always a multiple of it.
     """
 
     directory: Path
     processes: int
     timeout_minutes: float
+    model_size: int = 1
 
 
 class Launcher(Protocol):
