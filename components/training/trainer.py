@@ -73,7 +73,9 @@ class Trainer:
         part = self.execution.part
         self.parameters = list(part.parameters())
         self.optimizer = build_optimizer(part, spec)
-        self.state = TrainState(part, self.optimizer, LossScaler(spec), Position(), Progress(), best=copy_of(part))
+        self.state = TrainState(
+            part, self.optimizer, LossScaler(spec), Position(), Progress(), copy_of(part), self.device
+        )
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.boundary = Boundary(heartbeat)
         self.metrics = SpoolWriter(directory / METRICS) if self.layout.leads else None
