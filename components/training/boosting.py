@@ -103,7 +103,9 @@ class BoostingTrainer:
             DivergedError: if the loss of either part is not finite.
         """
         state = self.state
+        self.boundary.alive(0)
         self.checkpointer.load(state)
+        self.boundary.alive(len(state.history))
         agreed = Agreed()
         try:
             while len(state.history) < self.spec.epochs and not out_of_patience(state.history, self.spec):

@@ -90,7 +90,9 @@ class Trainer:
             DivergedError: if a gradient or the validation loss is not finite; names step and tensor.
         """
         state, position = self.state, self.state.position
+        self.boundary.alive(0)
         restored = self.checkpointer.load(state)
+        self.boundary.alive(state.progress.step)
         if restored is not None and not restored.same_world:
             self._seed(position.epoch)
         self.began = state.progress.step, time.monotonic()
@@ -207,7 +209,14 @@ class Trainer:
         name = self.loss.name
         row = {"epoch": epoch, f"train_{name}": self._train_loss()}
         row |= validate(
-            self.execution, self.data["validation"], self.spec, self.layout, self.loss, self.outputs, self.device
+            self.execution,
+            self.data["validation"],
+            self.spec,
+            self.layout,
+            self.loss,
+            self.outputs,
+            self.device,
+            lambda: self.boundary.alive(progress.step),
         )
         self._require_sound(row)
         progress.history.append(row)

@@ -16,7 +16,9 @@ class _Frozen(BaseModel):
 
 class _Launch(_Frozen):
     hang_seconds: float = Field(
-        HANG_SECONDS, gt=0, description="How long a rank may make no progress; a validation pass is one step."
+        HANG_SECONDS,
+        gt=0,
+        description="How long a rank may make no progress; to start, and to fetch a checkpoint, are a step each.",
     )
     machine: str = Field("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
 

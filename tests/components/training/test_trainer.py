@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training import trainer as trainer_module
+from gatehouse.components.training import validation
 from gatehouse.components.training.data import Batch, Rows
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.faults import FAULT
@@ -94,6 +96,17 @@ def test_a_run_that_stops_after_any_epoch_resumes_to_the_same_bits(
         monkeypatch.delenv(FAULT)
         torch.manual_seed(99)
         assert train(SPEC, _architecture(SPEC), directory) == whole
+
+
+def test_validation_shows_life_block_by_block(tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, _binary)
+    monkeypatch.setattr(validation, "_CHUNK", 30)
+    beats: list[int] = []
+    spec = SPEC.model_copy(update={"epochs": 1})
+    trainer = Trainer(spec, _architecture(spec), tmp_path, SimpleNamespace(beat=beats.append))  # type: ignore[arg-type]
+    trainer.checkpointer = Keeper([], step=-1)  # type: ignore[assignment]
+    trainer.train()
+    assert beats == [0, 0, 1, 2, 3, *[4] * 4, 4]
 
 
 @pytest.mark.parametrize(
