@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
@@ -43,6 +44,18 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def drawn(device: torch.device) -> list[Tensor]:
+    """The state of torch's generators alone, in microseconds: what a step's dropout follows from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def draw_again(states: list[Tensor], device: torch.device) -> None:
+    """Have torch draw what it drew after `drawn`."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)
 
 
 def seed_all(seed: int) -> None:
