@@ -42,6 +42,7 @@ class Boundary:
         """Collective where a process group is there."""
         self._heartbeat = heartbeat
         flag, outcome = os.environ.get(FLAG), os.environ.get(OUTCOME)
+        self._fault = os.environ.get(faults.FAULT, "")
         self._flag = Path(flag) if flag else None
         self._outcome = Path(outcome) if outcome else None
         shared = dist.is_initialized() and dist.get_world_size() > 1
@@ -66,7 +67,8 @@ class Boundary:
             epoch_ended: Number of the epoch that this step ended, if it did.
         """
         self.alive(step)
-        faults.strike(step, epoch_ended)
+        if self._fault:
+            faults.strike(self._fault, step, epoch_ended)
         self._raised = self._raised or (Flag.read(self._flag) if self._flag else None)
         left = self._raised.deadline - time.monotonic() if self._raised else math.inf
         mine = torch.tensor([float(self._raised is not None), float(due), -left])
