@@ -277,14 +277,14 @@ class Checkpointer:
         return Restored(saved.step, self._worlds, same)
 
     def _verified(self, sources: list[CheckpointStore], sequence: int, place: int) -> Saved | None:
-        """The checkpoint if all of it is whole: each rank reads its share of the files again."""
+        """The checkpoint if all of it is whole: each rank reads, and fetches, its share of the files."""
         saved = None
         try:
             saved = sources[place].read(sequence)
             for rank in range(saved.world_size):
                 part = sources[place].part(saved, rank)
-                if part.bytes:
-                    sources[place].file(saved, part, verify=rank % self._world == self._rank)
+                if part.bytes and rank % self._world == self._rank:
+                    sources[place].file(saved, part, verify=True)
         except TornCheckpointError as error:
             logger.warning("%s", error)
             saved = None

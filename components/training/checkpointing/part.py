@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xxhash import xxh3_128
-
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
-from gatehouse.components.training.checkpointing.format import BLOCK, CheckpointStore, Chunk, Part, Saved
+from gatehouse.components.training.checkpointing.format import (
+    BLOCK,
+    CheckpointStore,
+    Chunk,
+    Hasher,
+    Part,
+    Saved,
+    hasher,
+)
 from gatehouse.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -89,7 +95,8 @@ def write_share(
     folder = near(share.folder)
     file = Path(share.folder) / "tmp" / uuid.uuid4().hex
     try:
-        part = Part(request.step, _write_file(file, memory), share.bytes, share.chunks, request.values)
+        digest = _write_file(file, memory, hasher(far=bool(share.far)))
+        part = Part(request.step, digest, share.bytes, share.chunks, request.values)
         if share.complete:
             _publish(folder, share, request, file, part, abandoned)
             told()
@@ -101,9 +108,8 @@ def write_share(
         file.unlink(missing_ok=True)
 
 
-def _write_file(file: Path, memory: memoryview) -> str:
+def _write_file(file: Path, memory: memoryview, digest: Hasher) -> str:
     """Write past the page cache: filling it takes more processor time than all else, and the training loop lacks it."""
-    digest = xxh3_128()
     try:
         descriptor = _created(file)
         try:

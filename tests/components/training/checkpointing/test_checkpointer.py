@@ -3,6 +3,7 @@
 import mmap
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from xxhash import xxh3_128
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.checkpointing import part
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.format import CheckpointStore
+from gatehouse.components.training.checkpointing.format import CheckpointStore, hasher
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
 from gatehouse.errors import ConfigurationError, StoreError
+from tests.servers import BUCKET, Proxy, s3_server
 
 
 class State:
@@ -73,8 +75,18 @@ def test_a_state_that_grows_is_planned_anew(tmp_path: Path) -> None:
     assert torch.equal(resumed.weights, bigger.weights) and resumed.note == "step 3"
 
 
-def test_a_checkpoint_of_a_lost_machine_comes_from_the_artifact_store(tmp_path: Path) -> None:
-    far = str(tmp_path / "store")
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Proxy]:
+    with s3_server() as proxy:
+        yield proxy
+
+
+def test_a_checkpoint_of_a_lost_machine_comes_from_the_artifact_store(
+    tmp_path: Path, bucket: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**bucket.environment, "GATEHOUSE_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    far = f"s3://{BUCKET}/store"
     state = State()
     _train(Checkpointer(tmp_path / "pod-1", CheckpointPolicy(every_steps=2), far=far, name="run"), state, range(1, 9))
     resumed = State()
@@ -205,7 +217,7 @@ def test_a_file_is_whole_whatever_its_length_and_the_file_system(
     for start in (4096, 3):  # Whole pages of memory are written past the page cache, others cannot be.
         file = (folder or tmp_path) / uuid.uuid4().hex
         with memoryview(memory) as view, view[start : start + size] as given:
-            digest = part._write_file(file, given)
+            digest = part._write_file(file, given, hasher(far=False))
             try:
                 assert file.read_bytes() == bytes(given)
             finally:
