@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="job-") as directory:
         try:
             expected = fetch_inputs(store, arguments.folder, arguments.record, Path(directory))
-            _require_program(expected.code)
+            _require_program(expected.code, Path(directory))
             os.environ |= {FAR: arguments.store, NAME: expected.digest}
             launch = arguments.folder.rpartition("/")[2]
             waits = [f"--grace-seconds={_kept_for_ranks(arguments.grace)}", f"--hang-seconds={arguments.hang}"]
@@ -73,11 +73,11 @@ def main() -> None:
     sys.exit(code)
 
 
-def _require_program(expected: str) -> None:
-    if expected != (found := program_code()):
+def _require_program(expected: str, directory: Path) -> None:
+    if expected != (found := program_code(directory)):
         raise StaleSpecError(
-            f"The image of the pod holds another training program than the launcher: expected {expected[:12]}, found "
-            f"{found[:12]}. Give launch.image the image of the train task."
+            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
+            f"expected {expected[:12]}, found {found[:12]}. Give launch.image the image of the train task."
         )
 
 

@@ -3,6 +3,7 @@
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.builder_code import builder_code
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.tuning.spec import SearchSpace
 
@@ -27,7 +28,16 @@ class TuneResult(StageModel):
     summary: str
 
 
-@stage("tune", distributions=("optuna", "torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"))
+def _builders(request: TuneRequest) -> str:
+    searched = [each.choices for each in request.space.parameters if each.name == "architecture"]
+    return builder_code(request.base.architecture, *(str(choice) for choices in searched for choice in choices))
+
+
+@stage(
+    "tune",
+    distributions=("optuna", "torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"),
+    outside=_builders,
+)
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     """Run the experiment; the artifact holds `trials.json`, `best.json` and `report.html`.
 
