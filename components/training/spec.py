@@ -175,6 +175,10 @@ class TrainSpec(BaseModel):
             found.append("pipeline_parallel: micro-batches of a ranking differ in size, and a pipeline's must not")
         if pipeline > 1 and self.pipeline_schedule == "1f1b" and self.accumulation < pipeline:
             found.append(f"accumulation {self.accumulation} must be at least pipeline_parallel {pipeline} for 1f1b")
+        if self.accumulation > self.batch_size:
+            found.append(
+                f"accumulation {self.accumulation} is more than the batch_size {self.batch_size} rows of a step"
+            )
         if tensor > 1 and self.architecture == "ft_transformer":
             if self.heads % tensor:
                 found.append(f"heads {self.heads} must be a multiple of tensor_parallel {tensor}")
