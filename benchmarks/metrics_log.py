@@ -212,9 +212,8 @@ def _arrived(folder: Path, logger: str, job: str) -> int:
 
 
 def _judge(measured: dict[tuple[str, str], list[Any]]) -> int:
-    print(
-        f"{'server':<8}{'logger':<14}{'calls':>8}{'p50 us':>11}{'p99 us':>12}{'whole p99':>12}{'empty p99':>12}{'lost':>8}"
-    )
+    figures = f"{'p50 us':>11}{'p99 us':>12}{'whole p99':>12}{'empty p99':>12}"
+    print(f"{'server':<8}{'logger':<14}{'calls':>8}{figures}{'lost':>8}")
     print(f"(load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs)")
     p99: dict[tuple[str, str], float] = {}
     missed = []
