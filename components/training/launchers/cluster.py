@@ -26,7 +26,6 @@ from gatehouse.components.training.launcher import (
 from gatehouse.components.training.launchers.api import KubernetesApi, Pace
 from gatehouse.components.training.launchers.arriving import Arriving
 from gatehouse.components.training.launchers.claim import Claim
-from gatehouse.components.training.launchers.deadlines import Deadlines
 from gatehouse.components.training.launchers.logs import PodLogs
 from gatehouse.components.training.launchers.operator import LAUNCH, Operator, Order
 from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, uneven
@@ -112,8 +111,10 @@ class ClusterLauncher:
                 claim.withdraw()  # Told to end: the grace period may not last for the logs of every pod.
                 raise
             finally:
-                logs.finish()
-                claim.withdraw()
+                try:
+                    logs.finish()
+                finally:
+                    claim.withdraw()
 
     def forget(self, job: TrainingJob) -> None:
         """Remove checkpoints, metrics and word of the end of a job: a launcher that starts again finds the model."""
@@ -135,12 +136,12 @@ class ClusterLauncher:
             return outcome(self._store, folder)
 
         arriving = Arriving(self._store, folder, job.directory / METRICS)
-        watch = Watch(self._api, self._operator, claim, self._namespace, logs, reported, arriving.take)
-        deadlines = Deadlines(self._launch, self._launch.fewest, job.timeout_minutes, logs.tail, watch.events)
+        minutes = job.timeout_minutes
+        watch = Watch(self._api, self._operator, claim, self._launch, minutes, logs, reported, arriving.take)
         if adopted:
-            deadlines.resume(found["metadata"]["creationTimestamp"], watch.pods())
+            watch.resume(found)
         try:
-            watch.until_success(deadlines)
+            watch.until_success()
         finally:
             arriving.close()
         logs.finish()

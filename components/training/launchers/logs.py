@@ -25,7 +25,8 @@ class PodLogs:
         """Begin the file `log`; with `named`, each line opens with the name of its pod."""
         self._api, self._pods = api, f"/api/v1/namespaces/{namespace}/pods"
         self._container, self._named = container, named
-        self._file = open(log, "w")  # noqa: SIM115  # `finish` closes it.
+        self._file = open(log, "wb", buffering=0)  # noqa: SIM115  # `finish` closes it.
+        self._full = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._following: dict[str, str] = {}
@@ -54,10 +55,10 @@ class PodLogs:
         with self._lock:
             self._file.close()
 
-    def tail(self, pod: Pod) -> str:
-        """The last lines of one pod, as errors show them."""
+    def tail(self, pod: Pod, *, ask: bool = True) -> str:
+        """The last lines of one pod, as errors show them; with `ask`, of the cluster where none has come yet."""
         name, uid = name_of(pod), pod["metadata"]["uid"]
-        if not self._tails.get(uid):
+        if ask and not self._tails.get(uid):
             with suppress(LauncherError, ApiConflict):
                 query = {"container": self._container, "tailLines": TAIL_LINES}
                 lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines()
@@ -97,6 +98,14 @@ class PodLogs:
             self._latest[uid] = at
             self._tails.setdefault(uid, deque(maxlen=TAIL_LINES)).append(text)
             shown = f"[{name}] {text}" if self._named else text
-            self._file.write(shown + "\n")
-            self._file.flush()
+            self._keep(shown)
         logger.info("%s", shown)
+
+    def _keep(self, line: str) -> None:
+        """Write to the file, whatever becomes of it: a full disk is no reason to lose a training."""
+        try:
+            self._file.write(line.encode() + b"\n")
+        except OSError as error:
+            if not self._full:
+                logger.warning("%s is not written on (%s): the training goes on.", self._file.name, error.strerror)
+            self._full = True
