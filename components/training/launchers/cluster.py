@@ -31,6 +31,7 @@ from gatehouse.components.training.launchers.operator import LAUNCH, Operator, O
 from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, uneven
 from gatehouse.components.training.launchers.travel import (
     Inputs,
+    checkpoints_in_use,
     fetch_outputs,
     forget,
     job_digest,
@@ -54,8 +55,8 @@ class ClusterLauncher:
     """Runs a job as one object of a cluster's training operator.
 
     The object's name comes from run, job and program, so a launcher that starts again finds the job of the one before.
-    The launcher removes the object when it ends, however it ends; a deadline in the object, and the launcher's own pod
-    as its owner, do so where the launcher cannot.
+    The launcher removes the object when it ends, however it ends. Where it cannot, a deadline in the object ends the
+    pods, and the object goes when the launcher's own pod, its owner, is removed.
     """
 
     remote = True
@@ -106,7 +107,8 @@ class ClusterLauncher:
                 named=self._launch.nodes > 1,
             )
             try:
-                self._run(job, inputs, claim, logs)
+                with checkpoints_in_use(self._store, digest):
+                    self._run(job, inputs, claim, logs)
             except SystemExit:
                 claim.withdraw()  # Told to end: the grace period may not last for the logs of every pod.
                 raise

@@ -1,10 +1,12 @@
 """Streams the logs of a job's pods to the job's log file and to this process's log, each line once."""
 
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gatehouse.components.training.launcher import TAIL_LINES, last_lines
@@ -13,6 +15,8 @@ from gatehouse.components.training.launchers.pods import Pod, name_of
 from gatehouse.errors import LauncherError
 
 logger = logging.getLogger(__name__)
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 
 
 class PodLogs:
@@ -30,7 +34,7 @@ class PodLogs:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._following: dict[str, str] = {}
-        self._latest: dict[str, str] = {}
+        self._latest: dict[str, tuple[str, set[str]]] = {}
         self._tails: dict[str, deque[str]] = {}
 
     def follow(self, pods: Iterable[Pod]) -> None:
@@ -88,14 +92,18 @@ class PodLogs:
     def _query(self, uid: str) -> dict[str, str]:
         query = {"container": self._container, "timestamps": "true"}
         # The API rounds to seconds, so that some lines come again; `_write` knows them by their times.
-        return query | ({"sinceTime": self._latest[uid][:19] + "Z"} if uid in self._latest else {})
+        return query | ({"sinceTime": latest[:19] + "Z"} if (latest := self._latest.get(uid, ("", set()))[0]) else {})
 
     def _write(self, name: str, uid: str, line: str) -> None:
-        at, _, text = line.partition(" ")
+        stamp, _, text = line.partition(" ")
+        at = _instant(stamp)
         with self._lock:
-            if at <= self._latest.get(uid, "") or self._file.closed:
+            latest, shown_then = self._latest.get(uid, ("", set()))
+            if not at:  # The API's own words, without a time.
+                at, text = latest, line
+            if self._file.closed or at < latest or (at == latest and text in shown_then):
                 return
-            self._latest[uid] = at
+            self._latest[uid] = (at, {text} if at > latest else shown_then | {text})
             self._tails.setdefault(uid, deque(maxlen=TAIL_LINES)).append(text)
             shown = f"[{name}] {text}" if self._named else text
             self._keep(shown)
@@ -109,3 +117,14 @@ class PodLogs:
             if not self._full:
                 logger.warning("%s is not written on (%s): the training goes on.", self._file.name, error.strerror)
             self._full = True
+
+
+def _instant(stamp: str) -> str:
+    """The time of a line in UTC with all nine digits, so that times compare as text; empty where it is none.
+
+    A node writes its own zone, and may leave zeros out.
+    """
+    if not (found := _STAMP.fullmatch(stamp)):
+        return ""
+    seconds = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00")).astimezone(UTC)
+    return f"{seconds:%Y-%m-%dT%H:%M:%S}.{found[2] or '':0<9}Z"

@@ -193,6 +193,15 @@ class TrainJobLaunch(ClusterLaunch):
         """Pods that must run for the job to run."""
         return self.nodes
 
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainJobLaunch":
+        if self.topology and self.topology.place == "spread" and self.topology.required:
+            raise ValueError(
+                "topology: a TrainJob cannot require spread: its pods would repel each other, and no two share a "
+                "domain. Leave required out, or spread them in its runtime"
+            )
+        return self
+
     @property
     def restarts(self) -> int | None:
         """None: its runtime says."""

@@ -519,6 +519,34 @@ def test_a_launcher_that_starts_again_finds_its_job(
         assert cluster.jobs == {}
 
 
+def test_a_run_that_is_published_leaves_the_checkpoints_of_another_run_of_the_same_job_that_goes_on(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checkpoints() -> list[str]:
+        return list(store.objects.list("scratch/checkpoints"))
+
+    with kubernetes(succeed) as cluster:
+        monkeypatch.setenv(RUN_ID, "run-1")
+        first = _launcher(cluster, store, "pytorchjob")
+        first.run(job)
+
+        def publish_the_first(cluster: Cluster, made: Object) -> None:
+            digest = made["metadata"]["annotations"]["gatehouse.dev/job"]
+            store.objects.put_bytes(f"scratch/checkpoints/{digest}/000007/part-0.json", b"{}")
+            first.forget(job)
+            kept.extend(checkpoints())
+            succeed(cluster, made)
+
+        kept: list[str] = []
+        cluster.scenario = publish_the_first
+        monkeypatch.setenv(RUN_ID, "run-2")
+        second = _launcher(cluster, store, "pytorchjob")
+        second.run(job)
+        assert len(kept) == 1
+        second.forget(job)
+        assert checkpoints() == []
+
+
 def test_a_result_whose_launcher_was_killed_before_it_was_published_is_not_trained_again(
     store: ArtifactStore, job: TrainingJob
 ) -> None:
