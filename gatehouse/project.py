@@ -49,7 +49,9 @@ class ProjectFile(BaseModel):
         pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; it opens references and spec names."
     )
     description: str = Field("", max_length=400)
-    store: str = Field(".gatehouse/store", description="Default address of the artifact store.")
+    store: str = Field(
+        ".gatehouse/store", description="Where compiled pipelines keep artifacts; commands here take `--store`."
+    )
     source: Annotated[SourceSpec, Field(description="Where the raw tables come from.")]
     contract: str = Field("contract.yaml", description="The data contract, relative to this file.")
     baseline: str = Field(
@@ -80,8 +82,17 @@ class ProjectFile(BaseModel):
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":
         for section, processes in (("training", self.training.processes), ("tuning", self.tuning.processes)):
-            if problem := uneven(self.launch, processes, f"{section}.processes"):
+            if problem := uneven(self.launch, processes, f"{section}.processes", self.training.model_size):
                 raise ValueError(problem)
+        return self
+
+    @model_validator(mode="after")
+    def _judgeable(self) -> "ProjectFile":
+        if self.training.loss != "binary":
+            raise ValueError(
+                f"training.loss: expected binary, found {self.training.loss}: tuning, evaluation and the gate judge "
+                "labels of 0 and 1. The stage `train` alone takes the other losses, in a pipeline of your own"
+            )
         return self
 
 

@@ -115,3 +115,11 @@ def test_a_source_without_any_time_is_refused(project: Path) -> None:
     (project / "project.yaml").write_text(text.replace("      event_time: placed_at\n", ""))
     with pytest.raises(ConfigurationError, match=r"source\.tables: expected an event_time"):
         load_project(project)
+
+
+def test_a_loss_that_the_gate_cannot_judge_is_refused_before_anything_runs(project: Path) -> None:
+    body = yaml.safe_load((project / "project.yaml").read_text())
+    body["training"]["loss"] = "mse"
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(ConfigurationError, match=r"training\.loss: expected binary, found mse"):
+        load_project(project)

@@ -101,9 +101,14 @@ class TrainSpec(BaseModel):
     timeout_minutes: int = Field(60, ge=1, description="After which the launcher gives up and stops the job.")
 
     @property
+    def model_size(self) -> int:
+        """Processes that share one copy of the model."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
     def data_size(self) -> int:
         """Processes, or groups of them, that each take a share of the rows."""
-        return self.processes // (self.tensor_parallel * self.pipeline_parallel)
+        return self.processes // self.model_size
 
     def changed(self, values: Mapping[str, Any]) -> "TrainSpec":
         """The spec with other values, by name; `xgboost.max_depth` names a setting of trees."""
@@ -175,6 +180,10 @@ class TrainSpec(BaseModel):
             found.append("pipeline_parallel: micro-batches of a ranking differ in size, and a pipeline's must not")
         if pipeline > 1 and self.pipeline_schedule == "1f1b" and self.accumulation < pipeline:
             found.append(f"accumulation {self.accumulation} must be at least pipeline_parallel {pipeline} for 1f1b")
+        if self.accumulation > self.batch_size:
+            found.append(
+                f"accumulation {self.accumulation} is more than the batch_size {self.batch_size} rows of a step"
+            )
         if tensor > 1 and self.architecture == "ft_transformer":
             if self.heads % tensor:
                 found.append(f"heads {self.heads} must be a multiple of tensor_parallel {tensor}")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gatehouse.components.artifacts.canonical import canonical_json, digest_of
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.builder_code import builder_code
 from gatehouse.components.training.spec import TrainSpec
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ class TrainResult(StageModel):
     metrics: dict[str, float]
 
 
-@stage("train", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"))
+def _builder(request: TrainRequest) -> str:
+    return builder_code(request.spec.architecture)
+
+
+@stage("train", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"), outside=_builder)
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 
@@ -43,6 +48,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
 
     Raises:
+        BuilderError: if the package of a builder of one's own is not here.
         FeatureError: if a feature, a label or the split cannot be used.
         LauncherError: if training ends without a model.
     """
@@ -67,7 +73,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             params=spec.model_dump(mode="json"),
             inputs={"training_set": request.training_set, "split": request.split},
         )
-        job, where = TrainingJob(directory, spec.processes, spec.timeout_minutes), launcher(store)
+        job = TrainingJob(directory, spec.processes, spec.timeout_minutes, spec.model_size)
+        where = launcher(store)
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             where.run(job)
         result = json.loads((directory / RESULT).read_text())
@@ -109,7 +116,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
 
 def job_key(request: TrainRequest) -> str:
     """Names the training job of a request: its directory, its metrics, and the run that shows it."""
-    return digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
+    return train.key(request)
 
 
 def _worlds(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,16 +5,18 @@
     <prefix>/<sequence>/manifest.json    step, world and the digests of all parts
 
 Whoever reads the manifest has everything before it. A file that is missing, short or altered is seen by its digest, and
-the checkpoint before it is used. Keys are created once: a sequence number is never used again. A file's digest is XXH3:
-it is to be seen whether the file is whole, beside a training that lacks the processor time that SHA-256 takes.
+the checkpoint before it is used. Keys are created once: a sequence number is never used again. A file that
+stays on its machine has an XXH3 digest, as SHA-256 takes processor time that the training beside it lacks; one that
+goes to a store has the SHA-256 by which stores name and verify what they hold.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from xxhash import xxh3_128
 
@@ -31,6 +33,16 @@ BLOCK = 8 << 20
 """Bytes that are read or written at a time."""
 
 
+class Hasher(Protocol):
+    """SHA-256 or XXH3 in the making."""
+
+    def update(self, data: bytes | memoryview, /) -> object:
+        """Add bytes."""
+
+    def hexdigest(self) -> str:
+        """In hex."""
+
+
 class TornCheckpointError(CorruptArtifactError):
     """A checkpoint is not whole: the one before it is used."""
 
@@ -43,7 +55,7 @@ class Saved:
         sequence: Counts the checkpoints of a run; the newest has the highest.
         step: Steps that were done when it was taken.
         worlds: The run's history: from which step on it had how many ranks.
-        reasons: Why it was taken: interval, best, preemption, end.
+        reasons: Why it was taken: interval, epoch, best, preemption.
         uniform: Whether all ranks hold the same names (not so with pipeline parallelism).
         parts: SHA-256 of each rank's part.
     """
@@ -181,7 +193,7 @@ class CheckpointStore:
             raise self._torn(saved.sequence, name, f"cannot be read: {error}") from error
         if path.stat().st_size != part.bytes:
             raise self._torn(saved.sequence, name, f"has {path.stat().st_size} bytes, expected {part.bytes}")
-        if verify and _digest_of(path) != part.digest:
+        if verify and _digest_of(path, hasher(far=len(part.digest) == 64)) != part.digest:
             raise self._torn(saved.sequence, name, "was altered")
         return path
 
@@ -214,8 +226,12 @@ class CheckpointStore:
         )
 
 
-def _digest_of(path: Path) -> str:
-    digest = xxh3_128()
+def hasher(*, far: bool) -> Hasher:
+    """What makes the digest of a rank's file: another where the file goes to a far store."""
+    return hashlib.sha256() if far else xxh3_128()
+
+
+def _digest_of(path: Path, digest: Hasher) -> str:
     with open(path, "rb", buffering=0) as stream:
         while block := stream.read(BLOCK):
             digest.update(block)

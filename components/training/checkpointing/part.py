@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xxhash import xxh3_128
-
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
-from gatehouse.components.training.checkpointing.format import BLOCK, CheckpointStore, Chunk, Part, Saved
+from gatehouse.components.training.checkpointing.format import (
+    BLOCK,
+    CheckpointStore,
+    Chunk,
+    Hasher,
+    Part,
+    Saved,
+    hasher,
+)
 from gatehouse.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -70,6 +76,11 @@ def near(folder: str | Path) -> CheckpointStore:
     return CheckpointStore(LocalObjects(Path(folder)), "steps")
 
 
+def scratch(folder: str | Path) -> Path:
+    """Where files are written before they count, in a folder of checkpoints."""
+    return Path(folder) / "tmp"
+
+
 def write_share(
     share: Share, request: Request, memory: memoryview, abandoned: Callable[[], bool], told: Callable[[], None]
 ) -> None:
@@ -87,9 +98,10 @@ def write_share(
         StoreError: if it cannot be written, or the parts of the others do not come.
     """
     folder = near(share.folder)
-    file = Path(share.folder) / "tmp" / uuid.uuid4().hex
+    file = scratch(share.folder) / uuid.uuid4().hex
     try:
-        part = Part(request.step, _write_file(file, memory), share.bytes, share.chunks, request.values)
+        digest = _write_file(file, memory, hasher(far=bool(share.far)))
+        part = Part(request.step, digest, share.bytes, share.chunks, request.values)
         if share.complete:
             _publish(folder, share, request, file, part, abandoned)
             told()
@@ -101,9 +113,8 @@ def write_share(
         file.unlink(missing_ok=True)
 
 
-def _write_file(file: Path, memory: memoryview) -> str:
+def _write_file(file: Path, memory: memoryview, digest: Hasher) -> str:
     """Write past the page cache: filling it takes more processor time than all else, and the training loop lacks it."""
-    digest = xxh3_128()
     try:
         descriptor = _created(file)
         try:

@@ -159,6 +159,7 @@ def test_one_process_goes_on_from_the_checkpoint_of_two_shards(ran: Path) -> Non
             {"architecture": "mine"},
             "architecture: expected tabular_mlp, ft_transformer, xgboost or package.module:builder",
         ),
+        ({"batch_size": 2, "accumulation": 3}, "accumulation 3 is more than the batch_size 2"),
         ({"token_size": 9}, "token_size 9 must be a multiple of heads 4"),
     ],
 )

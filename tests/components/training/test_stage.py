@@ -18,7 +18,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.checkpointing.part import near
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.faults import FAULT
-from gatehouse.components.training.job import prepare_job, read_part
+from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
@@ -134,7 +134,7 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
 def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainResult]) -> None:
     store, result = trained
     request = _request(store)
-    validation = read_part(store, request.training_set, request.split, "validation")
+    validation = synthetic.rows_of(store, request.training_set, request.split, "validation")
     labels = validation["label"].to_numpy()
     scores = Predictor.load(store, result.model).predict(validation)
     assert scores.dtype == np.float64

@@ -3,6 +3,7 @@
 import mmap
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from xxhash import xxh3_128
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.checkpointing import part
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.format import CheckpointStore
+from gatehouse.components.training.checkpointing.format import CheckpointStore, hasher
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
 from gatehouse.errors import ConfigurationError, StoreError
+from tests.servers import BUCKET, Proxy, s3_server
 
 
 class State:
@@ -50,10 +52,20 @@ def test_the_last_three_and_the_best_are_kept(tmp_path: Path) -> None:
     assert [saved.step for saved in near(tmp_path).saved()] == [12, 10, 8, 5]
 
 
+def test_what_a_killed_writer_left_half_is_removed_once_nobody_writes(tmp_path: Path) -> None:
+    _train(Checkpointer(tmp_path, CheckpointPolicy(every_steps=1)), State(), range(1, 2))
+    half = tmp_path / "tmp" / uuid.uuid4().hex
+    half.write_bytes(bytes(9))
+    assert Checkpointer(tmp_path, CheckpointPolicy()).load(State()) is not None
+    assert not half.exists() and len(list(near(tmp_path).saved())) == 1
+
+
 def test_a_checkpoint_holds_the_state_of_its_moment_while_training_goes_on(tmp_path: Path) -> None:
     state = State(300_000)
     checkpointer = Checkpointer(tmp_path, CheckpointPolicy())
+    assert checkpointer.last == "No checkpoint was taken before."
     checkpointer.save(state, 1, ("interval",))
+    assert checkpointer.last == "The last checkpoint was taken after step 1."
     for _ in range(20):
         state.weights += 1
     assert checkpointer.finish()
@@ -73,8 +85,18 @@ def test_a_state_that_grows_is_planned_anew(tmp_path: Path) -> None:
     assert torch.equal(resumed.weights, bigger.weights) and resumed.note == "step 3"
 
 
-def test_a_checkpoint_of_a_lost_machine_comes_from_the_artifact_store(tmp_path: Path) -> None:
-    far = str(tmp_path / "store")
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Proxy]:
+    with s3_server() as proxy:
+        yield proxy
+
+
+def test_a_checkpoint_of_a_lost_machine_comes_from_the_artifact_store(
+    tmp_path: Path, bucket: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**bucket.environment, "GATEHOUSE_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    far = f"s3://{BUCKET}/store"
     state = State()
     _train(Checkpointer(tmp_path / "pod-1", CheckpointPolicy(every_steps=2), far=far, name="run"), state, range(1, 9))
     resumed = State()
@@ -176,12 +198,23 @@ def test_generators_go_on_where_they_were() -> None:
 
     seed_all(51)
     random.gauss(0, 1), np.random.normal(), torch.rand(3)
-    state = random_state()
+    state = random_state(torch.device("cpu"))
     tensors, values = flatten(state)
     drawn = (random.gauss(0, 1), np.random.normal(), torch.rand(3).tolist())
     seed_all(6)
-    set_random_state(unflatten({**values, **tensors}))
+    set_random_state(unflatten({**values, **tensors}), torch.device("cpu"))
     assert (random.gauss(0, 1), np.random.normal(), torch.rand(3).tolist()) == drawn
+
+
+def test_a_rank_keeps_the_generator_of_its_own_gpu_alone_whichever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = {index: torch.Generator().manual_seed(index) for index in range(2)}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: gpus[device.index].get_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: gpus[device.index].set_state(state))
+    torch.rand(3, generator=gpus[1])
+    tensors, values = flatten(random_state(torch.device("cuda", 1)))
+    expected = torch.rand(3, generator=gpus.pop(1))
+    set_random_state(unflatten({**values, **tensors}), torch.device("cuda", 0))
+    assert torch.equal(torch.rand(3, generator=gpus[0]), expected)
 
 
 def test_a_part_that_a_killed_attempt_left_of_another_step_is_not_taken(tmp_path: Path) -> None:
@@ -205,7 +238,7 @@ def test_a_file_is_whole_whatever_its_length_and_the_file_system(
     for start in (4096, 3):  # Whole pages of memory are written past the page cache, others cannot be.
         file = (folder or tmp_path) / uuid.uuid4().hex
         with memoryview(memory) as view, view[start : start + size] as given:
-            digest = part._write_file(file, given)
+            digest = part._write_file(file, given, hasher(far=False))
             try:
                 assert file.read_bytes() == bytes(given)
             finally:
