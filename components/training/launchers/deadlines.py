@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gatehouse.components.training.launcher import ImagePullError, SchedulingTimeoutError, UnschedulableError, timed_out
@@ -46,17 +46,19 @@ class Deadlines:
     def resume(self, job: Mapping[str, Any], pods: list[Pod], course: Mapping[str, Any]) -> None:
         """Count from when a job that was found again began to wait, or to run; `course` as it was written last."""
         now = time.monotonic()
-        self.ran, self.since = course.get("ran", 0.0), course.get("since", "")
-        turned = _age(self.since or job["metadata"]["creationTimestamp"])
+        self.ran = course.get("ran", 0.0)
+        turned = _age(course.get("since") or job["metadata"]["creationTimestamp"])
         if sum(map(state.runs, pods)) >= self.fewest:
-            started = _age(at) if (at := state.started_at(pods)) else 0.0
-            self.waiting, self.running = None, now - (max(turned, started) if course.get("runs") else started)
+            began = _age(at) if (at := state.started_at(pods)) else 0.0
+            began = max(turned, began) if course.get("runs") else began
+            self.waiting, self.running, self.since = None, now - began, _ago(began)
         elif course.get("runs"):
             # It began to wait while no launcher looked. Where nothing tells when, it waits from now.
             waited = min((each for each in _waited(job, pods) if each < turned), default=0.0)
-            self.ran, self.waiting = self.ran + turned - waited, now - waited
+            self.ran, self.waiting, self.since = self.ran + turned - waited, now - waited, _ago(waited)
         else:
-            self.waiting = now - min([turned, *_waited(job, pods)])
+            waited = min([turned, *_waited(job, pods)])
+            self.waiting, self.since = now - waited, _ago(waited)
 
     def check(self, pods: list[Pod]) -> float:
         """Seconds until the next deadline.
@@ -69,9 +71,9 @@ class Deadlines:
         if sum(map(state.runs, pods)) >= self.fewest:
             self.waiting = None
             if self.running is None:
-                self.running, self.since = now, _now()
+                self.running, self.since = now, _ago(0)
         elif self.waiting is None:
-            self.waiting, self.since = now, _now()
+            self.waiting, self.since = now, _ago(0)
             self.ran, self.running = self.ran + now - (now if self.running is None else self.running), None
         return min(self._left_to_run(now, pods), self._left_to_wait(now, pods))
 
@@ -118,8 +120,8 @@ def _waited(job: Mapping[str, Any], pods: list[Pod]) -> list[float]:
     return [_age(at) for at in (waiting or turned) if at]
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _age(at: str) -> float:

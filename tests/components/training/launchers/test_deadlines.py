@@ -59,6 +59,18 @@ def test_the_time_that_a_job_ran_before_its_launcher_began_counts() -> None:
     assert _found_again(300, since, **left, runs=True) == pytest.approx(15 * 60, abs=30)
 
 
+def test_a_third_launcher_counts_as_the_second_did() -> None:
+    job = {"metadata": {"creationTimestamp": _ago(300)}, "status": {}}
+    pods = [_pod(1, "Running")]
+    pods[0]["status"]["containerStatuses"] = [{"state": {"running": {"startedAt": _ago(1)}}}]
+    course: dict[str, Any] = {"ran": 40 * 60, "since": _ago(25), "runs": False}
+    for _ in range(2):
+        deadlines = Deadlines(LAUNCH, 1, 60, lambda pod: "", lambda: "")
+        deadlines.resume(job, pods, course)
+        assert deadlines.check(pods) == pytest.approx(19 * 60, abs=30)
+        course = deadlines.course()
+
+
 def test_time_in_a_queue_is_no_time_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
