@@ -17,7 +17,7 @@ from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.components.artifacts.code import code_digest
-from gatehouse.components.artifacts.leases import Lease
+from gatehouse.components.artifacts.leases import Lease, leased
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -157,12 +157,31 @@ def launches(store: ArtifactStore, name: str) -> list[str]:
     return sorted({key.partition("/ended/")[0] for key in keys if "/ended/" in key})
 
 
+def checkpoints_in_use(store: ArtifactStore, digest: str) -> Lease:
+    """In this context nobody removes the checkpoints of a job: two runs of the same job share them."""
+    return Lease(store.objects, [_checkpoints(digest)])
+
+
 def forget(store: ArtifactStore, name: str, digest: str) -> None:
-    """Remove what a job that has a model now would go on with; what the job was stays in its `job.json`."""
-    keys = [*store.objects.list(f"scratch/checkpoints/{digest}"), *store.objects.list(f"jobs/{name}")]
+    """Remove what a job that has a model now would go on with; what the job was stays in its `job.json`.
+
+    Checkpoints stay while another run of the same job goes on: that one removes them.
+    """
+    keys = list(store.objects.list(f"jobs/{name}"))
+    if not _in_use(store, _checkpoints(digest)):
+        keys += store.objects.list(_checkpoints(digest))
     for key in keys:
         if not key.endswith("/job.json"):
             remove_record(store.objects, key)
+
+
+def _checkpoints(digest: str) -> str:
+    return f"scratch/checkpoints/{digest}"
+
+
+def _in_use(store: ArtifactStore, key: str) -> bool:
+    with Lease(store.objects, []) as now:
+        return key in leased(store.objects, now.raised)
 
 
 def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], directory: Path) -> None:
