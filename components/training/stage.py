@@ -44,8 +44,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
-    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, transformation,
-    label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
+    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, feature tables,
+    transformation, label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
 
     Raises:
         BuilderError: if the package of a builder of one's own is not here.
@@ -77,12 +77,15 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             where.run(job)
         result = json.loads((directory / RESULT).read_text())
+        details = store.manifest(request.training_set).details
+        tables = {view: version["table"] for view, version in details.get("versions", {}).items()}
         description = {
             "architecture": prepared.architecture,
             "inputs": prepared.inputs,
+            "feature_tables": tables,
             "transformation": prepared.transformation.to_json(),
             "transformation_reference": prepared.reference,
-            "label": store.manifest(request.training_set).details["label"],
+            "label": details["label"],
             "training_set": request.training_set,
             "split": request.split,
         } | _importance(result, prepared.transformation)
