@@ -20,7 +20,7 @@ from types import FrameType
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.shipping import SPOOL
 from gatehouse.components.training.checkpointing.policy import FAR, NAME
-from gatehouse.components.training.launcher import FAILURE, METRICS, PREEMPTED_CODE, RESULT
+from gatehouse.components.training.launcher import AGAIN_CODE, FAILURE, METRICS, PREEMPTED_CODE, RESULT
 from gatehouse.components.training.launchers.arriving import sent_while_training
 from gatehouse.components.training.launchers.travel import (
     fetch_inputs,
@@ -34,7 +34,6 @@ from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
 logger = logging.getLogger(__name__)
 
 _WRAPPER = "gatehouse.components.training.wrapper"
-_TRY_AGAIN = 128  # The least exit code after which the operator starts the pod again.
 _LAST_SECONDS = 20.0
 """Of the grace period are left for bringing the last checkpoint to the store."""
 _RESULT_SECONDS, _RESULT_POLL = 900.0, 1.0
@@ -67,7 +66,7 @@ def main() -> None:
             _report(store, arguments.folder, Path(directory), code)
         except StoreError as error:
             logger.error("StoreError: %s", error)
-            sys.exit(_TRY_AGAIN)
+            sys.exit(AGAIN_CODE)
         except GatehouseError as error:
             report_failure(store, arguments.folder, f"{type(error).__name__}: {error}")
             sys.exit(f"{type(error).__name__}: {error}")

@@ -14,12 +14,14 @@ import torch.distributed as dist
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.frameworks import framework_of
 from gatehouse.components.training.heartbeat import Heartbeat
-from gatehouse.components.training.launcher import FAILURE, JOB, RESULT
+from gatehouse.components.training.launcher import AGAIN_CODE, FAILURE, JOB, RESULT
 from gatehouse.components.training.patience import peers_seconds
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.whole_file import write_json
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import GatehouseError, StoreError
 from gatehouse.process import die_with_parent, follow_owner
+
+logger = logging.getLogger(__name__)
 
 
 def main() -> None:
@@ -44,6 +46,9 @@ def main() -> None:
             write_json(directory / RESULT, result)
     except (RuntimeError, OSError, MemoryError):
         raise  # A peer or the machine may be the cause: torchrun starts the workers again, from the last checkpoint.
+    except StoreError as error:
+        logger.error("StoreError: %s", error)
+        sys.exit(AGAIN_CODE)
     except Exception as error:
         known = isinstance(error, DivergedError | GatehouseError)
         message = str(error) if known else f"{type(error).__name__}: {error}"

@@ -73,7 +73,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             params=spec.model_dump(mode="json"),
             inputs={"training_set": request.training_set, "split": request.split},
         )
-        job, where = TrainingJob(directory, spec.processes, spec.timeout_minutes), launcher(store)
+        job = TrainingJob(directory, spec.processes, spec.timeout_minutes, spec.model_size)
+        where = launcher(store)
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             where.run(job)
         result = json.loads((directory / RESULT).read_text())

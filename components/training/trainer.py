@@ -18,7 +18,7 @@ from torch import Tensor
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.boundary import Agreed, Boundary
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.rng import seed_all
+from gatehouse.components.training.checkpointing.rng import draw_again, drawn, seed_all
 from gatehouse.components.training.clipping import gradient_norm, scale_gradients
 from gatehouse.components.training.data import Batch, Loader, Rows, Step
 from gatehouse.components.training.divergence import DivergedError, origin
@@ -73,7 +73,9 @@ class Trainer:
         part = self.execution.part
         self.parameters = list(part.parameters())
         self.optimizer = build_optimizer(part, spec)
-        self.state = TrainState(part, self.optimizer, LossScaler(spec), Position(), Progress(), best=copy_of(part))
+        self.state = TrainState(
+            part, self.optimizer, LossScaler(spec), Position(), Progress(), copy_of(part), self.device
+        )
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.boundary = Boundary(heartbeat)
         self.metrics = SpoolWriter(directory / METRICS) if self.layout.leads else None
@@ -88,7 +90,9 @@ class Trainer:
             DivergedError: if a gradient or the validation loss is not finite; names step and tensor.
         """
         state, position = self.state, self.state.position
+        self.boundary.alive(0)
         restored = self.checkpointer.load(state)
+        self.boundary.alive(state.progress.step)
         if restored is not None and not restored.same_world:
             self._seed(position.epoch)
         self.began = state.progress.step, time.monotonic()
@@ -165,14 +169,14 @@ class Trainer:
         scaler = self.state.scaler
         while True:
             self.optimizer.zero_grad(set_to_none=True)
-            scale = scaler.scale
+            scale, before = scaler.scale, drawn(self.device)
             loss = self.execution.backward(batch, factor * scale)
             norm = gradient_norm(self.parameters, self.layout)
             if torch.isfinite(norm):
                 scaler.grow()
                 return float(loss), norm, scale
             if not self._finite_everywhere(loss) or not scaler.shrink():
-                self._halt(step, batch, loss)
+                self._halt(step, batch, loss, before)
 
     def _finite_everywhere(self, loss: Tensor) -> bool:
         finite = torch.isfinite(loss).to(torch.int32)
@@ -190,8 +194,8 @@ class Trainer:
         dist.all_reduce(total)
         return own, float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
 
-    def _halt(self, step: Step, batch: Batch, loss: Tensor) -> NoReturn:
-        began = origin(self.execution, batch, loss, self.layout)
+    def _halt(self, step: Step, batch: Batch, loss: Tensor, before: list[Tensor]) -> NoReturn:
+        began = origin(self.execution, batch, loss, self.layout, lambda: draw_again(before, self.device))
         raise DivergedError(
             f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in {began}. "
             f"{_ADVICE}"
@@ -204,7 +208,14 @@ class Trainer:
         name = self.loss.name
         row = {"epoch": epoch, f"train_{name}": self._train_loss()}
         row |= validate(
-            self.execution, self.data["validation"], self.spec, self.layout, self.loss, self.outputs, self.device
+            self.execution,
+            self.data["validation"],
+            self.spec,
+            self.layout,
+            self.loss,
+            self.outputs,
+            self.device,
+            lambda: self.boundary.alive(progress.step),
         )
         self._require_sound(row)
         progress.history.append(row)

@@ -91,7 +91,7 @@ class ClusterLauncher:
         Raises:
             ConfigurationError: if the processes cannot be divided among the nodes.
         """
-        if wrong := uneven(self._launch, job.processes, "training.processes"):
+        if wrong := uneven(self._launch, job.processes, "training.processes", job.model_size):
             raise ConfigurationError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)

@@ -16,7 +16,9 @@ class _Frozen(BaseModel):
 
 class _Launch(_Frozen):
     hang_seconds: float = Field(
-        HANG_SECONDS, gt=0, description="How long a rank may make no progress; a validation pass is one step."
+        HANG_SECONDS,
+        gt=0,
+        description="How long a rank may make no progress; to start, and to fetch a checkpoint, are a step each.",
     )
     machine: str = Field("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
 
@@ -192,11 +194,27 @@ class TrainJobLaunch(ClusterLaunch):
 Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
 
 
-def uneven(launch: Launch, processes: int, name: str) -> str:
-    """What is wrong with a number of processes that its nodes cannot share; empty where they can."""
-    if isinstance(launch, LocalLaunch) or processes % launch.nodes == 0:
+def uneven(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
+    """What is wrong with a number of processes that its nodes cannot share; empty where they can.
+
+    Args:
+        launch: With the nodes.
+        processes: Over all of them.
+        name: Of the setting that says so.
+        model_size: Processes that share one copy of the model.
+    """
+    if isinstance(launch, LocalLaunch):
         return ""
-    return (
-        f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
-        "Change one of them."
-    )
+    if processes % launch.nodes:
+        return (
+            f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
+            "Change one of them."
+        )
+    each = processes // launch.nodes
+    if isinstance(launch, PyTorchJobLaunch) and launch.elastic and each % model_size:
+        return (
+            f"launch.elastic: a node runs {each} of {name}={processes}, expected a multiple of the {model_size} that "
+            "share one copy of the model (tensor_parallel x pipeline_parallel), because nodes come and go. Give each "
+            "node more processes, or remove launch.elastic."
+        )
+    return ""

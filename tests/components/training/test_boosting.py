@@ -19,6 +19,7 @@ from gatehouse.components.training.data import Rows
 from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launcher import WEIGHTS
+from gatehouse.components.training.patience import HANG
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
@@ -184,6 +185,11 @@ def test_every_process_has_rows_and_whole_groups(sizes: list[int]) -> None:
     assert all(found) and sum(map(len, found)) == len(sizes)
     with pytest.raises(ConfigurationError, match=r"processes=9 for \d groups"):
         boosting._share(rows, 0, 9)
+
+
+def test_xgboost_waits_for_its_peers_longer_than_for_a_hang_that_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HANG, "7200.5")
+    assert boosting._place(3)["dmlc_timeout"] > 7200.5
 
 
 def test_a_search_reaches_the_settings_of_trees() -> None:
