@@ -159,7 +159,7 @@ class Stage(Generic[Req, Res]):
 
 
 def stage(
-    name: str, *, distributions: tuple[str, ...] = (), outside: Callable[[Req], str] | None = None
+    name: str, *, distributions: tuple[str, ...] = (), outside: Callable[[Any], str] | None = None
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
     """Make a function `(request, store) -> result` a stage.
 

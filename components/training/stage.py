@@ -9,7 +9,7 @@ from pydantic import Field
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.builder_code import builder_code
+from gatehouse.components.training.builder_code import builder_code as builder_code
 from gatehouse.components.training.spec import TrainSpec
 
 if TYPE_CHECKING:
