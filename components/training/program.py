@@ -53,6 +53,8 @@ def main() -> None:
         known = isinstance(error, DivergedError | GatehouseError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
         write_json(directory / FAILURE, {"message": message})
+        if known:
+            sys.exit(message)  # It says all that there is: frames would push the log's own words out of sight.
         raise
     finally:
         dist.destroy_process_group()

@@ -198,7 +198,7 @@ class Trainer:
         began = origin(self.execution, batch, loss, self.layout, lambda: draw_again(before, self.device))
         raise DivergedError(
             f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in {began}. "
-            f"{_ADVICE}"
+            f"{self.checkpointer.last} {_ADVICE}"
         )
 
     def _end_epoch(self, epoch: int) -> None:
@@ -243,12 +243,15 @@ class Trainer:
     def _require_sound(self, row: dict[str, Any]) -> None:
         name, epoch = self.loss.name, row["epoch"]
         if not math.isfinite(row[name]):
-            raise DivergedError(f"The validation {name} is not finite after epoch {epoch}. {_ADVICE}")
+            raise DivergedError(
+                f"The validation {name} is not finite after epoch {epoch}. {self.checkpointer.last} {_ADVICE}"
+            )
         history, most = self.state.progress.history, self.spec.divergence
         if most and history and row[f"train_{name}"] > most * history[0][f"train_{name}"]:
             raise DivergedError(
                 f"The train {name} of epoch {epoch} is {row[f'train_{name}']:.6g}: over training.divergence={most:g} "
-                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. {_ADVICE}"
+                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. "
+                f"{self.checkpointer.last} {_ADVICE}"
             )
 
     def _result(self) -> dict[str, Any]:
