@@ -13,7 +13,7 @@ import re
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,22 +127,21 @@ def tracking_of(store: ArtifactStore) -> Tracking | None:
 
 @contextmanager
 def degrading(store: ArtifactStore, label: str) -> Iterator[None]:
-    """Turn whatever MLflow raises into a warning in the run record: tracking never fails a run."""
-    attempt = Attempt(store, label)
+    """Turn whatever goes wrong into a warning in the run record: tracking never fails a run."""
     try:
         yield
     except Exception as error:
         cause = " ".join(str(error).split())[:500]
         message = f"MLflow could not be written, the next run tries again: {type(error).__name__}: {cause}"
         logger.warning(message)
-        attempt.note("warned", message=message)
-    else:
-        attempt.note("finished")
+        with suppress(GatehouseError):
+            Attempt(store, label).note("warned", message=message)
 
 
-def find_run(client: "MlflowClient", experiment: str, tag: str, value: str) -> "Run | None":
-    """The first run of an experiment whose tag has this value, or None."""
-    runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1, order_by=["start_time ASC"])
+def find_run(client: "MlflowClient", experiment: str, tag: str, value: str, *, newest: bool = False) -> "Run | None":
+    """The first run of an experiment whose tag has this value, or the `newest`; or None."""
+    order = [f"start_time {'DESC' if newest else 'ASC'}"]
+    runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1, order_by=order)
     return runs[0] if runs else None
 
 
@@ -156,13 +155,25 @@ def ensure_run(
     parent: str = "",
     started: float | None = None,
 ) -> "Run":
-    """The run whose `tag` is `value`, created with `tags` under the run `parent` where it is missing.
+    """The first run whose `tag` is `value`, created like `create_run` does where it is missing."""
+    found = find_run(client, experiment, tag, value)
+    return found or create_run(client, experiment, tag, value, name, tags, parent, started)
+
+
+def create_run(
+    client: "MlflowClient",
+    experiment: str,
+    tag: str,
+    value: str,
+    name: str,
+    tags: Mapping[str, str],
+    parent: str = "",
+    started: float | None = None,
+) -> "Run":
+    """A new run whose `tag` is `value`, with `tags`, under the run `parent`.
 
     `started` is when it began, in seconds since 1970; by default now.
     """
-    found = find_run(client, experiment, tag, value)
-    if found is not None:
-        return found
     above = {PARENT: parent} if parent else {}
     begun = None if started is None else int(started * 1000)
     return client.create_run(experiment, begun, tags={**short(tags), tag: value, **above}, run_name=name)

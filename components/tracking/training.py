@@ -46,10 +46,11 @@ def track_training(store: ArtifactStore, model: str) -> None:
         store: The store that holds the model.
         model: Reference of the model.
     """
-    deliver(store)
+    delivered = deliver(store)
     tracking = tracking_of(store)
     reference = Reference.parse(model)
-    if tracking is None or tracking.told(str(reference)):
+    # Another job may have made the same bits now: it has a run of its own.
+    if tracking is None or (str(reference) not in delivered and tracking.told(str(reference))):
         return
     with degrading(store, "train:tracking"):
         with tracking.client() as client:
@@ -106,11 +107,16 @@ def show_training(
         parent = parent or pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
     seconds = measured.get("seconds")
     started = None if seconds is None else time.time() - seconds
-    run = ensure_run(client, experiment, REFERENCE, str(model), name, tags, parent, started)
+    job = measured.get("job", "")
+    run = find_run(client, experiment, JOB, job, newest=True) if job else None
+    if run is None:
+        # With the job's key too, so that metrics of it that come later come here.
+        made = tags | ({JOB: job} if job else {})
+        run = ensure_run(client, experiment, REFERENCE, str(model), name, made, parent, started)
     if COMPLETE not in run.data.tags:
         history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
         # The run may have begun with the job: before there was a model with a lineage, and before its place was known.
-        placed = {RUN_NAME: name} | ({PARENT: parent} if parent else {})
+        placed = {RUN_NAME: name, REFERENCE: str(model)} | ({PARENT: parent} if parent else {})
         _log_inputs(client, run, manifest.derived_from)
         points = _points(history) + _spent(seconds, measured.get("place", {}), new)
         log(client, run, flat(manifest.configuration), points, tags | placed | {COMPLETE: "true"})
@@ -119,8 +125,8 @@ def show_training(
 
 
 def _measured(store: ArtifactStore, made: Reference, stage: str) -> dict[str, Any]:
-    """How long the stage that made this took, and where, by the measurement beside it; empty where there is none."""
-    for key in store.objects.list(f"measurements/{made}"):
+    """How long the stage that made this took last, where, and as which job: the measurement beside it, or nothing."""
+    for key in reversed(list(store.objects.list(f"measurements/{made}"))):
         measured: dict[str, Any] = json.loads(store.objects.get_bytes(key))
         if measured.get("stage") == stage:
             return measured
@@ -178,7 +184,7 @@ def _show_failed_trial(
     client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any]
 ) -> None:
     # A job that was tracked while it ran has a run of its own, with the metrics up to its failure.
-    known = find_run(client, experiment, JOB, trial["job"]) if trial.get("job") else None
+    known = find_run(client, experiment, JOB, trial["job"], newest=True) if trial.get("job") else None
     key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
     tags = {"gatehouse.error": str(trial.get("error", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
     run = known or ensure_run(client, experiment, REFERENCE, key, name, tags, tags[PARENT])

@@ -10,9 +10,10 @@ import pytest
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking import shipping
 from gatehouse.components.tracking.lineage import lineage_of
 from gatehouse.components.tracking.mlflow_client import tracking_of
-from gatehouse.components.tracking.shipping import close_spool, open_spool
+from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.tracking.training import track_experiment, track_training
 
@@ -85,6 +86,38 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
     _, trial, tune = _runs(shared, "live")
     assert (trial.info.run_name, trial.info.status, trial.data.metrics) == ("trial 0", "FAILED", {"step_loss": 3.0})
     assert trial.data.tags["mlflow.parentRunId"] == tune.info.run_id
+
+
+def _trained(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path:
+    """A job that ended with a model, of which nothing has reached MLflow yet."""
+    folder = open_spool(store, job, model.split("/")[1], tmp_path / "link")
+    SpoolWriter(folder).log({"step_loss": 3.0}, 0)
+    store.append(f"measurements/{model}", {"stage": "train", "seconds": 1.0, "job": job})
+    close_spool(store, folder, model)
+    return folder
+
+
+def test_another_job_that_makes_the_same_bits_has_a_whole_run_of_its_own(shared: ArtifactStore, tmp_path: Path) -> None:
+    model = _model(shared, "again", seed=7)
+    for job in ("job-1", "job-2"):
+        _trained(shared, tmp_path, job, model)
+        track_training(shared, model)
+    _, *runs = _runs(shared, "again")
+    assert {run.data.tags["gatehouse.job"] for run in runs} == {"job-1", "job-2"}
+    for run in runs:
+        assert (run.info.status, run.data.params) == ("FINISHED", {"seed": "7"})
+        assert run.data.metrics.keys() >= {"step_loss", "log_loss", "duration_seconds"}
+
+
+def test_a_model_that_is_shown_while_another_process_ships_its_metrics_has_one_run(
+    shared: ArtifactStore, tmp_path: Path
+) -> None:
+    model = _model(shared, "beside", seed=7)
+    with shipping._alone(_trained(shared, tmp_path, "job-beside", model)):
+        track_training(shared, model)
+    deliver(shared)
+    _, run = _runs(shared, "beside")
+    assert run.info.status == "FINISHED" and run.data.metrics.keys() >= {"step_loss", "log_loss"}
 
 
 def test_the_history_of_more_epochs_than_one_call_takes_is_complete(shared: ArtifactStore) -> None:

@@ -12,7 +12,7 @@ from gatehouse.components.training import agent, program
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.launcher import FAILURE, JOB
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.errors import StoreError
+from gatehouse.errors import ConfigurationError, StoreError
 
 
 def _end_of(error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch) -> BaseException:
@@ -50,3 +50,8 @@ def test_an_error_that_says_all_ends_the_program_without_frames(
     message = json.loads((tmp_path / FAILURE).read_text())["message"]
     assert message == ("the loss" if ends is SystemExit else "KeyError: 'depth'")
     assert isinstance(ended, ends) and (ends is KeyError or ended.args == (message,))
+
+
+def test_a_rank_without_a_gpu_is_told_so() -> None:
+    with pytest.raises(ConfigurationError, match="expected a GPU for each process of this machine, found 0"):
+        program.prepare_process(TrainSpec(device="cuda"))
