@@ -10,7 +10,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.builder_code import builder_code
+from gatehouse.components.training.builder_code import builder_code as builder_code
 from gatehouse.components.training.spec import TrainSpec
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
-    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, transformation,
-    label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
+    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, feature tables,
+    transformation, label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
 
     Raises:
         BuilderError: if the package of a builder of one's own is not here.
@@ -99,12 +99,14 @@ def _publish(
     from gatehouse.components.training.frameworks import framework_of
     from gatehouse.components.training.launcher import WEIGHTS
 
+    details = store.manifest(request.training_set).details
     description = {
         "architecture": prepared.architecture,
         "inputs": prepared.inputs,
+        "feature_tables": {view: version["table"] for view, version in details.get("versions", {}).items()},
         "transformation": prepared.transformation.to_json(),
         "transformation_reference": prepared.reference,
-        "label": store.manifest(request.training_set).details["label"],
+        "label": details["label"],
         "training_set": request.training_set,
         "split": request.split,
     } | _importance(result, prepared.transformation)

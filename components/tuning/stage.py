@@ -3,8 +3,8 @@
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.builder_code import builder_code
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.stage import builder_code
 from gatehouse.components.tuning.spec import SearchSpace
 
 

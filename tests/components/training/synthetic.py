@@ -14,6 +14,7 @@ from gatehouse.components.training.parts import read_part
 NUMERIC = ["distance", "wind", "delay_rate"]
 CATEGORICAL = ["carrier", "origin"]
 TRAIN, VALIDATION, TEST = 1003, 300, 200
+FEATURE_TABLE = f"feature-tables/legs/sha256-{'7' * 64}"
 
 
 def table(rows: int = TRAIN + VALIDATION + TEST, seed: int = 3) -> pa.Table:
@@ -50,7 +51,7 @@ def publish_training_set(store: ArtifactStore, rows: pa.Table, row_group: int | 
             {path.name: path},
             columns=columns,
             rows=rows.num_rows,
-            details=details | {"label": "label"},
+            details=details | {"label": "label", "versions": {"legs": {"version": 1, "table": FEATURE_TABLE}}},
         )
     return str(reference)
 

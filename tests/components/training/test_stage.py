@@ -126,6 +126,7 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     assert manifest.configuration == SPEC.model_dump(mode="json")
     described, fitted = store.read_json(result.model, "model.json"), manifest.derived_from["transformation"]
     assert described["transformation_reference"] == fitted
+    assert described["feature_tables"] == {"legs": synthetic.FEATURE_TABLE}
     assert described["transformation"] == store.read_json(fitted, "transformation.json")
     everything = manifest.to_json() + store.read_text(result.model, "model.json")
     assert store.address not in everything
