@@ -10,12 +10,14 @@ import math
 import os
 import posixpath
 import re
+import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.objects.local import LocalObjects
@@ -46,7 +48,13 @@ _SETTINGS = {
 _MOST_PARAMS, _MOST_METRICS = 100, 900
 _LONGEST_PARAM, _LONGEST_TAG, _LONGEST_NAME = 6000, 5000, 250
 
+_CONNECT_SECONDS = 3.0
+
 Point = tuple[str, float, int]
+
+
+class ServerAwayError(GatehouseError):
+    """The MLflow server takes no connection; what was to be written there waits for the next time."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +254,12 @@ def short(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def quiet_client(uri: str) -> "MlflowClient":
-    """A client that says nothing but warnings, sends no telemetry, and gives a dead server up within a minute."""
+    """A client that says nothing but warnings, sends no telemetry, and gives a server up that is silent for a minute.
+
+    Raises:
+        ServerAwayError: if the server takes no connection.
+    """
+    require_server(uri)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
@@ -256,3 +269,27 @@ def quiet_client(uri: str) -> "MlflowClient":
         for chatty in ("mlflow", "alembic"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def require_server(uri: str) -> None:
+    """Look whether MLflow's server takes connections, before MLflow is imported, which costs more than to find out.
+
+    What is no address of a server, or is reached through a proxy, is left to MLflow.
+
+    Raises:
+        ServerAwayError: if it does not within seconds.
+    """
+    from urllib.request import getproxies, proxy_bypass
+
+    address = urlsplit(uri)
+    host, scheme = address.hostname, address.scheme
+    if scheme not in ("http", "https") or not host or (scheme in getproxies() and not proxy_bypass(host)):
+        return
+    port = address.port or (443 if scheme == "https" else 80)
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ServerAwayError(
+            f"MLflow at {host}:{port} takes no connection ({error}): expected its server there. Start it, or name "
+            f"another with {URI}."
+        ) from None

@@ -101,7 +101,7 @@ def show_training(
     manifest = store.manifest(model)
     experiment = tracking.experiment(client, model.name.removesuffix("-trial"))
     tags = lineage_tags(lineage_of(store, model))
-    measured = _measured(store, model)
+    measured = _measured(store, model, "train")
     if new:
         tags |= _environment() | measured.get("place", {}).get("environment", {})
         parent = parent or pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
@@ -124,11 +124,11 @@ def show_training(
     return run
 
 
-def _measured(store: ArtifactStore, model: Reference) -> dict[str, Any]:
-    """How long the last training of a model took, where, and as which job, by the measurement beside it; or nothing."""
-    for key in reversed(list(store.objects.list(f"measurements/{model}"))):
+def _measured(store: ArtifactStore, made: Reference, stage: str) -> dict[str, Any]:
+    """How long the stage that made this took last, where, and as which job: the measurement beside it, or nothing."""
+    for key in reversed(list(store.objects.list(f"measurements/{made}"))):
         measured: dict[str, Any] = json.loads(store.objects.get_bytes(key))
-        if measured.get("stage") == "train":
+        if measured.get("stage") == stage:
             return measured
     return {}
 
@@ -163,7 +163,8 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
     experiment = tracking.experiment(client, reference.name)
     above = pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
     tags = lineage_tags(lineage_of(store, reference)) | _environment()
-    run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above)
+    measured = _measured(store, reference, "tune")
+    run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above, measured.get("began"))
     for trial in store.read_json(reference, "trials.json"):
         name = f"trial {trial['number']}"
         if trial.get("model"):
@@ -174,8 +175,9 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
             _show_failed_trial(client, experiment, run, name, trial)
     value = manifest.details.get("value")
     points: list[Point] = [] if value is None else [("best_value", float(value), 0)]
+    points += _spent(measured.get("seconds"), {}, True)
     log(client, run, flat(manifest.configuration), points, {COMPLETE: "true"})
-    _end(client, run, above)
+    _end(client, run, above, measured.get("seconds"))
 
 
 def _show_failed_trial(

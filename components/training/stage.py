@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gatehouse.components.artifacts.canonical import canonical_json, digest_of
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.builder_code import builder_code as builder_code
 from gatehouse.components.training.spec import TrainSpec
 
 if TYPE_CHECKING:
@@ -38,15 +39,20 @@ class TrainResult(StageModel):
     metrics: dict[str, float]
 
 
-@stage("train", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"))
+def _builder(request: TrainRequest) -> str:
+    return builder_code(request.spec.architecture)
+
+
+@stage("train", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"), outside=_builder)
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
-    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, transformation,
-    label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
+    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, feature tables,
+    transformation, label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
 
     Raises:
+        BuilderError: if the package of a builder of one's own is not here.
         FeatureError: if a feature, a label or the split cannot be used.
         LauncherError: if training ends without a model.
     """
@@ -70,7 +76,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             params=spec.model_dump(mode="json"),
             inputs={"training_set": request.training_set, "split": request.split},
         )
-        job = TrainingJob(directory, spec.processes, spec.timeout_minutes)
+        job = TrainingJob(directory, spec.processes, spec.timeout_minutes, spec.model_size)
         # Up to the model: whatever goes wrong before it is why the run has none.
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             where.run(job)
@@ -93,12 +99,14 @@ def _publish(
     from gatehouse.components.training.frameworks import framework_of
     from gatehouse.components.training.launcher import WEIGHTS
 
+    details = store.manifest(request.training_set).details
     description = {
         "architecture": prepared.architecture,
         "inputs": prepared.inputs,
+        "feature_tables": {view: version["table"] for view, version in details.get("versions", {}).items()},
         "transformation": prepared.transformation.to_json(),
         "transformation_reference": prepared.reference,
-        "label": store.manifest(request.training_set).details["label"],
+        "label": details["label"],
         "training_set": request.training_set,
         "split": request.split,
     } | _importance(result, prepared.transformation)
@@ -122,7 +130,7 @@ def _publish(
 
 def job_key(request: TrainRequest) -> str:
     """Names the training job of a request: its directory, its metrics, and the run that shows it."""
-    return digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
+    return train.key(request)
 
 
 def _worlds(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -163,6 +163,7 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
     ]
     files = {"trials.json": canonical_json(trials)}
     experiment = str(shared.publish("experiments", "search", files, details={"best_trial": 0, "value": 0.5}))
+    shared.append(f"measurements/{experiment}", {"stage": "tune", "began": 1_700_000_000.0, "seconds": 20.0})
     track_experiment(shared, experiment)
     track_experiment(shared, experiment)
     _, good, bad, tune = _runs(shared, "search")
@@ -170,7 +171,8 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {tune.info.run_id}
     assert (bad.info.status, bad.data.tags["gatehouse.error"]) == ("FAILED", "dropout: too large")
     assert (good.info.status, good.data.params) == ("FINISHED", {"dropout": "0.1"})
-    assert tune.data.metrics == {"best_value": 0.5}
+    assert tune.data.metrics == {"best_value": 0.5, "duration_seconds": 20.0}
+    assert (tune.info.start_time, tune.info.end_time) == (1_700_000_000_000, 1_700_000_020_000)
 
 
 def test_a_failure_of_mlflow_is_a_warning_in_the_run_record_and_no_more(

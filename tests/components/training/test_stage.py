@@ -18,7 +18,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.checkpointing.part import near
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.faults import FAULT
-from gatehouse.components.training.job import prepare_job, read_part
+from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launchers.choose import LAUNCH
 from gatehouse.components.training.launchers.local import LocalLauncher
 from gatehouse.components.training.models import build_model
@@ -126,6 +126,7 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     assert manifest.configuration == SPEC.model_dump(mode="json")
     described, fitted = store.read_json(result.model, "model.json"), manifest.derived_from["transformation"]
     assert described["transformation_reference"] == fitted
+    assert described["feature_tables"] == {"legs": synthetic.FEATURE_TABLE}
     assert described["transformation"] == store.read_json(fitted, "transformation.json")
     everything = manifest.to_json() + store.read_text(result.model, "model.json")
     assert store.address not in everything
@@ -153,7 +154,7 @@ def test_the_run_of_a_job_that_ends_without_a_model_says_why(
 def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainResult]) -> None:
     store, result = trained
     request = _request(store)
-    validation = read_part(store, request.training_set, request.split, "validation")
+    validation = synthetic.rows_of(store, request.training_set, request.split, "validation")
     labels = validation["label"].to_numpy()
     scores = Predictor.load(store, result.model).predict(validation)
     assert scores.dtype == np.float64
