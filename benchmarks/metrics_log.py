@@ -7,7 +7,10 @@ take turns, so that a busy moment meets everyone. Ends with 1 where a limit is m
 
 What other processes take of a shared machine is not the call's: a call counts with its processor time, and with its
 whole time where it gave the processor up itself (a lock, a request, a sleep), which the kernel counts as a voluntary
-context switch. The whole time of every call is printed beside it.
+context switch. The whole time of every call is printed beside it, and so is that of an empty call, timed in the same
+way in the same step: what the machine and the clocks take of any call.
+
+`--calls 1000 --seconds 2` runs all loggers in less than five minutes: what takes long is to deliver what was logged.
 """
 
 import argparse
@@ -43,6 +46,7 @@ def main() -> int:
     """Measure, print, and say whether the limits are kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="Of each loop.")
+    parser.add_argument("--calls", type=int, default=_MOST - 1, help="Of each loop at most.")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", choices=LOGGERS, help="One logger, without the comparison.")
     parser.add_argument("--fork", action="store_true", help=argparse.SUPPRESS)
@@ -54,26 +58,24 @@ def main() -> int:
         proxy = Proxy(port)
         os.environ |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_DISABLE_TELEMETRY": "true"}
         os.environ |= {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1"}
-        measured = _measure(Path(directory), proxy, options.seconds, options.rounds, options.only)
+        measured = _measure(Path(directory), proxy, options)
     return _judge(measured)
 
 
-def _measure(
-    folder: Path, proxy: Proxy, seconds: float, rounds: int, only: str | None
-) -> dict[tuple[str, str], list[Any]]:
-    """For each state and logger: one row a round of calls, p50, p99 and p99 of whole times in us, and points lost."""
+def _measure(folder: Path, proxy: Proxy, options: argparse.Namespace) -> dict[tuple[str, str], list[Any]]:
+    """For each state and logger a row a round: calls, p50, p99, p99 of whole times and of empty calls in us, losses."""
     rows: dict[tuple[str, str], list[Any]] = {
-        (state, logger): [] for state in STATES for logger in LOGGERS if only in (None, logger)
+        (state, logger): [] for state in STATES for logger in LOGGERS if options.only in (None, logger)
     }
     command = [sys.executable, __file__, "--fork"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forker:
-        for number in range(rounds):
+        for number in range(options.rounds):
             for state, logger in rows:
                 job = f"{logger}-{state}-{number}".replace(" ", "-")
-                times = _killed(forker, folder, proxy, state, logger, job, seconds)
+                times = _killed(forker, folder, proxy, state, logger, job, options)
                 lost = len(times) - _arrived(folder, logger, job)
-                own, whole = times[min(_WARM, len(times) // 2) :].T / 1000
-                percentiles = (*np.percentile(own, [50, 99]), np.percentile(whole, 99))
+                own, whole, empty = times[min(_WARM, len(times) // 2) :].T / 1000
+                percentiles = (*np.percentile(own, [50, 99]), np.percentile(whole, 99), np.percentile(empty, 99))
                 rows[state, logger].append((len(times), *percentiles, lost))
                 print(job, *(f"{each:.1f}" for each in rows[state, logger][-1]), file=sys.stderr)
         forker.kill()
@@ -81,21 +83,29 @@ def _measure(
 
 
 def _killed(
-    forker: "subprocess.Popen[str]", folder: Path, proxy: Proxy, state: str, logger: str, job: str, seconds: float
+    forker: "subprocess.Popen[str]",
+    folder: Path,
+    proxy: Proxy,
+    state: str,
+    logger: str,
+    job: str,
+    options: argparse.Namespace,
 ) -> np.ndarray:
-    """Own and whole nanoseconds of each call of a loop that was killed while the server was in this state."""
+    """Own, whole and empty nanoseconds of each call of a loop that was killed while the server was in this state."""
     assert forker.stdin is not None and forker.stdout is not None
-    print(f"{logger}\t{folder}\t{job}", file=forker.stdin, flush=True)
+    print(f"{logger}\t{folder}\t{job}\t{options.calls}", file=forker.stdin, flush=True)
     pid = int(forker.stdout.readline())
     proxy.delay, proxy.down = {"up": (0.0, False), "slow": (0.5, False), "down": (0.0, True)}[state]
     (folder / f"{job}.go").touch()
-    time.sleep(seconds)
+    record = np.memmap(folder / f"{job}.times", dtype=np.int64, mode="r", shape=(_MOST, 3))
+    until = time.monotonic() + options.seconds
+    while time.monotonic() < until and record[0, 0] < options.calls:
+        time.sleep(0.02)
     os.kill(pid, signal.SIGKILL)
     while start_time(pid):
         time.sleep(0.01)
     proxy.delay, proxy.down = 0.0, False
-    record = np.fromfile(folder / f"{job}.times", dtype=np.int64).reshape(-1, 2)
-    return record[1 : record[0, 0] + 1]
+    return np.array(record[1 : record[0, 0] + 1])
 
 
 def _fork_loops() -> None:
@@ -112,7 +122,7 @@ def _fork_loops() -> None:
     sys.exit()
 
 
-def _train(logger: str, folder: str, job: str) -> None:
+def _train(logger: str, folder: str, job: str, calls: str) -> None:
     """Train until killed; the times file holds the number of calls that returned, and what each took."""
     import torch
     from torch import nn
@@ -122,23 +132,34 @@ def _train(logger: str, folder: str, job: str) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     rows, labels = torch.randn(256, 64), torch.rand(256, 1)
     log = _logger(logger, Path(folder), job)
-    record = np.memmap(f"{folder}/{job}.times", dtype=np.int64, mode="w+", shape=(_MOST, 2))
+    record = np.memmap(f"{folder}/{job}.times", dtype=np.int64, mode="w+", shape=(_MOST, 3))
     print(os.getpid(), flush=True)
     while not os.path.exists(f"{folder}/{job}.go"):
         time.sleep(0.01)
-    for step in range(_MOST - 1):
+    for step in range(int(calls)):
         loss = nn.functional.binary_cross_entropy_with_logits(model(rows), labels)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
         metrics = {"loss": float(loss.detach()), "grad_norm": 1.0, "learning_rate": 1e-3}
-        waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-        began, worked = time.perf_counter_ns(), time.thread_time_ns()
-        log(metrics, step)
-        worked, whole = time.thread_time_ns() - worked, time.perf_counter_ns() - began
-        waited = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw > waits
-        record[step + 1] = whole if waited else worked, whole
+        own, whole = _timed(log, metrics, step)
+        record[step + 1] = own, whole, _timed(_nothing, metrics, step)[0]
         record[0, 0] = step + 1
+    signal.pause()
+
+
+def _timed(log: Callable[[dict[str, float], int], object], metrics: dict[str, float], step: int) -> tuple[int, int]:
+    """Nanoseconds of a call: its own, and its whole time."""
+    waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    began, worked = time.perf_counter_ns(), time.thread_time_ns()
+    log(metrics, step)
+    worked, whole = time.thread_time_ns() - worked, time.perf_counter_ns() - began
+    waited = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw > waits
+    return whole if waited else worked, whole
+
+
+def _nothing(metrics: dict[str, float], step: int) -> None:
+    pass
 
 
 def _logger(logger: str, folder: Path, job: str) -> Callable[[dict[str, float], int], object]:
@@ -191,15 +212,16 @@ def _arrived(folder: Path, logger: str, job: str) -> int:
 
 
 def _judge(measured: dict[tuple[str, str], list[Any]]) -> int:
-    print(f"{'server':<8}{'logger':<14}{'calls':>8}{'p50 us':>11}{'p99 us':>12}{'whole p99':>12}{'lost':>8}")
+    figures = f"{'p50 us':>11}{'p99 us':>12}{'whole p99':>12}{'empty p99':>12}"
+    print(f"{'server':<8}{'logger':<14}{'calls':>8}{figures}{'lost':>8}")
     print(f"(load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs)")
     p99: dict[tuple[str, str], float] = {}
     missed = []
     for (state, logger), rounds in measured.items():
-        calls, p50, worst, whole, _ = (statistics.median(column) for column in zip(*rounds, strict=True))
+        calls, p50, worst, whole, empty, _ = (statistics.median(column) for column in zip(*rounds, strict=True))
         p99[state, logger] = worst
-        most = max(row[4] for row in rounds)
-        print(f"{state:<8}{logger:<14}{calls:>8.0f}{p50:>11.1f}{worst:>12.1f}{whole:>12.1f}{most:>8}")
+        most = max(row[-1] for row in rounds)
+        print(f"{state:<8}{logger:<14}{calls:>8.0f}{p50:>11.1f}{worst:>12.1f}{whole:>12.1f}{empty:>12.1f}{most:>8}")
         if logger == "ours" and most > 0:
             missed.append(f"{most} points lost while the server was {state}")
     for state in STATES:

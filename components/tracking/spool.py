@@ -1,25 +1,29 @@
 """The spool of a training loop's metrics: an append costs microseconds, and what was appended outlives the process.
 
 A spool is a folder of segments, files of a fixed size that are mapped into memory. One process appends; another reads
-behind it and ships (`shipping.py`). An append is a copy into the mapping: no system call, nothing that gives the
+behind it and ships (`shipping.py`). An append stores words into the mapping: no system call, nothing that gives the
 interpreter lock to another thread, and the kernel keeps the pages when the process is killed.
 
-A record is its length (uint32), the CRC-32 of what follows (uint32), time in seconds since 1970 (float64), value
-(float64), step (int64), and the metric's name in UTF-8; little-endian, one after another. A length of zero ends what
-has been written so far. A record that a kill tore fails its CRC; the next process begins a new segment after it.
+A segment is 8-byte words of the machine's order, one record after another; zero ends what has been written so far. A
+record is its seal, then the place of its names in the segment, the time in seconds since 1970 (float64), the step
+(int64) and the values (float64). Names are a record themselves, before the first that refers to them: the seal, minus
+the length, and a JSON list of that length in bytes. A seal is made of the sum of the words that follow, and is stored
+last: a record that a kill tore does not match it, and the next process begins a new segment after it.
+
+After a training step little of an append is in the processor's caches, and what it costs is the memory that it touches,
+code included. That is why names are written once, why the checksum is a sum, and why `struct` and `zlib` have no part.
 """
 
 import fcntl
+import json
 import logging
 import mmap
 import os
-import struct
-import threading
 import time
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -27,9 +31,11 @@ logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 1 << 22
 SEGMENTS = 64
-_HEADER = struct.Struct("<II")
-_BODY = struct.Struct("<ddq")
+_WORD = 8
+_HEAD = 4  # Words of a record before its values: seal, place of the names, time, step.
+_WIDEST = 500  # Values of one record; a call with more is several.
 _LONGEST_NAME = 250
+_PRIME = (1 << 61) - 1
 _SUFFIX = ".spool"
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14 and later.
 _USERS, _DROPPED = "users", "dropped"
@@ -54,7 +60,7 @@ class Position:
 
 
 class SpoolWriter:
-    """Appends metrics to a spool.
+    """Appends metrics to a spool, from one thread: a lock would be a fifth of what an append costs.
 
     What is not shipped is bounded: beyond `segments` segments, or where the disk is full, `log` waits at most
     `patience` seconds in all for room, and then drops: that is logged once, and counted in `dropped` and in the spool.
@@ -69,23 +75,17 @@ class SpoolWriter:
         self._lost_before = 0
         self._use = use(folder)
         self._most, self._patience = segments, patience
-        self._lock = threading.Lock()
         self._number = max(_segments(folder), default=0)
-        self._map: mmap.mmap | None = None
-        self._offset = SEGMENT_BYTES
+        self._enter(memoryview(b""))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Append every metric with the time of this call."""
-        now = time.time()
-        with self._lock:
-            for name, value in metrics.items():
-                self._append(name.encode()[:_LONGEST_NAME], _BODY.pack(now, value, step))
+        self._append(tuple(metrics), metrics.values(), step, time.time())
 
     def take(self, points: Iterable[Point]) -> None:
         """Append points that were logged elsewhere, with the times that they have."""
-        with self._lock:
-            for point in points:
-                self._append(point.name.encode()[:_LONGEST_NAME], _BODY.pack(point.at, point.value, point.step))
+        for point in points:
+            self._append((point.name,), (point.value,), point.step, point.at)
 
     def drop(self, number: int) -> None:
         """Count points that are lost."""
@@ -100,22 +100,49 @@ class SpoolWriter:
                 self._lost_before = int(os.pread(self._lost, 20, 0) or b"0")
             os.pwrite(self._lost, str(self._lost_before + self.dropped).encode(), 0)
 
-    def _append(self, name: bytes, body: bytes) -> None:
-        length = len(body) + len(name)
-        end = self._offset + _HEADER.size + length
-        # Room for one more header stays, so that a zero length ends a full segment too.
-        if end + _HEADER.size > SEGMENT_BYTES:
-            if not self._next_segment():
-                self.drop(1)
+    def _append(self, names: tuple[str, ...], values: Iterable[float], step: int, at: float) -> None:
+        start = self._end
+        end = start + _HEAD + len(names)
+        if names not in self._places or end > self._room:
+            if len(names) > _WIDEST:
+                several = iter(values)
+                for first in range(0, len(names), _WIDEST):
+                    some = names[first : first + _WIDEST]
+                    self._append(some, islice(several, len(some)), step, at)
                 return
-            end = self._offset + _HEADER.size + length
-        target = self._map
-        assert target is not None  # a segment was begun above where there was none
-        start = self._offset
-        target[start + _HEADER.size : end] = body + name
-        # The length comes last: a reader sees a record only when it is whole.
-        target[start : start + _HEADER.size] = _HEADER.pack(length, zlib.crc32(name, zlib.crc32(body)))
-        self._offset = end
+            if not self._name(names):
+                self.drop(len(names))
+                return
+            start = self._end
+            end = start + _HEAD + len(names)
+        words, floats = self._words, self._floats
+        words[start + 1] = self._places[names]
+        floats[start + 2] = at
+        words[start + 3] = step
+        place = start + 3
+        for value in values:
+            place += 1
+            floats[place] = value
+        # The seal comes last: a reader sees a record only when it is whole.
+        words[start] = _seal(words[start + 1 : end])
+        self._end = end
+
+    def _name(self, names: tuple[str, ...]) -> bool:
+        """Write names for records to refer to, into a new segment where this one has no room for them and a record."""
+        text = json.dumps([name[:_LONGEST_NAME] for name in names], ensure_ascii=False).encode()
+        text += b" " * (-len(text) % _WORD)
+        length = 2 + len(text) // _WORD
+        needed = length + _HEAD + len(names)
+        full = names in self._places or self._end + needed > self._room
+        if full and (not self._next_segment() or needed > self._room):
+            return False
+        start = self._end
+        self._end += length
+        self._words[start + 1] = -len(text)
+        self._words[start + 2 : self._end] = memoryview(text).cast("q")
+        self._words[start] = _seal(self._words[start + 1 : self._end])
+        self._places[names] = start
+        return True
 
     def _next_segment(self) -> bool:
         while len(_segments(self.folder)) >= self._most:
@@ -135,23 +162,25 @@ class SpoolWriter:
         except OSError:
             path.unlink(missing_ok=True)
             return False
-        if self._map is not None:
-            self._map.close()
-        self._map, self._offset, self._number = fresh, 0, self._number + 1
+        self._number += 1
+        self._enter(memoryview(fresh))
         return True
+
+    def _enter(self, segment: memoryview) -> None:
+        """Append to a segment from its beginning; the one before is unmapped with the last view of it."""
+        self._room, self._end = len(segment) // _WORD, 0
+        whole = segment[: self._room * _WORD]
+        self._words, self._floats = whole.cast("q"), whole.cast("d")
+        self._places: dict[tuple[str, ...], int] = {}
 
     def close(self) -> None:
         """Unmap; what was appended stays."""
-        with self._lock:
-            if self._map is not None:
-                self._map.close()
-                self._map = None
-            self._offset = SEGMENT_BYTES
-            self._patience = 0.0
-            self._use.close()
-            if self._lost is not None:
-                os.close(self._lost)
-                self._lost = None
+        self._enter(memoryview(b""))
+        self._patience = 0.0
+        self._use.close()
+        if self._lost is not None:
+            os.close(self._lost)
+            self._lost = None
 
 
 def use(folder: Path) -> IO[str]:
@@ -174,24 +203,25 @@ def in_use(folder: Path) -> bool:
 def read(folder: Path, position: Position, limit: int) -> tuple[list[Point], Position]:
     """At most `limit` points after `position`, in the order they were appended, and the position after them.
 
+    The points of one record stay together, also where they are more than `limit`.
+
     Safe beside the process that appends. Nothing is returned where nothing new is there.
     """
     points: list[Point] = []
     numbers = sorted(number for number in _segments(folder) if number >= position.segment)
     for number in numbers:
         offset = position.offset if number == position.segment else 0
-        with open(folder / f"{number:08d}{_SUFFIX}", "rb") as file:
-            file.seek(offset)
-            data = file.read()
-        at = 0
-        while len(points) < limit:
-            point, after = _record(data, at)
-            if point is None:
-                break
-            points.append(point)
-            at = after
-        position = Position(number, offset + at)
-        if len(points) == limit:
+        data = (folder / f"{number:08d}{_SUFFIX}").read_bytes()
+        words = memoryview(data)[: len(data) // _WORD * _WORD].cast("q")
+        place, full = offset // _WORD, False
+        while not full and (record := _record(words, place)) is not None:
+            found, after = record
+            full = bool(points) and len(points) + len(found) > limit
+            if not full:
+                points += found
+                place = after
+        position = Position(number, place * _WORD)
+        if full or len(points) >= limit:
             break
     return points, position
 
@@ -215,15 +245,31 @@ def _segments(folder: Path) -> list[int]:
     return [int(name.removesuffix(_SUFFIX)) for name in os.listdir(folder) if name.endswith(_SUFFIX)]
 
 
-def _record(data: bytes, offset: int) -> tuple[Point | None, int]:
-    if offset + _HEADER.size > len(data):
-        return None, offset
-    length, checksum = _HEADER.unpack_from(data, offset)
-    start = offset + _HEADER.size
-    body = data[start : start + length]
-    if length < _BODY.size or len(body) < length:
-        return None, offset
-    at, value, step = _BODY.unpack_from(body)
-    if zlib.crc32(body[_BODY.size :], zlib.crc32(body[: _BODY.size])) != checksum:
-        return None, offset
-    return Point(body[_BODY.size :].decode(errors="replace"), value, step, at), start + length
+def _record(words: memoryview, place: int) -> tuple[list[Point], int] | None:
+    """The points of a record, none where it holds names, and the place after it; None where no whole one is there."""
+    names = _names(words, place)
+    if names is not None:
+        return [], names[1]
+    if place + _HEAD > len(words) or (names := _names(words, words[place + 1])) is None:
+        return None
+    end = place + _HEAD + len(names[0])
+    if end > len(words) or words[place] != _seal(words[place + 1 : end]):
+        return None
+    at, _, *values = words[place + 2 : end].cast("B").cast("d")
+    step = words[place + 3]
+    return [Point(name, value, step, at) for name, value in zip(names[0], values, strict=True)], end
+
+
+def _names(words: memoryview, place: int) -> tuple[list[str], int] | None:
+    """The names that a record holds, and the place after it; None where none is there."""
+    if not 0 <= place < len(words) - 1 or words[place + 1] >= 0:
+        return None
+    end = place + 2 - words[place + 1] // _WORD
+    if end > len(words) or words[place] != _seal(words[place + 1 : end]):
+        return None
+    names: list[str] = json.loads(bytes(words[place + 2 : end]))
+    return names, end
+
+
+def _seal(words: memoryview) -> int:
+    return sum(words) % _PRIME + 1

@@ -142,8 +142,8 @@ class BoostingTrainer:
         row |= metrics_of(self._margins(self.validation_matrix), self.validation_rows, self.spec, self.loss)
         if not all(map(math.isfinite, row.values())):
             raise DivergedError(
-                f"The {name} is not finite after round {number}. Lower training.learning_rate, or look for extreme "
-                "values among labels and weights."
+                f"The {name} is not finite after round {number}. {self.checkpointer.last} Lower "
+                "training.learning_rate, or look for extreme values among labels and weights."
             )
         self.state.history.append(row)
         if self.metrics:

@@ -18,7 +18,7 @@ from gatehouse.components.training.launcher import AGAIN_CODE, FAILURE, JOB, RES
 from gatehouse.components.training.patience import peers_seconds
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.whole_file import write_json
-from gatehouse.errors import GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.process import die_with_parent, follow_owner
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,11 @@ def main() -> None:
     job = json.loads((directory / JOB).read_text())
     spec = TrainSpec.model_validate(job["spec"])
     heartbeat = Heartbeat.of_environment(int(os.environ["RANK"]))
-    prepare_process(spec)
+    try:
+        prepare_process(spec)
+    except ConfigurationError as error:
+        write_json(directory / FAILURE, {"message": str(error)})
+        sys.exit(str(error))
     backend = "nccl" if spec.device == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=peers_seconds()))
     try:
@@ -53,20 +57,32 @@ def main() -> None:
         known = isinstance(error, DivergedError | GatehouseError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
         write_json(directory / FAILURE, {"message": message})
+        if known:
+            sys.exit(message)  # It says all that there is: frames would push the log's own words out of sight.
         raise
     finally:
         dist.destroy_process_group()
 
 
 def prepare_process(spec: TrainSpec) -> None:
-    """Set what decides bits and lives in the process: threads, determinism, and the device of this rank."""
+    """Set what decides bits and lives in the process: threads, determinism, and the device of this rank.
+
+    Raises:
+        ConfigurationError: if the spec trains on GPUs, and there is none for this rank.
+    """
     torch.set_num_threads(spec.threads)
     if spec.deterministic:
         # cuBLAS adds in a fixed order only with workspaces of its own, which it reads from here when it starts.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(spec.deterministic)
     if spec.device == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        place, found = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if place >= found:
+            raise ConfigurationError(
+                f"training.device is cuda: expected a GPU for each process of this machine, found {found} for process "
+                f"{place + 1}. Set it to cpu, start fewer processes, or ask for more in launch.resources."
+            )
+        torch.cuda.set_device(place)
         torch.backends.cudnn.benchmark = not spec.deterministic
 
 

@@ -142,7 +142,7 @@ class Trainer:
     def _step(self, step: Step) -> None:
         """One optimizer step: the mean loss of the global batch, its gradient, clipped, applied."""
         progress = self.state.progress
-        weight = self._weight_of(step)
+        own, weight = self._weights_of(step)
         if not weight:
             return  # No row counts: there is nothing to learn, and nothing to divide by.
         batch = step.batch if self.device.type == "cpu" else step.batch.to(self.device)
@@ -156,8 +156,9 @@ class Trainer:
         progress.loss += loss
         progress.weight += weight
         if self.metrics:
-            logged = {"step_loss": loss * factor, "grad_norm": float(norm) / scale, "learning_rate": rate}
-            self.metrics.log(logged, progress.step)
+            logged = {"grad_norm": float(norm) / scale, "learning_rate": rate}
+            # The mean over the rows of this process: that over all of them would cost an exchange a step.
+            self.metrics.log(({"step_loss": loss / own} if own else {}) | logged, progress.step)
 
     def _gradient(self, step: Step, batch: Batch, factor: float) -> tuple[float, Tensor, float]:
         """Make the gradient, again with half the scale where it is too large for fp16: no batch is left out.
@@ -182,24 +183,22 @@ class Trainer:
         dist.all_reduce(finite, dist.ReduceOp.MIN)
         return bool(finite)
 
-    def _weight_of(self, step: Step) -> float:
-        """What the losses of all processes are divided by; counted without talking where every row weighs one."""
+    def _weights_of(self, step: Step) -> tuple[float, float]:
+        """What the loss of this process is divided by, and those of all; without talking where every row weighs one."""
+        parts = step.batch.split(self.spec.accumulation)
+        own = float(sum(self.loss.weight(part.labels, part.weights, part.groups) for part in parts))
         if self.loss.by_rows and self.data["train"].weights is None:
-            return float(step.rows)
-        batch = step.batch
-        weight = sum(
-            self.loss.weight(part.labels, part.weights, part.groups) for part in batch.split(self.spec.accumulation)
-        )
-        total = torch.as_tensor(weight, dtype=torch.float64, device=self.device)
+            return own, float(step.rows)
+        total = torch.tensor(own, dtype=torch.float64, device=self.device)
         # Neighbours along tensor and pipeline have the same rows.
         dist.all_reduce(total)
-        return float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
+        return own, float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
 
     def _halt(self, step: Step, batch: Batch, loss: Tensor, before: list[Tensor]) -> NoReturn:
         began = origin(self.execution, batch, loss, self.layout, lambda: draw_again(before, self.device))
         raise DivergedError(
             f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in {began}. "
-            f"{_ADVICE}"
+            f"{self.checkpointer.last} {_ADVICE}"
         )
 
     def _end_epoch(self, epoch: int) -> None:
@@ -244,12 +243,15 @@ class Trainer:
     def _require_sound(self, row: dict[str, Any]) -> None:
         name, epoch = self.loss.name, row["epoch"]
         if not math.isfinite(row[name]):
-            raise DivergedError(f"The validation {name} is not finite after epoch {epoch}. {_ADVICE}")
+            raise DivergedError(
+                f"The validation {name} is not finite after epoch {epoch}. {self.checkpointer.last} {_ADVICE}"
+            )
         history, most = self.state.progress.history, self.spec.divergence
         if most and history and row[f"train_{name}"] > most * history[0][f"train_{name}"]:
             raise DivergedError(
                 f"The train {name} of epoch {epoch} is {row[f'train_{name}']:.6g}: over training.divergence={most:g} "
-                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. {_ADVICE}"
+                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. "
+                f"{self.checkpointer.last} {_ADVICE}"
             )
 
     def _result(self) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def metrics_of(scores: Tensor, rows: Rows, spec: TrainSpec, loss: Loss) -> dict[
 def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:
     """The weighted sum of the loss over rows, and what it is divided by."""
     labels = rows.labels.double()
-    weights = torch.ones(len(rows), dtype=torch.float64) if rows.weights is None else rows.weights.double()
+    one = torch.ones((), dtype=torch.float64)
+    weights = one.expand(len(rows)) if rows.weights is None else rows.weights.double()
     groups = labels[:0] if rows.groups is None else rows.groups
     total, weight = 0.0, 0.0
     for part in _parts(rows):

@@ -101,6 +101,13 @@ class Checkpointer:
         """From which step on the run has had how many ranks."""
         return [list(each) for each in self._worlds]
 
+    @property
+    def last(self) -> str:
+        """Which checkpoint a halt leaves behind, as a sentence of its error."""
+        if self._last_step < 0:
+            return "No checkpoint was taken before."
+        return f"The last checkpoint was taken after step {self._last_step}."
+
     def load(self, state: TrainingState) -> Restored | None:
         """Bring `state` to the last whole checkpoint; None, and nothing is changed, where there is none.
 

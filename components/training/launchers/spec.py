@@ -177,6 +177,11 @@ class PyTorchJobLaunch(ClusterLaunch):
         """Pods that must run for the job to run."""
         return self.elastic.min_nodes if self.elastic else self.nodes
 
+    @property
+    def restarts(self) -> int | None:
+        """How often a pod may start again before the job has failed: the operator counts no pod that it makes anew."""
+        return self.run_policy.backoff_limit
+
 
 class TrainJobLaunch(ClusterLaunch):
     """A TrainJob of Kubeflow Trainer v2. Restarts, gang and priority class are its runtime's."""
@@ -189,6 +194,20 @@ class TrainJobLaunch(ClusterLaunch):
     def fewest(self) -> int:
         """Pods that must run for the job to run."""
         return self.nodes
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainJobLaunch":
+        if self.topology and self.topology.place == "spread" and self.topology.required:
+            raise ValueError(
+                "topology: a TrainJob cannot require spread: its pods would repel each other, and no two share a "
+                "domain. Leave required out, or spread them in its runtime"
+            )
+        return self
+
+    @property
+    def restarts(self) -> int | None:
+        """None: its runtime says."""
+        return None
 
 
 Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]

@@ -38,7 +38,7 @@ def everything(folder: Path, limit: int = 1000) -> list[Point]:
 @given(
     logged=st.lists(st.tuples(st.text(max_size=40), st.floats(allow_nan=False), st.integers(0, 2**62)), max_size=60),
     limit=st.integers(1, 7),
-    room=st.integers(200, 900),
+    room=st.integers(400, 1200),
 )
 def test_what_is_logged_is_read_in_order(
     tmp_path_factory: pytest.TempPathFactory, logged: list[tuple[str, float, int]], limit: int, room: int
@@ -75,17 +75,31 @@ def test_a_killed_writer_loses_nothing_and_the_next_goes_on_behind_it(tmp_path: 
     assert everything(tmp_path, 50_000)[len(before) :][0].name == "next"
 
 
-def test_a_torn_record_ends_its_segment_and_not_the_spool(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", range(5))
+@pytest.mark.parametrize("torn", ["flipped", "unwritten"])
+def test_a_torn_record_ends_its_segment_and_not_the_spool(tmp_path: Path, word: int, torn: str) -> None:
     writer = SpoolWriter(tmp_path)
-    for step in range(3):
+    for step in range(1, 4):
         writer.log({"loss": float(step)}, step)
     (segment,) = tmp_path.glob("*.spool")
     data = bytearray(segment.read_bytes())
-    length = (len(data) and int.from_bytes(data[:4], "little")) + 8
-    data[length + 12] ^= 1
+    # Two words and the name, then records of five words; the place of the names is zero as it is.
+    at = (2 + 1 + 5 + word) * 8
+    data[at : at + 8] = bytes(8) if torn == "unwritten" and word != 1 else bytes([data[at] ^ 1]) + data[at + 1 : at + 8]
     segment.write_bytes(data)
     SpoolWriter(tmp_path).log({"next": 1.0}, 0)
     assert [point.name for point in everything(tmp_path)] == ["loss", "next"]
+
+
+def test_a_call_with_many_metrics_and_names_that_come_and_go_arrive_whole(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    wide = {f"metric_{number}": float(number) for number in range(1300)}
+    writer.log(wide, 1)
+    for step in range(3):
+        writer.log({"loss": 1.0} if step % 2 else {"loss": 1.0, "é" * 1000: float("nan")}, step)
+    points = everything(tmp_path, 300)
+    assert {point.name: point.value for point in points[:1300]} == wide
+    assert [point.name for point in points[1300:]] == ["loss", "é" * 250, "loss", "loss", "é" * 250]
 
 
 def test_room_is_bounded_and_what_is_dropped_is_counted_and_told(

@@ -17,7 +17,7 @@ from gatehouse.components.training.boosting_spec import BoostingSpec
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.data import Rows
 from gatehouse.components.training.faults import FAULT
-from gatehouse.components.training.job import prepare_job, read_part
+from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launcher import WEIGHTS
 from gatehouse.components.training.patience import HANG
 from gatehouse.components.training.predictor import Predictor
@@ -105,7 +105,7 @@ def test_a_row_has_the_same_score_online_in_batch_and_as_in_training(
 ) -> None:
     store, result = trained
     request = _request(store)
-    validation = read_part(store, request.training_set, request.split, "validation")
+    validation = synthetic.rows_of(store, request.training_set, request.split, "validation")
     predictor = Predictor.load(store, result.model)
     scores = predictor.predict(validation)
     labels = validation["label"].to_numpy()

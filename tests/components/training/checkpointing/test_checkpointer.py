@@ -63,7 +63,9 @@ def test_what_a_killed_writer_left_half_is_removed_once_nobody_writes(tmp_path: 
 def test_a_checkpoint_holds_the_state_of_its_moment_while_training_goes_on(tmp_path: Path) -> None:
     state = State(300_000)
     checkpointer = Checkpointer(tmp_path, CheckpointPolicy())
+    assert checkpointer.last == "No checkpoint was taken before."
     checkpointer.save(state, 1, ("interval",))
+    assert checkpointer.last == "The last checkpoint was taken after step 1."
     for _ in range(20):
         state.weights += 1
     assert checkpointer.finish()
