@@ -76,6 +76,7 @@ class SpoolWriter:
         self._use = use(folder)
         self._most, self._patience = segments, patience
         self._number = max(_segments(folder), default=0)
+        self._end = 0
         self._enter(memoryview(b""))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
@@ -168,9 +169,11 @@ class SpoolWriter:
 
     def _enter(self, segment: memoryview) -> None:
         """Append to a segment from its beginning; the one before is unmapped with the last view of it."""
-        self._room, self._end = len(segment) // _WORD, 0
+        self._room = len(segment) // _WORD
+        self._end = 0
         whole = segment[: self._room * _WORD]
-        self._words, self._floats = whole.cast("q"), whole.cast("d")
+        self._words: memoryview[int] = whole.cast("q")
+        self._floats: memoryview[float] = whole.cast("d")
         self._places: dict[tuple[str, ...], int] = {}
 
     def close(self) -> None:
