@@ -75,7 +75,12 @@ class SpoolWriter:
         self._lost_before = 0
         self._use = use(folder)
         self._most, self._patience = segments, patience
+<<<<<<< HEAD
         self._number, self._end = max(_segments(folder), default=0), 0
+=======
+        self._number = max(_segments(folder), default=0)
+        self._end = 0
+>>>>>>> wt-m
         self._enter(memoryview(b""))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
@@ -168,7 +173,8 @@ class SpoolWriter:
 
     def _enter(self, segment: memoryview) -> None:
         """Append to a segment from its beginning; the one before is unmapped with the last view of it."""
-        self._room, self._end = len(segment) // _WORD, 0
+        self._room = len(segment) // _WORD
+        self._end = 0
         whole = segment[: self._room * _WORD]
         self._words: memoryview[int] = whole.cast("q")
         self._floats: memoryview[float] = whole.cast("d")
