@@ -75,12 +75,8 @@ class SpoolWriter:
         self._lost_before = 0
         self._use = use(folder)
         self._most, self._patience = segments, patience
-<<<<<<< HEAD
-        self._number, self._end = max(_segments(folder), default=0), 0
-=======
         self._number = max(_segments(folder), default=0)
         self._end = 0
->>>>>>> wt-m
         self._enter(memoryview(b""))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
