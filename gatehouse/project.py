@@ -82,7 +82,7 @@ class ProjectFile(BaseModel):
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":
         for section, processes in (("training", self.training.processes), ("tuning", self.tuning.processes)):
-            if problem := uneven(self.launch, processes, f"{section}.processes"):
+            if problem := uneven(self.launch, processes, f"{section}.processes", self.training.model_size):
                 raise ValueError(problem)
         return self
 

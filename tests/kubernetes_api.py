@@ -115,7 +115,8 @@ class Cluster:
         """Add a pod of the job."""
         kind, metadata = KINDS[job["kind"]], job["metadata"]
         full = f"{metadata['name']}-{name}"
-        about = {"name": full, "uid": uuid.uuid4().hex, "labels": {kind.label: metadata["name"]}}
+        labels = {kind.label: metadata["name"]}
+        about = {"name": full, "uid": uuid.uuid4().hex, "labels": labels, "creationTimestamp": _now()}
         pod = {"metadata": about, "status": {"phase": phase} | status}
         self.pods[full] = pod
         self.logs[about["uid"]] = []
@@ -143,6 +144,30 @@ class Cluster:
         """Let a pod's container end."""
         ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "finishedAt": _now()}
         self.set_pod(job, pod, "Failed" if code else "Succeeded", {"terminated": ended}, **status)
+
+    def fail(self, job: Object, pod: Object, code: int, reason: str = "", **status: Any) -> Object | None:
+        """Let a pod fail, and do what its operator does then: returns the pod that takes its place.
+
+        Training Operator v1 makes a pod of a PyTorchJob anew after 128 and above, for ever: its backoff limit counts
+        restarts of containers, not pods that are made anew. Else the job has failed, and None is returned; the
+        runtime of a TrainJob starts nothing again here.
+        """
+        self.end(job, pod, code, reason, **status)
+        if job["kind"] != "PyTorchJob" or code < 128 or restart_policy(job) != "ExitCode":
+            self.conclude(job, succeeded=False, reason=f"{job['kind']}Failed", message="a replica failed.")
+            return None
+        self._await_looks(2)  # The kubelet takes a second or two to let go of it.
+        if self.pods.pop(pod["metadata"]["name"], None) is None or job["metadata"].get("deleted"):
+            return None
+        return self.add_pod(job, pod["metadata"]["name"].removeprefix(f"{job['metadata']['name']}-"))
+
+    def _await_looks(self, number: int) -> None:
+        """Wait until the pods have been listed so often."""
+        began, deadline = len(self.requests), time.monotonic() + 2
+        while time.monotonic() < deadline:
+            if sum(each.endswith("/pods") for each in self.requests[began:]) >= number:
+                return
+            time.sleep(0.005)
 
     def say(self, pod: Object, text: str) -> None:
         """Write a line to a pod's log."""
@@ -201,6 +226,11 @@ def container_of(job: Object) -> tuple[int, Object]:
     return sum(each["replicas"] for each in replicas.values()), first["template"]["spec"]["containers"][0]
 
 
+def restart_policy(job: Object) -> str:
+    """When the pods of a PyTorchJob start again."""
+    return str(next(iter(job["spec"]["pytorchReplicaSpecs"].values()))["restartPolicy"])
+
+
 def run_pods(cluster: Cluster, job: Object) -> None:
     """Run what the pods are told to run, as an operator that starts nothing again."""
     nodes, container = container_of(job)
@@ -231,6 +261,17 @@ def run_pods(cluster: Cluster, job: Object) -> None:
         time.sleep(0.05)  # The last lines.
         cluster.end(job, pod, codes[-1])
     cluster.conclude(job, succeeded=not any(codes), reason="JobEnded", message=f"exit codes {codes}")
+
+
+def _merge(target: Object, patch: Object) -> None:
+    """As a merge patch does: maps are merged, all else is replaced, and null removes."""
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        elif isinstance(value, dict) and isinstance(target.get(name), dict):
+            _merge(target[name], value)
+        else:
+            target[name] = value
 
 
 def _asked(method: str, path: str, query: dict[str, str]) -> tuple[str, str, str]:
@@ -315,10 +356,12 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(201, body)
 
     def _patch(self, path: str, query: dict[str, str], body: Any) -> None:
-        job = self.cluster.jobs[path]
-        job["metadata"] |= body["metadata"]
+        job = self.cluster.jobs.get(path)
+        if job is None:
+            return self._status(404, "not found")
+        _merge(job, body)
         self.cluster.touch(job)
-        self._answer(200, job)
+        return self._answer(200, job)
 
     def _delete(self, path: str, query: dict[str, str], body: Any) -> None:
         job = self.cluster.jobs.get(path)

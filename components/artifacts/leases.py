@@ -67,6 +67,12 @@ class Lease:
         while self._swept():
             time.sleep(_PAUSE)
 
+    @property
+    def raised(self) -> float:
+        """When it was raised or renewed last, by the store's time."""
+        mine = self._objects.stat(self._key)
+        return mine.modified if mine else float("-inf")
+
     def _rescue(self) -> None:
         """Renew what has a tombstone: its generation is another one then, and a delete by the old one does nothing."""
         tombstones = read_records(self._objects, self._objects.list(TOMBSTONES))
@@ -94,9 +100,8 @@ class Lease:
         if not sweeps:
             return False
         self._renew()
-        mine = self._objects.stat(self._key)
-        now = mine.modified if mine else float("-inf")
-        return any(self._keys & covered for covered in _covered(self._objects, sweeps, now, SWEEP_LIMIT))
+        covered = _covered(self._objects, sweeps, self.raised, SWEEP_LIMIT)
+        return any(self._keys & keys for keys in covered)
 
 
 def leased(objects: ObjectStore, now: float) -> frozenset[str]:

@@ -62,11 +62,16 @@ class Stage(Generic[Req, Res]):
     """
 
     def __init__(
-        self, name: str, function: Callable[[Req, ArtifactStore], Res], distributions: tuple[str, ...]
+        self,
+        name: str,
+        function: Callable[[Req, ArtifactStore], Res],
+        distributions: tuple[str, ...],
+        outside: Callable[[Req], str] | None = None,
     ) -> None:
         self.name = name
         self.function = function
         self.distributions = distributions
+        self.outside = outside
         self.door = WORLD[name]
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
@@ -77,8 +82,9 @@ class Stage(Generic[Req, Res]):
         return code_digest(self.function.__module__, self.distributions)
 
     def key(self, request: Req, code: str = "") -> str:
-        """The memo key of `request`."""
-        return memo.memo_key(self.name, code or self.code(), request.model_dump(mode="json"))
+        """The memo key of `request`: also of the code of yours that it names, which no compiled spec knows."""
+        outside = self.outside(request) if self.outside else ""
+        return memo.memo_key(self.name, (code or self.code()) + outside, request.model_dump(mode="json"))
 
     def __call__(self, request: Req, store: ArtifactStore, *, code: str = "", force: str = "") -> Res:
         """Return the stage's result for `request`.
@@ -153,17 +159,18 @@ class Stage(Generic[Req, Res]):
 
 
 def stage(
-    name: str, *, distributions: tuple[str, ...] = ()
+    name: str, *, distributions: tuple[str, ...] = (), outside: Callable[[Any], str] | None = None
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
     """Make a function `(request, store) -> result` a stage.
 
     Args:
         name: Its row in the table of `world.py`.
         distributions: Distributions whose version changes the result, e.g. `("duckdb",)`.
+        outside: Digest of code outside of `gatehouse` that a request names and its result depends on; empty for none.
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
-        return Stage(name, function, distributions)
+        return Stage(name, function, distributions, outside)
 
     return decorate
 

@@ -409,7 +409,8 @@ def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:
-    return [(float(x), float(y)) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    # Further out, distances between points are infinite.
+    return [(float(x), float(y)) for x, y in points if abs(x) < 1e300 and abs(y) < 1e300]
 
 
 def _limits(values: Sequence[float], given: Point | None) -> Point:

@@ -10,18 +10,21 @@ import math
 import os
 import posixpath
 import re
+import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.run import Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.spool import Point as SpooledPoint
+from gatehouse.errors import GatehouseError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,7 +48,13 @@ _SETTINGS = {
 _MOST_PARAMS, _MOST_METRICS = 100, 900
 _LONGEST_PARAM, _LONGEST_TAG, _LONGEST_NAME = 6000, 5000, 250
 
+_CONNECT_SECONDS = 3.0
+
 Point = tuple[str, float, int]
+
+
+class ServerAwayError(GatehouseError):
+    """The MLflow server takes no connection; what was to be written there waits for the next time."""
 
 
 @dataclass(frozen=True)
@@ -118,22 +127,21 @@ def tracking_of(store: ArtifactStore) -> Tracking | None:
 
 @contextmanager
 def degrading(store: ArtifactStore, label: str) -> Iterator[None]:
-    """Turn whatever MLflow raises into a warning in the run record: tracking never fails a run."""
-    attempt = Attempt(store, label)
+    """Turn whatever goes wrong into a warning in the run record: tracking never fails a run."""
     try:
         yield
     except Exception as error:
         cause = " ".join(str(error).split())[:500]
         message = f"MLflow could not be written, the next run tries again: {type(error).__name__}: {cause}"
         logger.warning(message)
-        attempt.note("warned", message=message)
-    else:
-        attempt.note("finished")
+        with suppress(GatehouseError):
+            Attempt(store, label).note("warned", message=message)
 
 
-def find_run(client: "MlflowClient", experiment: str, tag: str, value: str) -> "Run | None":
-    """The first run of an experiment whose tag has this value, or None."""
-    runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1, order_by=["start_time ASC"])
+def find_run(client: "MlflowClient", experiment: str, tag: str, value: str, *, newest: bool = False) -> "Run | None":
+    """The first run of an experiment whose tag has this value, or the `newest`; or None."""
+    order = [f"start_time {'DESC' if newest else 'ASC'}"]
+    runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1, order_by=order)
     return runs[0] if runs else None
 
 
@@ -147,13 +155,25 @@ def ensure_run(
     parent: str = "",
     started: float | None = None,
 ) -> "Run":
-    """The run whose `tag` is `value`, created with `tags` under the run `parent` where it is missing.
+    """The first run whose `tag` is `value`, created like `create_run` does where it is missing."""
+    found = find_run(client, experiment, tag, value)
+    return found or create_run(client, experiment, tag, value, name, tags, parent, started)
+
+
+def create_run(
+    client: "MlflowClient",
+    experiment: str,
+    tag: str,
+    value: str,
+    name: str,
+    tags: Mapping[str, str],
+    parent: str = "",
+    started: float | None = None,
+) -> "Run":
+    """A new run whose `tag` is `value`, with `tags`, under the run `parent`.
 
     `started` is when it began, in seconds since 1970; by default now.
     """
-    found = find_run(client, experiment, tag, value)
-    if found is not None:
-        return found
     above = {PARENT: parent} if parent else {}
     begun = None if started is None else int(started * 1000)
     return client.create_run(experiment, begun, tags={**short(tags), tag: value, **above}, run_name=name)
@@ -234,7 +254,12 @@ def short(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def quiet_client(uri: str) -> "MlflowClient":
-    """A client that says nothing but warnings, sends no telemetry, and gives a dead server up within a minute."""
+    """A client that says nothing but warnings, sends no telemetry, and gives a server up that is silent for a minute.
+
+    Raises:
+        ServerAwayError: if the server takes no connection.
+    """
+    require_server(uri)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
@@ -244,3 +269,27 @@ def quiet_client(uri: str) -> "MlflowClient":
         for chatty in ("mlflow", "alembic"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def require_server(uri: str) -> None:
+    """Look whether MLflow's server takes connections, before MLflow is imported, which costs more than to find out.
+
+    What is no address of a server, or is reached through a proxy, is left to MLflow.
+
+    Raises:
+        ServerAwayError: if it does not within seconds.
+    """
+    from urllib.request import getproxies, proxy_bypass
+
+    address = urlsplit(uri)
+    host, scheme = address.hostname, address.scheme
+    if scheme not in ("http", "https") or not host or (scheme in getproxies() and not proxy_bypass(host)):
+        return
+    port = address.port or (443 if scheme == "https" else 80)
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ServerAwayError(
+            f"MLflow at {host}:{port} takes no connection ({error}): expected its server there. Start it, or name "
+            f"another with {URI}."
+        ) from None

@@ -1,4 +1,4 @@
-"""The language that runs are searched with: `lr between 1e-4 and 1e-3 and status = finished order by val_loss limit 5`.
+"""The language that runs are searched with: `learning_rate < 1e-3 and status = finished order by log_loss limit 5`.
 
     query      := [condition] [ORDER BY name [ASC|DESC] {, name [ASC|DESC]}] [LIMIT whole]
     condition  := condition OR condition | condition AND condition | NOT condition | ( condition ) | predicate
@@ -15,9 +15,10 @@ predicate on it but IS NULL, and NOT does not change that (SQL's three-valued lo
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation, Overflow
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from gatehouse.errors import ConfigurationError
@@ -107,11 +108,16 @@ def lookup(run: Values, name: str) -> Any:
 
 
 def number_of(value: Any) -> Decimal | None:
-    """The number that a value is or spells in full, exactly as written; None for everything else, NaN included."""
+    """The number that a value is or spells in full, exactly as written.
+
+    None for everything else, NaN and exponents beyond any that a computer counts with included.
+    """
     if isinstance(value, bool) or value is None:
         return None
     text = value if isinstance(value, str) else repr(value)
-    return Decimal(text) if _NUMBER.fullmatch(text) else _infinite(value)
+    with suppress(InvalidOperation):
+        return Decimal(text) if _NUMBER.fullmatch(text) else _infinite(value)
+    return None
 
 
 def _infinite(value: Any) -> Decimal | None:
@@ -172,7 +178,7 @@ class _Parser:
     def _limit(self) -> int | None:
         if not self._take("limit"):
             return None
-        if not self._tokens[self._at][1].isdigit():
+        if not self._tokens[self._at][1].isdecimal():
             self._fail("a whole number after LIMIT")
         return int(self._next()[1])
 
@@ -319,7 +325,9 @@ def _literal(name: str, text: str, quoted: bool) -> Literal | None:
     if name == "duration":
         unit = _SECONDS.get(text[-1:].lower(), 0)
         number = number_of(text[:-1] if unit else text)
-        return None if number is None else Literal(text, number * (unit or 1), quoted)
+        with suppress(Overflow):
+            return None if number is None else Literal(text, number * (unit or 1), quoted)
+        return None
     return Literal(text, number_of(text), quoted)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 SYSTEM = "system/"
+_INFINITE = 1.797e308
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class TrackedRun:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for programs; what JSON has no number for (NaN, infinity) as null."""
-        metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
+        metrics = {name: _jsonable(value) for name, value in self.metrics.items()}
         return asdict(self) | {"duration": self.duration, "parent": self.parent, "metrics": metrics}
 
 
@@ -74,6 +75,10 @@ class Observed:
     step: int
     value: float
     at: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; what JSON has no number for as null."""
+        return asdict(self) | {"value": _jsonable(self.value)}
 
 
 class RunReader:
@@ -151,7 +156,7 @@ class RunReader:
         found: dict[str, list[Observed]] = {}
         for name in names:
             points = self._client.get_metric_history(run.id, name)
-            seen = sorted((int(each.step), float(each.timestamp) / 1000, float(each.value)) for each in points)
+            seen = sorted((int(each.step), float(each.timestamp) / 1000, _logged(each.value)) for each in points)
             found[name] = [Observed(step, value, at) for step, at, value in seen]
         return found
 
@@ -167,6 +172,15 @@ class RunReader:
             started=info.start_time / 1000,
             ended=ended,
             params=dict(run.data.params),
-            metrics=dict(run.data.metrics),
+            metrics={name: _logged(value) for name, value in run.data.metrics.items()},
             tags=dict(run.data.tags),
         )
+
+
+def _logged(value: float) -> float:
+    """The value that was logged: MLflow's databases keep infinity as the largest number that they have."""
+    return math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
+
+
+def _jsonable(value: float) -> float | None:
+    return value if math.isfinite(value) else None

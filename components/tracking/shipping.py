@@ -32,8 +32,9 @@ from gatehouse.components.tracking.mlflow_client import (
     JOB,
     REFERENCE,
     Tracking,
+    create_run,
     degrading,
-    ensure_run,
+    find_run,
     flat,
     log,
     log_points,
@@ -53,6 +54,7 @@ INTERVAL, SAMPLING = 0.5, 5.0
 BATCH = 1000
 _ABOUT, _RUN, _SHIPPED, _CLOSED, _LOCK, _MACHINE = "about.json", "run.json", "shipped.json", "closed", "lock", "machine"
 _LONGEST_WAIT = 30.0
+_BUDGET, _PAUSE = 60.0, 0.002
 _held: dict[Path, IO[str]] = {}  # The spools that this process's jobs use.
 
 
@@ -116,14 +118,15 @@ def _release(folder: Path) -> None:
 def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled: bool = True) -> Iterator[None]:
     """Ship a spool every half second from a process of its own, which also samples the machine if it is `sampled`.
 
-    Should the job fail, its run says so. Without tracking, or where it is not `live`, nothing is shipped meanwhile.
+    Should what is done meanwhile fail, the spool is closed with the error, so that the run says so. Without tracking,
+    or where it is not `live`, nothing is shipped meanwhile.
     """
     process = None
-    if live and tracking_of(store) is not None:
-        command = [sys.executable, "-m", __name__, store.address, str(folder), *(["sampled"] if sampled else [])]
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
     try:
+        if live and tracking_of(store) is not None:
+            command = [sys.executable, "-m", __name__, store.address, str(folder), *(["sampled"] if sampled else [])]
+            quiet = subprocess.DEVNULL
+            process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
         yield
     except Exception as error:
         close_spool(store, folder, "", f"{type(error).__name__}: {error}")
@@ -135,33 +138,60 @@ def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled:
             process.wait()
 
 
-def deliver(store: ArtifactStore) -> None:
-    """Ship what is left in the spools of this process or of others; those that nobody will append to are removed.
+def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
+    """Ship what is left in spools that nobody will append to, of this process or of others, and remove them.
 
     The run of a job whose process is gone without a word is marked as killed; a job that goes on takes its run up
-    again. What goes wrong is a warning in the run record: the spool stays for the next time.
+    again. What goes wrong is a warning in the run record, never an error: the spool stays for the next time.
+
+    Args:
+        store: The store that the jobs published to.
+        seconds: After these, what is left stays for the next time: this may stand before or after a training.
+
+    Returns:
+        The models whose metrics are complete now.
     """
-    tracking = tracking_of(store)
-    spools = sorted(path.parent for path in _spools(store).glob(f"*/{_ABOUT}"))
-    if tracking is None or not any((folder / _CLOSED).exists() or not in_use(folder) for folder in spools):
-        return
-    for folder in spools:
-        # What cannot be shipped, as a run that was deleted in MLflow, keeps no other from it.
-        with degrading(store, "metrics:tracking"), suppress(FileNotFoundError), _alone(folder) as mine:
-            # Another may have removed it meanwhile.
-            if mine and (folder / _ABOUT).exists():
-                _deliver(tracking, folder)
+    tracking, until = tracking_of(store), time.monotonic() + seconds
+    folders: list[Path] = []
+    delivered: set[str] = set()
+    if tracking is None:
+        return delivered
+    with degrading(store, "metrics:tracking"):
+        folders = [path.parent for path in sorted(_spools(store).glob(f"*/{_ABOUT}")) if _finished(path.parent)]
+    for folder in folders:
+        # What cannot be shipped, as a run that was deleted in MLflow, keeps no other from it; another process that
+        # delivers removes what it has shipped.
+        with degrading(store, "metrics:tracking"), suppress(FileNotFoundError):
+            delivered.add(_deliver(tracking, folder, until))
+    return delivered - {""}
 
 
-def _deliver(tracking: Tracking, folder: Path) -> None:
-    # Asked first: what is appended after the last batch belongs to a job that goes on.
-    finished = (folder / _CLOSED).exists() or not in_use(folder)
-    while ship(tracking, folder):
-        pass
-    if finished:
-        with tracking.client() as client:
-            _end(client, _run(tracking, client, folder), folder)
-        shutil.rmtree(folder)
+def _finished(folder: Path) -> bool:
+    """Whether nobody will append to a spool; one that is being removed is left to whoever does so."""
+    try:
+        return (folder / _CLOSED).exists() or not in_use(folder)
+    except FileNotFoundError:
+        return False
+
+
+def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
+    """Ship a finished spool and remove it. Returns the model; nothing where it is not done, or there is none.
+
+    The lock is let go after each batch: the same job, beginning again, waits for one and no more.
+    """
+    while time.monotonic() < until:
+        with _alone(folder) as mine:
+            # Asked first: what is appended after the last batch belongs to a job that goes on.
+            if not mine or not _finished(folder):
+                return ""
+            if not ship(tracking, folder):
+                with tracking.client() as client:
+                    _end(client, _run(tracking, client, folder), folder)
+                model = str(_about(folder)["model"])
+                shutil.rmtree(folder)
+                return model
+        time.sleep(_PAUSE)
+    return ""
 
 
 def ship(tracking: Tracking, folder: Path) -> bool:
@@ -189,9 +219,11 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> str:
     about = _about(folder)
     experiment = tracking.experiment(client, about["experiment"])
     above = pipeline_run(tracking, client, experiment, about["run"])
-    run = ensure_run(
-        client, experiment, JOB, about["job"], "train", capture_environment().tags(), above, about.get("began")
-    )
+    run = find_run(client, experiment, JOB, about["job"], newest=True)
+    # A job that begins once more after it has made its model adds nothing to the run of then.
+    if run is None or (run.info.status == "FINISHED" and run.info.end_time < about["began"] * 1000):
+        tags = capture_environment().tags()
+        run = create_run(client, experiment, JOB, about["job"], "train", tags, above, about["began"])
     read_tags = {f"gatehouse.input.{role}": reference for role, reference in about.get("inputs", {}).items()}
     log(client, run, about.get("params", {}), tags=read_tags)
     if run.info.status in ("FAILED", "KILLED"):
@@ -201,12 +233,13 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> str:
 
 
 def _end(client: "MlflowClient", run: str, folder: Path) -> None:
-    """Name the model, so that its parameters and lineage join the run there; or say why there is none."""
+    """End the run: name the model, so that its parameters and lineage join the run there, or say why there is none."""
     about = _about(folder)
     if lost := dropped(folder):
         client.set_tag(run, "gatehouse.metrics_dropped", str(lost))
     if about["model"]:
         client.set_tag(run, REFERENCE, about["model"])
+        client.set_terminated(run)
         return
     closed = (folder / _CLOSED).exists()
     client.set_tag(run, "gatehouse.error", about.get("error") or "The job's process ended without a word.")
@@ -224,9 +257,10 @@ def main() -> None:
     store, folder = ArtifactStore.open(sys.argv[1]), Path(sys.argv[2])
     tracking = tracking_of(store)
     wait = INTERVAL
-    with _alone(folder) as mine:
-        if not mine or tracking is None:
-            return
+    if tracking is None:
+        return
+    # Whoever delivers what an earlier life of the job left has it for a batch.
+    with _alone(folder, wait=True):
         if sys.argv[3:] == ["sampled"]:
             threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
         while True:

@@ -109,14 +109,21 @@ def _show_stage(client: "MlflowClient", experiment: str, above: str, run: str, e
     result: dict[str, Any] = event.body.get("result", {})
     points: list[Point] = [("duration_seconds", seconds, 0), *((k, v, 0) for k, v in cost_here(seconds).items())]
     for field, value in result.items():
-        numbers = value.items() if isinstance(value, dict) else [(field, value)]
-        points += [(name, float(each), 0) for name, each in numbers if _is_number(each)]
+        points += [(name, float(each), 0) for name, each in _named(field, value).items() if _is_number(each)]
     tags = {f"gatehouse.result.{name}": str(value) for name, value in result.items() if references_in(value)}
     if event.event == "failed":
         tags["gatehouse.error"] = f"{event.body.get('error', '')}: {event.body.get('message', '')}"
     log(client, shown, points=points, tags=tags)
     status = "FAILED" if event.event == "failed" else "FINISHED"
     client.set_terminated(shown.info.run_id, status, int(at * 1000))
+
+
+def _named(field: str, value: Any) -> dict[str, Any]:
+    """A field of a result by the names of its metrics: those of `metrics` are bare, others say whose they are."""
+    if not isinstance(value, dict):
+        return {field: value}
+    prefix = "" if field == "metrics" else f"{field.removesuffix('_metrics')}."
+    return {f"{prefix}{name}": each for name, each in value.items()}
 
 
 def _is_number(value: Any) -> bool:

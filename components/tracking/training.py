@@ -46,10 +46,11 @@ def track_training(store: ArtifactStore, model: str) -> None:
         store: The store that holds the model.
         model: Reference of the model.
     """
-    deliver(store)
+    delivered = deliver(store)
     tracking = tracking_of(store)
     reference = Reference.parse(model)
-    if tracking is None or tracking.told(str(reference)):
+    # Another job may have made the same bits now: it has a run of its own.
+    if tracking is None or (str(reference) not in delivered and tracking.told(str(reference))):
         return
     with degrading(store, "train:tracking"):
         with tracking.client() as client:
@@ -100,17 +101,22 @@ def show_training(
     manifest = store.manifest(model)
     experiment = tracking.experiment(client, model.name.removesuffix("-trial"))
     tags = lineage_tags(lineage_of(store, model))
-    measured = _measured(store, model)
+    measured = _measured(store, model, "train")
     if new:
         tags |= _environment() | measured.get("place", {}).get("environment", {})
         parent = parent or pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
     seconds = measured.get("seconds")
     started = None if seconds is None else time.time() - seconds
-    run = ensure_run(client, experiment, REFERENCE, str(model), name, tags, parent, started)
+    job = measured.get("job", "")
+    run = find_run(client, experiment, JOB, job, newest=True) if job else None
+    if run is None:
+        # With the job's key too, so that metrics of it that come later come here.
+        made = tags | ({JOB: job} if job else {})
+        run = ensure_run(client, experiment, REFERENCE, str(model), name, made, parent, started)
     if COMPLETE not in run.data.tags:
         history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
         # The run may have begun with the job: before there was a model with a lineage, and before its place was known.
-        placed = {RUN_NAME: name} | ({PARENT: parent} if parent else {})
+        placed = {RUN_NAME: name, REFERENCE: str(model)} | ({PARENT: parent} if parent else {})
         _log_inputs(client, run, manifest.derived_from)
         points = _points(history) + _spent(seconds, measured.get("place", {}), new)
         log(client, run, flat(manifest.configuration), points, tags | placed | {COMPLETE: "true"})
@@ -118,11 +124,11 @@ def show_training(
     return run
 
 
-def _measured(store: ArtifactStore, model: Reference) -> dict[str, Any]:
-    """How long the training of a model took, and where, by the measurement beside it; empty where there is none."""
-    for key in store.objects.list(f"measurements/{model}"):
+def _measured(store: ArtifactStore, made: Reference, stage: str) -> dict[str, Any]:
+    """How long the stage that made this took last, where, and as which job: the measurement beside it, or nothing."""
+    for key in reversed(list(store.objects.list(f"measurements/{made}"))):
         measured: dict[str, Any] = json.loads(store.objects.get_bytes(key))
-        if measured.get("stage") == "train":
+        if measured.get("stage") == stage:
             return measured
     return {}
 
@@ -157,7 +163,8 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
     experiment = tracking.experiment(client, reference.name)
     above = pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
     tags = lineage_tags(lineage_of(store, reference)) | _environment()
-    run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above)
+    measured = _measured(store, reference, "tune")
+    run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above, measured.get("began"))
     for trial in store.read_json(reference, "trials.json"):
         name = f"trial {trial['number']}"
         if trial.get("model"):
@@ -168,15 +175,16 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
             _show_failed_trial(client, experiment, run, name, trial)
     value = manifest.details.get("value")
     points: list[Point] = [] if value is None else [("best_value", float(value), 0)]
+    points += _spent(measured.get("seconds"), {}, True)
     log(client, run, flat(manifest.configuration), points, {COMPLETE: "true"})
-    _end(client, run, above)
+    _end(client, run, above, measured.get("seconds"))
 
 
 def _show_failed_trial(
     client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any]
 ) -> None:
     # A job that was tracked while it ran has a run of its own, with the metrics up to its failure.
-    known = find_run(client, experiment, JOB, trial["job"]) if trial.get("job") else None
+    known = find_run(client, experiment, JOB, trial["job"], newest=True) if trial.get("job") else None
     key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
     tags = {"gatehouse.error": str(trial.get("error", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
     run = known or ensure_run(client, experiment, REFERENCE, key, name, tags, tags[PARENT])

@@ -4,13 +4,14 @@ import os
 import signal
 import sys
 
+from gatehouse.components.training.launcher import AGAIN_CODE
 from gatehouse.process import die_with_parent, follow_owner
 
 NOT_MET_CODE = 128 + signal.SIGHUP
 
 
 def main() -> None:
-    """Run torchrun with our arguments; ends with 0, 128 and the signal that ended the first worker, 129, or 1."""
+    """Run torchrun with our arguments; ends with 0, 129, or the `code` of the first worker that ended."""
     die_with_parent()
     follow_owner()
     # The agent's store is shared with the workers otherwise, and a restarted worker then meets the dead attempt's keys.
@@ -26,10 +27,16 @@ def main() -> None:
         sys.exit(NOT_MET_CODE)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        signalled = failure.exitcode < 0
-        ended = failure.signal_name() if signalled else f"exit code {failure.exitcode}"
+        ended = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         sys.stderr.write(f"Worker {rank} was the first to end, with {ended}, after all restarts that are allowed.\n")
-        sys.exit(128 - failure.exitcode if signalled else 1)
+        sys.exit(code(failure.exitcode))
+
+
+def code(worker: int) -> int:
+    """Ours for the first worker's: 128 and its signal; its own where it is worth another try; 1 for any other."""
+    if worker < 0:
+        return 128 - worker
+    return worker if worker >= AGAIN_CODE else 1
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.heartbeat import Heartbeat
 from gatehouse.components.training.launcher import METRICS, WEIGHTS
 from gatehouse.components.training.losses import loss_of
+from gatehouse.components.training.patience import peers_seconds
 from gatehouse.components.training.preemption import Preempted
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stopping import best_epoch, out_of_patience
@@ -103,7 +104,9 @@ class BoostingTrainer:
             DivergedError: if the loss of either part is not finite.
         """
         state = self.state
+        self.boundary.alive(0)
         self.checkpointer.load(state)
+        self.boundary.alive(len(state.history))
         agreed = Agreed()
         try:
             while len(state.history) < self.spec.epochs and not out_of_patience(state.history, self.spec):
@@ -139,8 +142,8 @@ class BoostingTrainer:
         row |= metrics_of(self._margins(self.validation_matrix), self.validation_rows, self.spec, self.loss)
         if not all(map(math.isfinite, row.values())):
             raise DivergedError(
-                f"The {name} is not finite after round {number}. Lower training.learning_rate, or look for extreme "
-                "values among labels and weights."
+                f"The {name} is not finite after round {number}. {self.checkpointer.last} Lower "
+                "training.learning_rate, or look for extreme values among labels and weights."
             )
         self.state.history.append(row)
         if self.metrics:
@@ -209,13 +212,17 @@ def _collective() -> Iterator[None]:
         box = [tracker.worker_args()]
     dist.broadcast_object_list(box, src=0)
     try:
-        # The same order as torch's: sums over processes are taken in it.
-        with CommunicatorContext(**box[0], dmlc_task_id=f"{rank:06d}"):
+        with CommunicatorContext(**box[0], **_place(rank)):
             yield
         dist.barrier()  # All have said goodbye to the tracker, which ends with rank 0.
     except xgboost.core.XGBoostError as error:
         # A peer may be gone: what is worth another attempt is a RuntimeError to the program.
         raise RuntimeError(str(error)) from error
+
+
+def _place(rank: int) -> dict[str, Any]:
+    """This process among the others: in the same order as torch's, in which sums are taken, and as patient."""
+    return {"dmlc_task_id": f"{rank:06d}", "dmlc_timeout": math.ceil(peers_seconds())}
 
 
 def _matrix(rows: Rows) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Boundary:
         """Collective where a process group is there."""
         self._heartbeat = heartbeat
         flag, outcome = os.environ.get(FLAG), os.environ.get(OUTCOME)
+        self._fault = os.environ.get(faults.FAULT, "")
         self._flag = Path(flag) if flag else None
         self._outcome = Path(outcome) if outcome else None
         shared = dist.is_initialized() and dist.get_world_size() > 1
@@ -52,6 +53,11 @@ class Boundary:
         self._raised: Flag | None = None
         self._due = False
 
+    def alive(self, step: int) -> None:
+        """Tell that there is progress between two boundaries, after `step` steps."""
+        if self._heartbeat is not None:
+            self._heartbeat.beat(step)
+
     def check(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreed:
         """What the ranks agreed on; collective, after every step.
 
@@ -60,9 +66,9 @@ class Boundary:
             due: Whether this rank finds that a checkpoint is due.
             epoch_ended: Number of the epoch that this step ended, if it did.
         """
-        if self._heartbeat is not None:
-            self._heartbeat.beat(step)
-        faults.strike(step, epoch_ended)
+        self.alive(step)
+        if self._fault:
+            faults.strike(self._fault, step, epoch_ended)
         self._raised = self._raised or (Flag.read(self._flag) if self._flag else None)
         left = self._raised.deadline - time.monotonic() if self._raised else math.inf
         mine = torch.tensor([float(self._raised is not None), float(due), -left])
@@ -79,7 +85,7 @@ class Boundary:
         return answer
 
     def tell(self, preempted: Preempted) -> None:
-        """Leave the outcome for the wrapper of this machine; one rank of each machine does."""
+        """Leave the outcome for the wrapper of this machine; all its ranks leave the same."""
         if self._outcome is not None:
             preempted.write(self._outcome)
 

@@ -1,5 +1,7 @@
 """Where a number that is not finite began: in the rows, a module's output, the loss, or a parameter's gradient."""
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -15,19 +17,25 @@ class DivergedError(ArithmeticError):
     """Loss or gradient is not a finite number any more, or far from where it was."""
 
 
-def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout) -> str:
+def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout, again: Callable[[], None]) -> str:
     """The first tensor that is not finite, seen from all processes; call it on each of them, before the step.
 
+    It is looked for in the batch's forward and backward, done once more.
+
     Args:
-        execution: With the gradient still in place.
+        execution: With the gradient still in place; it is lost.
         batch: What it was computed from.
         loss: Of the batch.
         layout: Where this process stands.
+        again: Has the random numbers drawn that the batch drew.
     """
+    gradients = _in_gradients(execution.part, layout)
     # All processes call the model together, so each does whatever it has found before.
-    outputs = _in_outputs(execution, batch, layout)
-    in_loss = None if loss.isfinite() else (2, 0, "the loss")
-    mine = _in_rows(batch) or outputs or in_loss or _in_gradients(execution.part, layout)
+    again()
+    outputs, repeated = _in_outputs(execution, batch, layout)
+    name = "a number that was finite when it was computed again" if repeated.isfinite() else "the loss"
+    in_loss = None if loss.isfinite() else (2, 0, name)
+    mine = _in_rows(batch) or outputs or in_loss or gradients
     found: list[_Finding | None] = [None] * dist.get_world_size()
     dist.all_gather_object(found, mine)
     known = [finding for finding in found if finding]
@@ -43,7 +51,7 @@ def _in_rows(batch: Batch) -> _Finding | None:
     return None
 
 
-def _in_outputs(execution: Execution, batch: Batch, layout: Layout) -> _Finding | None:
+def _in_outputs(execution: Execution, batch: Batch, layout: Layout) -> tuple[_Finding | None, Tensor]:
     names: list[str] = []
     handles = [
         module.register_forward_hook(_Watch(name, names))
@@ -51,11 +59,11 @@ def _in_outputs(execution: Execution, batch: Batch, layout: Layout) -> _Finding 
         if not list(module.children())
     ]
     try:
-        execution.score(batch.numbers, batch.ids)
+        loss = execution.backward(batch, 1.0)
     finally:
         for handle in handles:
             handle.remove()
-    return (1, layout.pipeline_rank, f"the output of {names[0]}") if names else None
+    return (1, layout.pipeline_rank, f"the output of {names[0]}") if names else None, loss
 
 
 class _Watch:

@@ -11,12 +11,12 @@ from gatehouse.process import OWNER
 FAULT = "GATEHOUSE_TRAINING_FAULT"
 
 
-def strike(step: int, epoch: int | None) -> None:
+def strike(fault: str, step: int, epoch: int | None) -> None:
     """Do to the last rank what `GATEHOUSE_TRAINING_FAULT=<action>:<epoch>`, or `<action>:@<step>`, says.
 
     The actions are kill, hang, raise and preempt; one that ends with ! is taken in the first attempt only.
     """
-    action, _, wanted = os.environ.get(FAULT, "").partition(":")
+    action, _, wanted = fault.partition(":")
     if wanted not in (f"@{step}", str(epoch)) or dist.get_rank() != dist.get_world_size() - 1:
         return
     if action.endswith("!") and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":

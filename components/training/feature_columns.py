@@ -1,6 +1,7 @@
 """Feature columns as they arrive, from a table or as online rows: the right names, types and values, or an error."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,22 @@ class FeatureError(GatehouseError):
     """The feature columns of a table are not those that a model was trained on, or cannot be used."""
 
 
-def require_columns(table: pa.Table, wanted: Iterable[str]) -> None:
+class Columns(Protocol):
+    """Columns by name: a table in memory, or one part of a split, which reads a column when it is asked for."""
+
+    @property
+    def column_names(self) -> list[str]:
+        """All columns there are."""
+
+    @property
+    def num_rows(self) -> int:
+        """Of every column."""
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        """One column."""
+
+
+def require_columns(table: Columns, wanted: Iterable[str]) -> None:
     """Refuse a table that lacks a feature.
 
     Raises:

@@ -42,7 +42,7 @@ def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
 
     details = store.manifest(request.training_set).details
     numeric, categorical = details["numeric"], details["categorical"]
-    rows = read_part(store, request.training_set, request.split, "train", [*numeric, *categorical])
+    rows = read_part(store, request.training_set, request.split, "train")
     if rows.num_rows == 0:
         raise FeatureError(
             f"The train part of {request.split} has no rows to fit on. Move the boundaries of the split."

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.fitting import read_transformation
 from gatehouse.components.training.launcher import JOB
-from gatehouse.components.training.parts import read_part as read_part
-from gatehouse.components.training.parts import read_parts
+from gatehouse.components.training.parts import Part, read_part
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.targets import outputs_of, targets_of
+from gatehouse.components.training.targets import Targets, outputs_of, targets_of
 from gatehouse.components.training.transformation import Transformation
 
 logger = logging.getLogger(__name__)
@@ -87,13 +85,10 @@ def prepare_job(
     Raises:
         FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
     """
-    manifest = store.manifest(training_set)
-    tables = read_parts(store, training_set, split, PARTS)
+    parts = {part: read_part(store, training_set, split, part) for part in PARTS}
     if spec.train_fraction < 1.0:
-        count = max(1, round(len(tables["train"]) * spec.train_fraction))
-        chosen = np.linspace(0, len(tables["train"]) - 1, count).astype(np.int64)
-        tables["train"] = tables["train"].take(pa.array(chosen))
-    targets = targets_of(tables, manifest.details["label"], spec)
+        parts["train"] = parts["train"].thinned(spec.train_fraction)
+    targets = targets_of(parts, store.manifest(training_set).details["label"], spec)
     reference, fitted = read_transformation(store, training_set, split, transformation)
     architecture = {
         "spec": spec.model_dump(mode="json"),
@@ -101,16 +96,32 @@ def prepare_job(
         "cardinalities": [column.cardinality for column in fitted.categorical],
         "outputs": outputs_of(targets["train"].labels, spec),
     }
-    for part, table in tables.items():
-        folder = directory / part
-        folder.mkdir(exist_ok=True)
-        order = targets[part].order()
-        numbers, ids = fitted.apply(table)
-        np.save(folder / "numbers.npy", numbers if order is None else numbers[order])
-        np.save(folder / "ids.npy", ids if order is None else ids[order])
-        targets[part].write(folder, order)
+    for name, part in parts.items():
+        _write(directory / name, part, fitted, targets[name])
     job = {"spec": spec.model_dump(mode="json"), "architecture": architecture}
     (directory / JOB).write_text(json.dumps(job, sort_keys=True))
-    schema = tables["train"].schema
+    schema = parts["train"].schema
     inputs = {column.name: str(schema.field(column.name).type) for column in fitted.columns}
     return Prepared(reference, fitted, architecture, inputs)
+
+
+def _write(folder: Path, part: Part, fitted: Transformation, targets: Targets) -> None:
+    """Write the arrays of one part, those of features a batch of rows at a time; rows of a group stand together."""
+    folder.mkdir(exist_ok=True)
+    order = targets.order()
+    targets.write(folder, order)
+    place = None if order is None else np.argsort(order)
+    paths = folder / "numbers.npy", folder / "ids.npy"
+    _make(paths[0], np.dtype(np.float32), (part.num_rows, fitted.width))
+    _make(paths[1], np.dtype(np.int64), (part.num_rows, len(fitted.categorical)))
+    for rows, table in part.batches([column.name for column in fitted.columns]):
+        for path, values in zip(paths, fitted.apply(table), strict=True):
+            # Mapped anew for each batch: what was written does not count as this process's memory.
+            np.load(path, mmap_mode="r+")[rows if place is None else place[rows]] = values
+
+
+def _make(path: Path, kind: np.dtype[Any], shape: tuple[int, int]) -> None:
+    """An array to be written through a map. Its place on the disk is taken now: a full one is an error here only."""
+    np.lib.format.open_memmap(path, "w+", kind, shape)
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)

@@ -14,8 +14,9 @@ LOG, PLACE = "worker.log", "place.json"
 WEIGHTS = "weights"
 """In the format of the framework that trained them; the model's artifact names it (`Framework.weights`)."""
 TAIL_LINES = 20
-PREEMPTED_CODE, HUNG_CODE = 143, 124
-"""Exit codes of the wrapper: it was preempted, and goes on at its last checkpoint if it is started again; it hung."""
+PREEMPTED_CODE, HUNG_CODE, AGAIN_CODE = 143, 124, 128
+"""Exit codes of the wrapper: it was preempted, and goes on at its last checkpoint if it is started again; it hung; the
+least after which an operator starts a pod again: what ended it, as a store that is away, may pass."""
 TAKEN_AWAY = "Training failed: it was preempted or evicted more often than it may start again."
 HUNG = "a rank made no progress for launch.hang_seconds; the log has the stacks of all ranks."
 
@@ -60,11 +61,13 @@ class TrainingJob:
         directory: Holds `job.json` and the data, and takes checkpoints, weights and the result.
         processes: Workers over all machines.
         timeout_minutes: After which the job is stopped, counted from when it runs.
+        model_size: Processes that share one copy of the model: their number is always a multiple of it.
     """
 
     directory: Path
     processes: int
     timeout_minutes: float
+    model_size: int = 1
 
 
 class Launcher(Protocol):

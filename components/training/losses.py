@@ -82,10 +82,22 @@ def _pairwise(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -
 
 
 def _pairs(labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
-    total = weights.new_zeros(())
-    for rows in _row_blocks(labels):
-        total = total + _ordered(rows, labels, weights, groups).sum()
-    return total
+    """Weight of all pairs, counted without making them.
+
+    The square of a group's sum, less the squares of its equal labels' sums, has each pair in both orders.
+    """
+    order = torch.argsort(labels, stable=True)
+    order = order[torch.argsort(groups[order], stable=True)]
+    group, label = groups[order], labels[order]
+    begins = torch.ones(len(order), dtype=torch.bool, device=order.device)
+    begins[1:] = (group[1:] != group[:-1]) | (label[1:] != label[:-1])
+    alike = begins.cumsum(0) - 1
+    together = torch.unique_consecutive(group, return_inverse=True)[1][begins]
+    sums = torch.zeros(len(together), dtype=torch.float64, device=order.device)
+    sums.index_add_(0, alike, weights[order].double())
+    squares = torch.zeros_like(sums).index_add_(0, together, sums).square()
+    # Group by group: what has one label gives a zero, not what two sums of squares differ by.
+    return squares.index_add_(0, together, -sums.square()).sum() / 2
 
 
 def _ordered(rows: slice, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:

@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.shipping import SPOOL
 from gatehouse.components.training.checkpointing.policy import FAR, NAME
-from gatehouse.components.training.launcher import FAILURE, METRICS, PREEMPTED_CODE, RESULT
+from gatehouse.components.training.launcher import AGAIN_CODE, FAILURE, METRICS, PREEMPTED_CODE, RESULT
 from gatehouse.components.training.launchers.arriving import sent_while_training
 from gatehouse.components.training.launchers.travel import (
     fetch_inputs,
@@ -34,7 +35,6 @@ from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
 logger = logging.getLogger(__name__)
 
 _WRAPPER = "gatehouse.components.training.wrapper"
-_TRY_AGAIN = 128  # The least exit code after which the operator starts the pod again.
 _LAST_SECONDS = 20.0
 """Of the grace period are left for bringing the last checkpoint to the store."""
 _RESULT_SECONDS, _RESULT_POLL = 900.0, 1.0
@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="job-") as directory:
         try:
             expected = fetch_inputs(store, arguments.folder, arguments.record, Path(directory))
-            _require_program(expected.code)
+            _require_program(expected.code, Path(directory))
             os.environ |= {FAR: arguments.store, NAME: expected.digest}
             launch = arguments.folder.rpartition("/")[2]
             waits = [f"--grace-seconds={_kept_for_ranks(arguments.grace)}", f"--hang-seconds={arguments.hang}"]
@@ -65,20 +65,22 @@ def main() -> None:
             with sent_while_training(store, arguments.folder, spool):
                 code = _train(arguments.processes, launch, Path(directory), waits)
             _report(store, arguments.folder, Path(directory), code)
+            if code < AGAIN_CODE:
+                _remove(spool)
         except StoreError as error:
             logger.error("StoreError: %s", error)
-            sys.exit(_TRY_AGAIN)
+            sys.exit(AGAIN_CODE)
         except GatehouseError as error:
             report_failure(store, arguments.folder, f"{type(error).__name__}: {error}")
             sys.exit(f"{type(error).__name__}: {error}")
     sys.exit(code)
 
 
-def _require_program(expected: str) -> None:
-    if expected != (found := program_code()):
+def _require_program(expected: str, directory: Path) -> None:
+    if expected != (found := program_code(directory)):
         raise StaleSpecError(
-            f"The image of the pod holds another training program than the launcher: expected {expected[:12]}, found "
-            f"{found[:12]}. Give launch.image the image of the train task."
+            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
+            f"expected {expected[:12]}, found {found[:12]}. Give launch.image the image of the train task."
         )
 
 
@@ -100,6 +102,15 @@ def _spool(directory: Path, name: str) -> Path:
     return spool
 
 
+def _remove(spool: Path) -> None:
+    """Remove what no pod after this one needs, on a volume too; all of it has been sent."""
+    kept = spool.resolve()
+    shutil.rmtree(kept, ignore_errors=True)
+    if kept != spool:
+        with suppress(OSError):  # Another node still has its spool there.
+            kept.parent.rmdir()
+
+
 def _train(processes: int, launch: str, directory: Path, waits: list[str]) -> int:
     """Run the wrapper, hand it the pod's SIGTERM, and return its exit code."""
     given = [*waits, *_rendezvous(launch)]
@@ -119,7 +130,6 @@ def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> No
         report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"])
     elif code == 0 and (directory / RESULT).exists():
         report_success(store, folder, directory)
-        shutil.rmtree((directory / METRICS).resolve(), ignore_errors=True)
     elif code == 0 and _nodes() != "1":
         _wait_for_result(store, folder)
 

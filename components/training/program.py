@@ -14,12 +14,14 @@ import torch.distributed as dist
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.frameworks import framework_of
 from gatehouse.components.training.heartbeat import Heartbeat
-from gatehouse.components.training.launcher import FAILURE, JOB, RESULT
+from gatehouse.components.training.launcher import AGAIN_CODE, FAILURE, JOB, RESULT
 from gatehouse.components.training.patience import peers_seconds
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.whole_file import write_json
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.process import die_with_parent, follow_owner
+
+logger = logging.getLogger(__name__)
 
 
 def main() -> None:
@@ -35,7 +37,11 @@ def main() -> None:
     job = json.loads((directory / JOB).read_text())
     spec = TrainSpec.model_validate(job["spec"])
     heartbeat = Heartbeat.of_environment(int(os.environ["RANK"]))
-    prepare_process(spec)
+    try:
+        prepare_process(spec)
+    except ConfigurationError as error:
+        write_json(directory / FAILURE, {"message": str(error)})
+        sys.exit(str(error))
     backend = "nccl" if spec.device == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=peers_seconds()))
     try:
@@ -44,24 +50,39 @@ def main() -> None:
             write_json(directory / RESULT, result)
     except (RuntimeError, OSError, MemoryError):
         raise  # A peer or the machine may be the cause: torchrun starts the workers again, from the last checkpoint.
+    except StoreError as error:
+        logger.error("StoreError: %s", error)
+        sys.exit(AGAIN_CODE)
     except Exception as error:
         known = isinstance(error, DivergedError | GatehouseError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
         write_json(directory / FAILURE, {"message": message})
+        if known:
+            sys.exit(message)  # It says all that there is: frames would push the log's own words out of sight.
         raise
     finally:
         dist.destroy_process_group()
 
 
 def prepare_process(spec: TrainSpec) -> None:
-    """Set what decides bits and lives in the process: threads, determinism, and the device of this rank."""
+    """Set what decides bits and lives in the process: threads, determinism, and the device of this rank.
+
+    Raises:
+        ConfigurationError: if the spec trains on GPUs, and there is none for this rank.
+    """
     torch.set_num_threads(spec.threads)
     if spec.deterministic:
         # cuBLAS adds in a fixed order only with workspaces of its own, which it reads from here when it starts.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(spec.deterministic)
     if spec.device == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        place, found = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if place >= found:
+            raise ConfigurationError(
+                f"training.device is cuda: expected a GPU for each process of this machine, found {found} for process "
+                f"{place + 1}. Set it to cpu, start fewer processes, or ask for more in launch.resources."
+            )
+        torch.cuda.set_device(place)
         torch.backends.cudnn.benchmark = not spec.deterministic
 
 

@@ -7,6 +7,7 @@ differs in its last bits. Batch and online scores are equal only if both are com
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -50,12 +51,29 @@ def _whole_tiles(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
     return lambda values: nn.functional.linear(values, weight, bias)[..., : layer.out_features]
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The number of threads changes the order of sums, too: fix it at one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+class _OneThread:
+    """The number of threads changes the order of sums, too: fix it at one.
+
+    Torch keeps the number for each thread, and the last one set for threads that ask for the first time. What a thread
+    finds while another one scores is therefore not what it had before.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._usual = Lock(), 0, 1
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._inside:
+                self._usual = torch.get_num_threads()
+            self._inside += 1
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                torch.set_num_threads(self._usual)
+
+
+_one_thread = _OneThread()

@@ -101,9 +101,14 @@ class TrainSpec(BaseModel):
     timeout_minutes: int = Field(60, ge=1, description="After which the launcher gives up and stops the job.")
 
     @property
+    def model_size(self) -> int:
+        """Processes that share one copy of the model."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
     def data_size(self) -> int:
         """Processes, or groups of them, that each take a share of the rows."""
-        return self.processes // (self.tensor_parallel * self.pipeline_parallel)
+        return self.processes // self.model_size
 
     def changed(self, values: Mapping[str, Any]) -> "TrainSpec":
         """The spec with other values, by name; `xgboost.max_depth` names a setting of trees."""

@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gatehouse.components.artifacts.canonical import canonical_json, digest_of
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.builder_code import builder_code as builder_code
 from gatehouse.components.training.spec import TrainSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gatehouse.components.training.job import Prepared
     from gatehouse.components.training.transformation import Transformation
 
 
@@ -34,29 +39,33 @@ class TrainResult(StageModel):
     metrics: dict[str, float]
 
 
-@stage("train", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"))
+def _builder(request: TrainRequest) -> str:
+    return builder_code(request.spec.architecture)
+
+
+@stage("train", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"), outside=_builder)
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
-    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, transformation,
-    label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
+    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, feature tables,
+    transformation, label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
 
     Raises:
+        BuilderError: if the package of a builder of one's own is not here.
         FeatureError: if a feature, a label or the split cannot be used.
         LauncherError: if training ends without a model.
     """
     import json
 
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
-    from gatehouse.components.training.frameworks import framework_of
     from gatehouse.components.training.job import job_directory, prepare_job
-    from gatehouse.components.training.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
+    from gatehouse.components.training.launcher import LOG, METRICS, PLACE, RESULT, TrainingJob
     from gatehouse.components.training.launchers.choose import launcher
 
     spec = request.spec
     began = time.monotonic()
-    key = job_key(request)
+    key, where = job_key(request), launcher(store)
     with job_directory(store, f"train-{key}") as directory:
         prepared = prepare_job(store, request.training_set, request.split, spec, directory, request.transformation)
         spool = open_spool(
@@ -67,39 +76,16 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             params=spec.model_dump(mode="json"),
             inputs={"training_set": request.training_set, "split": request.split},
         )
-        job, where = TrainingJob(directory, spec.processes, spec.timeout_minutes), launcher(store)
+        job = TrainingJob(directory, spec.processes, spec.timeout_minutes, spec.model_size)
+        # Up to the model: whatever goes wrong before it is why the run has none.
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             where.run(job)
-        result = json.loads((directory / RESULT).read_text())
-        description = {
-            "architecture": prepared.architecture,
-            "inputs": prepared.inputs,
-            "transformation": prepared.transformation.to_json(),
-            "transformation_reference": prepared.reference,
-            "label": store.manifest(request.training_set).details["label"],
-            "training_set": request.training_set,
-            "split": request.split,
-        } | _importance(result, prepared.transformation)
-        model = store.publish(
-            "models",
-            request.model_name,
-            {
-                framework_of(spec).weights: directory / WEIGHTS,
-                "model.json": canonical_json(description),
-                "history.json": canonical_json(result["history"]),
-            },
-            derived_from={
-                "training_set": request.training_set,
-                "split": request.split,
-                "transformation": prepared.reference,
-            },
-            configuration=spec.model_dump(mode="json"),
-            details={"best_epoch": result["best_epoch"]} | _worlds(result),
-        )
+            result = json.loads((directory / RESULT).read_text())
+            model = _publish(request, store, prepared, directory, result)
         close_spool(store, spool, str(model))
         log = (directory / LOG).read_text(errors="replace").splitlines()
         place = json.loads((directory / PLACE).read_text()) if (directory / PLACE).exists() else {}
-        measured = {"stage": "train", "seconds": time.monotonic() - began, "log": log, "place": place}
+        measured = {"stage": "train", "seconds": time.monotonic() - began, "log": log, "place": place, "job": key}
         store.append(f"measurements/{model}", measured)
         where.forget(job)
     best = result["history"][result["best_epoch"]]
@@ -107,9 +93,44 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     return TrainResult(model=str(model), best_epoch=result["best_epoch"], metrics=metrics)
 
 
+def _publish(
+    request: TrainRequest, store: ArtifactStore, prepared: "Prepared", directory: "Path", result: dict[str, Any]
+) -> Reference:
+    from gatehouse.components.training.frameworks import framework_of
+    from gatehouse.components.training.launcher import WEIGHTS
+
+    details = store.manifest(request.training_set).details
+    description = {
+        "architecture": prepared.architecture,
+        "inputs": prepared.inputs,
+        "feature_tables": {view: version["table"] for view, version in details.get("versions", {}).items()},
+        "transformation": prepared.transformation.to_json(),
+        "transformation_reference": prepared.reference,
+        "label": details["label"],
+        "training_set": request.training_set,
+        "split": request.split,
+    } | _importance(result, prepared.transformation)
+    return store.publish(
+        "models",
+        request.model_name,
+        {
+            framework_of(request.spec).weights: directory / WEIGHTS,
+            "model.json": canonical_json(description),
+            "history.json": canonical_json(result["history"]),
+        },
+        derived_from={
+            "training_set": request.training_set,
+            "split": request.split,
+            "transformation": prepared.reference,
+        },
+        configuration=request.spec.model_dump(mode="json"),
+        details={"best_epoch": result["best_epoch"]} | _worlds(result),
+    )
+
+
 def job_key(request: TrainRequest) -> str:
     """Names the training job of a request: its directory, its metrics, and the run that shows it."""
-    return digest_of({"code": train.code(), "request": request.model_dump(mode="json")})
+    return train.key(request)
 
 
 def _worlds(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class TrainState:
         position: The next step of the sampler; the same on every process, and of any number of processes.
         progress: Counters and history; `loss` is this process's own.
         best: Copy of the weights of the best epoch so far.
+        device: Of this process.
     """
 
     part: nn.Module
@@ -51,6 +52,7 @@ class TrainState:
     position: Position
     progress: Progress
     best: dict[str, Tensor]
+    device: torch.device
 
     def keep_best(self) -> None:
         """Take the weights of now as the best ones."""
@@ -70,7 +72,7 @@ class TrainState:
             "model": dict(self.part.state_dict()),
             "optimizer": optimizer_state(self.part, self.optimizer),
             "best": dict(self.best),
-            "rank": {"generators": random_state(), "loss": self.progress.loss},
+            "rank": {"generators": random_state(self.device), "loss": self.progress.loss},
             "progress": common | {"position": self.position.state_dict(), "scaler": self.scaler.state_dict()},
         }
 
@@ -95,7 +97,7 @@ class TrainState:
             self.progress.loss = self.progress.weight = 0.0
         else:
             self.progress.loss = state["rank"]["loss"]
-            set_random_state(state["rank"]["generators"])
+            set_random_state(state["rank"]["generators"], self.device)
 
 
 def _copy(target: Tensor, source: Tensor) -> None:

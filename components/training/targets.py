@@ -1,5 +1,6 @@
 """What a model is to learn of a training set's rows: labels, weights and groups, checked against the loss."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.training.feature_columns import Columns, FeatureError
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation import FeatureError
 
 _MOST_CLASSES = 10_000
 
@@ -41,7 +42,7 @@ class Targets:
         return None if self.groups is None else np.argsort(self.groups, kind="stable")
 
 
-def targets_of(tables: dict[str, pa.Table], label: str, spec: TrainSpec) -> dict[str, Targets]:
+def targets_of(tables: Mapping[str, Columns], label: str, spec: TrainSpec) -> dict[str, Targets]:
     """The targets of every part. Class weights apply to the part `train` alone: a metric tells what is.
 
     Raises:
@@ -74,13 +75,13 @@ def outputs_of(labels: Any, spec: TrainSpec) -> int:
     return int(labels.max()) + 1 if spec.loss == "multiclass" else 1
 
 
-def _column(table: pa.Table, name: str, what: str) -> pa.ChunkedArray:
+def _column(table: Columns, name: str, what: str) -> pa.ChunkedArray:
     if name not in table.column_names:
         raise FeatureError(f"{what} {name} is no column of the training set; it has {', '.join(table.column_names)}.")
     return table[name]
 
 
-def _numbers(table: pa.Table, name: str, what: str) -> npt.NDArray[np.float64] | None:
+def _numbers(table: Columns, name: str, what: str) -> npt.NDArray[np.float64] | None:
     if not name:
         return None
     column = _column(table, name, what)
@@ -91,7 +92,7 @@ def _numbers(table: pa.Table, name: str, what: str) -> npt.NDArray[np.float64] |
     return values
 
 
-def _labels(table: pa.Table, name: str, spec: TrainSpec) -> npt.NDArray[np.float64]:
+def _labels(table: Columns, name: str, spec: TrainSpec) -> npt.NDArray[np.float64]:
     expected = {
         "binary": "0 or 1",
         "multiclass": f"whole numbers from 0 to {_MOST_CLASSES - 1}",
@@ -150,7 +151,7 @@ def _class_weights(labels: npt.NDArray[np.float64], outputs: int, spec: TrainSpe
     return np.array(spec.class_weights, dtype=np.float64)
 
 
-def _groups(table: pa.Table, name: str) -> npt.NDArray[np.int64] | None:
+def _groups(table: Columns, name: str) -> npt.NDArray[np.int64] | None:
     if not name:
         return None
     column = _column(table, name, "Group").combine_chunks()

@@ -18,7 +18,7 @@ from torch import Tensor
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.boundary import Agreed, Boundary
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.rng import seed_all
+from gatehouse.components.training.checkpointing.rng import draw_again, drawn, seed_all
 from gatehouse.components.training.clipping import gradient_norm, scale_gradients
 from gatehouse.components.training.data import Batch, Loader, Rows, Step
 from gatehouse.components.training.divergence import DivergedError, origin
@@ -73,7 +73,9 @@ class Trainer:
         part = self.execution.part
         self.parameters = list(part.parameters())
         self.optimizer = build_optimizer(part, spec)
-        self.state = TrainState(part, self.optimizer, LossScaler(spec), Position(), Progress(), best=copy_of(part))
+        self.state = TrainState(
+            part, self.optimizer, LossScaler(spec), Position(), Progress(), copy_of(part), self.device
+        )
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.boundary = Boundary(heartbeat)
         self.metrics = SpoolWriter(directory / METRICS) if self.layout.leads else None
@@ -88,7 +90,9 @@ class Trainer:
             DivergedError: if a gradient or the validation loss is not finite; names step and tensor.
         """
         state, position = self.state, self.state.position
+        self.boundary.alive(0)
         restored = self.checkpointer.load(state)
+        self.boundary.alive(state.progress.step)
         if restored is not None and not restored.same_world:
             self._seed(position.epoch)
         self.began = state.progress.step, time.monotonic()
@@ -138,7 +142,7 @@ class Trainer:
     def _step(self, step: Step) -> None:
         """One optimizer step: the mean loss of the global batch, its gradient, clipped, applied."""
         progress = self.state.progress
-        weight = self._weight_of(step)
+        own, weight = self._weights_of(step)
         if not weight:
             return  # No row counts: there is nothing to learn, and nothing to divide by.
         batch = step.batch if self.device.type == "cpu" else step.batch.to(self.device)
@@ -152,8 +156,9 @@ class Trainer:
         progress.loss += loss
         progress.weight += weight
         if self.metrics:
-            logged = {"step_loss": loss * factor, "grad_norm": float(norm) / scale, "learning_rate": rate}
-            self.metrics.log(logged, progress.step)
+            logged = {"grad_norm": float(norm) / scale, "learning_rate": rate}
+            # The mean over the rows of this process: that over all of them would cost an exchange a step.
+            self.metrics.log(({"step_loss": loss / own} if own else {}) | logged, progress.step)
 
     def _gradient(self, step: Step, batch: Batch, factor: float) -> tuple[float, Tensor, float]:
         """Make the gradient, again with half the scale where it is too large for fp16: no batch is left out.
@@ -164,38 +169,36 @@ class Trainer:
         scaler = self.state.scaler
         while True:
             self.optimizer.zero_grad(set_to_none=True)
-            scale = scaler.scale
+            scale, before = scaler.scale, drawn(self.device)
             loss = self.execution.backward(batch, factor * scale)
             norm = gradient_norm(self.parameters, self.layout)
             if torch.isfinite(norm):
                 scaler.grow()
                 return float(loss), norm, scale
             if not self._finite_everywhere(loss) or not scaler.shrink():
-                self._halt(step, batch, loss)
+                self._halt(step, batch, loss, before)
 
     def _finite_everywhere(self, loss: Tensor) -> bool:
         finite = torch.isfinite(loss).to(torch.int32)
         dist.all_reduce(finite, dist.ReduceOp.MIN)
         return bool(finite)
 
-    def _weight_of(self, step: Step) -> float:
-        """What the losses of all processes are divided by; counted without talking where every row weighs one."""
+    def _weights_of(self, step: Step) -> tuple[float, float]:
+        """What the loss of this process is divided by, and those of all; without talking where every row weighs one."""
+        parts = step.batch.split(self.spec.accumulation)
+        own = float(sum(self.loss.weight(part.labels, part.weights, part.groups) for part in parts))
         if self.loss.by_rows and self.data["train"].weights is None:
-            return float(step.rows)
-        batch = step.batch
-        weight = sum(
-            self.loss.weight(part.labels, part.weights, part.groups) for part in batch.split(self.spec.accumulation)
-        )
-        total = torch.as_tensor(weight, dtype=torch.float64, device=self.device)
+            return own, float(step.rows)
+        total = torch.tensor(own, dtype=torch.float64, device=self.device)
         # Neighbours along tensor and pipeline have the same rows.
         dist.all_reduce(total)
-        return float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
+        return own, float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
 
-    def _halt(self, step: Step, batch: Batch, loss: Tensor) -> NoReturn:
-        began = origin(self.execution, batch, loss, self.layout)
+    def _halt(self, step: Step, batch: Batch, loss: Tensor, before: list[Tensor]) -> NoReturn:
+        began = origin(self.execution, batch, loss, self.layout, lambda: draw_again(before, self.device))
         raise DivergedError(
             f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in {began}. "
-            f"{_ADVICE}"
+            f"{self.checkpointer.last} {_ADVICE}"
         )
 
     def _end_epoch(self, epoch: int) -> None:
@@ -205,7 +208,14 @@ class Trainer:
         name = self.loss.name
         row = {"epoch": epoch, f"train_{name}": self._train_loss()}
         row |= validate(
-            self.execution, self.data["validation"], self.spec, self.layout, self.loss, self.outputs, self.device
+            self.execution,
+            self.data["validation"],
+            self.spec,
+            self.layout,
+            self.loss,
+            self.outputs,
+            self.device,
+            lambda: self.boundary.alive(progress.step),
         )
         self._require_sound(row)
         progress.history.append(row)
@@ -233,12 +243,15 @@ class Trainer:
     def _require_sound(self, row: dict[str, Any]) -> None:
         name, epoch = self.loss.name, row["epoch"]
         if not math.isfinite(row[name]):
-            raise DivergedError(f"The validation {name} is not finite after epoch {epoch}. {_ADVICE}")
+            raise DivergedError(
+                f"The validation {name} is not finite after epoch {epoch}. {self.checkpointer.last} {_ADVICE}"
+            )
         history, most = self.state.progress.history, self.spec.divergence
         if most and history and row[f"train_{name}"] > most * history[0][f"train_{name}"]:
             raise DivergedError(
                 f"The train {name} of epoch {epoch} is {row[f'train_{name}']:.6g}: over training.divergence={most:g} "
-                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. {_ADVICE}"
+                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. "
+                f"{self.checkpointer.last} {_ADVICE}"
             )
 
     def _result(self) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.training.feature_columns import Columns, numbers_of, require_columns, texts_of, type_of
 from gatehouse.components.training.feature_columns import (
     FeatureError as FeatureError,
 )
-from gatehouse.components.training.feature_columns import numbers_of, require_columns, texts_of, type_of
 from gatehouse.components.training.transformation_spec import CategoricalSpec, NumericSpec, TransformationSpec
 
 MISSING, UNKNOWN, FIRST_KNOWN = 0, 1, 2
@@ -113,12 +113,12 @@ class Transformation:
     @classmethod
     def fit(
         cls,
-        table: pa.Table,
+        table: Columns,
         numeric: list[str],
         categorical: list[str],
         spec: TransformationSpec = TransformationSpec(),  # noqa: B008  # frozen
     ) -> "Transformation":
-        """Fit on the rows of `table`, whatever their order.
+        """Fit on the rows of `table`, whatever their order; one column after another is in memory.
 
         Raises:
             FeatureError: if a column is missing, cannot be used, or holds an infinity; or if the settings of single

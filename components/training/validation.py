@@ -1,7 +1,7 @@
 """Validation metrics: each process scores its share of the rows, and all of them get the same numbers."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -16,10 +16,17 @@ _CHUNK = 16_384
 
 
 def validate(
-    execution: Execution, rows: Rows, spec: TrainSpec, layout: Layout, loss: Loss, outputs: int, device: torch.device
+    execution: Execution,
+    rows: Rows,
+    spec: TrainSpec,
+    layout: Layout,
+    loss: Loss,
+    outputs: int,
+    device: torch.device,
+    alive: Callable[[], None],
 ) -> dict[str, float]:
-    """The metrics of a part, whose rows the processes score together; see `metrics_of`."""
-    return metrics_of(_scores(execution, rows, layout, outputs, device).cpu().double(), rows, spec, loss)
+    """The metrics of a part, whose rows the processes score together, telling `alive`; see `metrics_of`."""
+    return metrics_of(_scores(execution, rows, layout, outputs, device, alive).cpu().double(), rows, spec, loss)
 
 
 def metrics_of(scores: Tensor, rows: Rows, spec: TrainSpec, loss: Loss) -> dict[str, float]:
@@ -43,7 +50,8 @@ def metrics_of(scores: Tensor, rows: Rows, spec: TrainSpec, loss: Loss) -> dict[
 def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:
     """The weighted sum of the loss over rows, and what it is divided by."""
     labels = rows.labels.double()
-    weights = torch.ones(len(rows), dtype=torch.float64) if rows.weights is None else rows.weights.double()
+    one = torch.ones((), dtype=torch.float64)
+    weights = one.expand(len(rows)) if rows.weights is None else rows.weights.double()
     groups = labels[:0] if rows.groups is None else rows.groups
     total, weight = 0.0, 0.0
     for part in _parts(rows):
@@ -53,7 +61,14 @@ def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:
     return total, weight
 
 
-def _scores(execution: Execution, rows: Rows, layout: Layout, outputs: int, device: torch.device) -> Tensor:
+def _scores(
+    execution: Execution,
+    rows: Rows,
+    layout: Layout,
+    outputs: int,
+    device: torch.device,
+    alive: Callable[[], None],
+) -> Tensor:
     share = math.ceil(len(rows) / layout.data_size)
     shape = (share * layout.data_size,) if outputs == 1 else (share * layout.data_size, outputs)
     scores = torch.zeros(shape, device=device)
@@ -65,6 +80,7 @@ def _scores(execution: Execution, rows: Rows, layout: Layout, outputs: int, devi
         logits = execution.score(rows.numbers[taken].to(device), rows.ids[taken].to(device))
         if logits is not None and layout.leads_data:
             scores[start:stop] = logits
+        alive()
     dist.all_reduce(scores)
     return scores[: len(rows)]
 

@@ -1,7 +1,8 @@
 """Runs torchrun around the training program: owns its processes, turns SIGTERM into a preemption, and finds hangs.
 
 Exit codes, as an operator reads them: 0 done; 1 failed, and would again; 124 hung; 128 and above worth another try:
-143 preempted, 137 a worker was killed more often than restarts are allowed, 129 the machines lost each other.
+143 preempted, 137 a worker was killed more often than restarts are allowed, 129 the machines lost each other, 128 the
+store with the checkpoints was away.
 """
 
 import argparse
@@ -83,6 +84,7 @@ class Wrapper:
         self._folder = folder
         self._flag, self._outcome = folder / "flag.json", folder / "outcome.json"
         self._terms = 0
+        self._deadline = float("inf")
 
     def run(self) -> int:
         """Run until the workers have ended, or have to end; returns the exit code. No process is left behind."""
@@ -91,7 +93,9 @@ class Wrapper:
         agent = subprocess.Popen([sys.executable, "-m", _AGENT, *_arguments(self._options)], env=self._environment())
         try:
             code = self._watch(agent)
-            self._await_writers(agent)
+            agent.kill()  # Its workers die with it. Their writers do not.
+            agent.wait()
+            self._await_writers()
         finally:
             _end_all()
         return self._explain(code)
@@ -109,7 +113,6 @@ class Wrapper:
         return usual | os.environ | ours | owner_env()
 
     def _watch(self, agent: "subprocess.Popen[bytes]") -> int:
-        deadline = float("inf")
         while True:
             try:
                 return agent.wait(timeout=_LOOK_SECONDS)
@@ -119,11 +122,12 @@ class Wrapper:
             failure = self._options.directory / FAILURE
             if failure.exists() and time.time() - failure.stat().st_mtime > _FAILED_SECONDS:
                 return 1  # Torchrun would start all workers again, only for them to find this file.
-            if self._terms and deadline == float("inf"):
-                deadline = now + self._options.grace_seconds
+            if self._terms and self._deadline == float("inf"):
+                self._deadline = now + self._options.grace_seconds
                 logger.info("Preempted: the ranks have %.0f s to save and end.", self._options.grace_seconds)
-                Flag(deadline).write(self._flag)
-            if self._terms > 1 or now > deadline:
+                Flag(self._deadline).write(self._flag)
+            if self._terms > 1 or now > self._deadline:
+                self._deadline = now
                 logger.warning("The ranks did not end in time: they are ended without a checkpoint of this step.")
                 return PREEMPTED_CODE
             alive = pulses(self._folder)
@@ -147,10 +151,10 @@ class Wrapper:
             self._options.directory / "stacks-<rank>.txt",
         )
 
-    def _await_writers(self, agent: "subprocess.Popen[bytes]") -> None:
+    def _await_writers(self) -> None:
         """Let the writers of ranks that have ended finish the checkpoint in their hands."""
-        deadline = time.monotonic() + _LAST_SECONDS
-        while agent.poll() is not None and descendants(os.getpid()) and time.monotonic() < deadline:
+        deadline = min(self._deadline, time.monotonic() + _LAST_SECONDS)
+        while descendants(os.getpid()) and time.monotonic() < deadline:
             _reap()
             time.sleep(_LOOK_SECONDS)
 

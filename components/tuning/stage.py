@@ -4,6 +4,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.stage import builder_code
 from gatehouse.components.tuning.spec import SearchSpace
 
 
@@ -27,18 +28,31 @@ class TuneResult(StageModel):
     summary: str
 
 
-@stage("tune", distributions=("optuna", "torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"))
+def _builders(request: TuneRequest) -> str:
+    searched = [each.choices for each in request.space.parameters if each.name == "architecture"]
+    return builder_code(request.base.architecture, *(str(choice) for choices in searched for choice in choices))
+
+
+@stage(
+    "tune",
+    distributions=("optuna", "torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"),
+    outside=_builders,
+)
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     """Run the experiment; the artifact holds `trials.json`, `best.json` and `report.html`.
+
+    When it began and how long it took go to a measurement beside it.
 
     Raises:
         ExperimentFailedError: if no trial succeeded.
     """
+    import time
     from dataclasses import asdict
 
     from gatehouse.components.tuning.experiment import TrialData, best_of, run_experiment
     from gatehouse.components.tuning.report import experiment_report
 
+    began = time.time()
     space = request.space
     data = TrialData(request.training_set, request.split, request.transformation)
     trials = run_experiment(store, data, request.model_name, request.base, space, request.seed)
@@ -56,6 +70,7 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         configuration={"base": request.base.model_dump(mode="json"), "space": space.model_dump(mode="json")},
         details={"best_trial": winner.number, "value": winner.value},
     )
+    store.append(f"measurements/{experiment}", {"stage": "tune", "began": began, "seconds": time.time() - began})
     chosen = ", ".join(f"{name} {_short(value)}" for name, value in winner.parameters.items())
     summary = f"trial {winner.number}: {space.objective} {winner.value:.4f} ({chosen})"
     return TuneResult(experiment=str(experiment), best=canonical_json(best.model_dump(mode="json")), summary=summary)

@@ -23,9 +23,13 @@ def spark(points: Sequence[Observed], width: int = 24) -> str:
     finite = [value for value in values if math.isfinite(value)]
     if len(values) < 2 or not finite:
         return ""
-    low, high = min(finite), max(finite)
-    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BLOCKS[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
+    # Halved, so that the largest and the smallest number are not infinitely far apart.
+    low, high = min(finite) / 2, max(finite) / 2
+    span = (high - low) or 1.0
+    return "".join(
+        _BLOCKS[round((value / 2 - low) / span * (len(_BLOCKS) - 1))] if math.isfinite(value) else " "
+        for value in values
+    )
 
 
 def _buckets(points: Sequence[tuple[float, float]], count: int) -> list[tuple[float, float]]:

@@ -53,7 +53,7 @@ def list_runs(
 
 @app.command()
 def search(
-    query: Annotated[str, typer.Argument(help='E.g. "lr between 1e-4 and 1e-3 order by val_loss limit 10".')],
+    query: Annotated[str, typer.Argument(help='E.g. "learning_rate < 1e-3 order by log_loss limit 10".')],
     experiment: ExperimentOption = "",
     metric: MetricOption = None,
     store: StoreOption = str(DEFAULT_STORE),
@@ -92,7 +92,7 @@ def show(
     if html:
         _write(html, [found], histories)
     if as_json:
-        points = {name: [vars(each) for each in points] for name, points in histories[found.id].items()}
+        points = {name: [each.to_json() for each in points] for name, points in histories[found.id].items()}
         print_json(found.to_json() | {"children": [child.id for child in children], "history": points})
         return
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -215,7 +215,9 @@ def _own_tags(run: TrackedRun) -> dict[str, str]:
 
 def _unknown(name: str, runs: Sequence[TrackedRun]) -> str:
     names = {each for run in runs for group in (run.params, run.metrics, run.tags) for each in group} | set(ATTRIBUTES)
-    near = difflib.get_close_matches(name.rpartition(".")[2], sorted(names), n=3)
+    asked = name.rpartition(".")[2]
+    short_for = [each for each in sorted(names) if "".join(word[:1] for word in each.split("_")) == asked]
+    near = short_for or difflib.get_close_matches(asked, sorted(names), n=3)
     meant = f"; did you mean {', '.join(near)}?" if near else "."
     return f"warning: none of {len(runs):,} runs has {name!r}{meant}"
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from gatehouse.commands.curves import spark
 from gatehouse.commands.runs import app
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking import runs as reading
-from gatehouse.components.tracking.mlflow_client import tracking_of
+from gatehouse.components.tracking.mlflow_client import flat, tracking_of
+from gatehouse.components.tracking.query import lookup, parse
 from gatehouse.components.tracking.runs import Observed
+from gatehouse.components.training.spec import METRICS, TrainSpec
 from gatehouse.errors import ConfigurationError
 from tests.components.reports.browser import launched
 
@@ -84,6 +88,8 @@ def test_search_finds_by_number_and_orders_by_metric(store: ArtifactStore) -> No
 
 def test_a_name_that_no_run_has_is_told_with_what_was_meant(store: ArtifactStore) -> None:
     assert "none of 7 runs has 'los'; did you mean loss?" in _run(store, "search", "los < 1").stderr
+    tuned = reading.TrackedRun("id", "train", "e", "FINISHED", "", 0.0, 1.0, {"learning_rate": "0.1", "lambda": "1"})
+    assert "did you mean learning_rate?" in command._unknown("params.lr", [tuned])
     assert "column 6" in _fails(store, "search", "loss 1")
 
 
@@ -102,6 +108,38 @@ def test_show_has_parameters_courses_and_the_runs_below(store: ArtifactStore) ->
     assert "trial 5" in _run(store, "show", "20130115").stdout
     body = json.loads(_run(store, "show", "trial 5", "--json").stdout)
     assert body["metrics"] == {"loss": None} and body["status"] == "FAILED"
+
+
+def test_a_run_that_diverged_is_shown_drawn_and_valid_json(store: ArtifactStore, tmp_path: Path) -> None:
+    another = ArtifactStore.open(shutil.copytree(store.address, tmp_path / "store"))
+    tracking = tracking_of(another)
+    assert tracking is not None
+    with tracking.client() as client:
+        run = client.create_run(tracking.experiment(client, "flights"), 1_000, run_name="diverged").info.run_id
+        values = (1.0, math.nan, math.inf, -math.inf)
+        client.log_batch(run, metrics=[Metric("loss", value, 1, step) for step, value in enumerate(values)])
+    page = tmp_path / "report.html"
+    assert "−∞" in _run(another, "show", "diverged", "--html", page).stdout
+    assert page.read_text().count("<figure") == 1
+    _run(another, "compare", "diverged", "trial 1", "--html", page)
+    printed = _run(another, "show", "diverged", "--json").stdout
+    body = json.loads(printed, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert [point["value"] for point in body["history"]["loss"]] == [1.0, None, None, None]
+
+
+def test_the_searches_that_the_documentation_shows_name_what_gatehouse_tracks() -> None:
+    root = Path(__file__).parents[2]
+    written = (root / "README.md").read_text() + Path(command.__file__).read_text()
+    guide = (root / "docs/tracking.md").read_text()
+    queries = re.findall(r'(?:runs search|E\.g\.) "([^"]+)"', written + guide)
+    rows = re.findall(r"^\| (?:comparison|range|text|missing|together|order).*$", guide, re.MULTILINE)
+    queries += re.findall(r"`([^`]+)`", "".join(row.split("|")[2] for row in rows))
+    assert len(queries) > 10
+    measured = dict.fromkeys([*(metric for names in METRICS.values() for metric in names), "cost"], 0.5)
+    params = flat(TrainSpec().model_dump(mode="json"))
+    run = reading.TrackedRun("id", "train", "flights", "FINISHED", "", 0.0, 1.0, params, measured)
+    for query in queries:
+        assert all(lookup(run, name) is not None for name in parse(query).names), query
 
 
 def test_compare_says_what_differs_first_and_numbers_that_are_equal_do_not(store: ArtifactStore) -> None:
@@ -144,7 +182,14 @@ def test_the_report_shows_the_curves_of_every_run(store: ArtifactStore, tmp_path
 
 @pytest.mark.parametrize(
     ("values", "shown"),
-    [([1.0], ""), ([], ""), ([0.0, 7.0], "▁█"), ([2.0, 2.0], "▁▁"), ([0.0, math.nan, 1.0], "▁ █")],
+    [
+        ([1.0], ""),
+        ([-1.7e308, 1.7e308], "▁█"),
+        ([], ""),
+        ([0.0, 7.0], "▁█"),
+        ([2.0, 2.0], "▁▁"),
+        ([0.0, math.nan, 1.0], "▁ █"),
+    ],
 )
 def test_a_course_is_drawn_from_its_lowest_to_its_highest(values: list[float], shown: str) -> None:
     assert spark([Observed(step, value, 0.0) for step, value in enumerate(values)]) == shown

@@ -25,7 +25,8 @@ class StagingBuffer:
         self.status = Status(self._memory)
         whole = torch.frombuffer(self._memory, dtype=torch.uint8)
         whole[HEAD:].zero_()
-        self._pinned = torch.cuda.is_available() and _pin(whole)
+        # A training on CPUs does not start CUDA, also where there are GPUs.
+        self._pinned = torch.cuda.is_initialized() and _pin(whole)  # type: ignore[no-untyped-call]  # torch has none
         self._whole = whole
         self._targets = [_view(whole, HEAD + chunk.at, chunk.bytes, chunk.dtype, chunk.sizes) for chunk in plan.chunks]
 

@@ -20,7 +20,7 @@ from gatehouse.components.artifacts.objects.opening import open_objects
 from gatehouse.components.training.checkpointing.background import BackgroundWriter
 from gatehouse.components.training.checkpointing.buffer import StagingBuffer
 from gatehouse.components.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError
-from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
+from gatehouse.components.training.checkpointing.part import Request, Share, near, scratch, write_share
 from gatehouse.components.training.checkpointing.plan import PRIVATE, Plan, make_plan, structure_of
 from gatehouse.components.training.checkpointing.policy import FAR, NAME, CheckpointPolicy
 from gatehouse.components.training.checkpointing.reader import read_state
@@ -101,13 +101,20 @@ class Checkpointer:
         """From which step on the run has had how many ranks."""
         return [list(each) for each in self._worlds]
 
+    @property
+    def last(self) -> str:
+        """Which checkpoint a halt leaves behind, as a sentence of its error."""
+        if self._last_step < 0:
+            return "No checkpoint was taken before."
+        return f"The last checkpoint was taken after step {self._last_step}."
+
     def load(self, state: TrainingState) -> Restored | None:
         """Bring `state` to the last whole checkpoint; None, and nothing is changed, where there is none.
 
         What is torn is skipped with a warning that names it.
         """
         # No rank looks before the writers of all machines have ended.
-        gone = self._all(self._orphans_end())
+        gone = self._all(self._clear())
         sources = self._sources()
         taken = [sequence for store in sources for sequence in store.sequences()]
         found = [(saved.sequence, place) for place, store in enumerate(sources) for saved in store.saved()]
@@ -294,10 +301,16 @@ class Checkpointer:
         far = [CheckpointStore(open_objects(self._far), self._far_prefix)] if self._far else []
         return [near(self._folder), *far]
 
-    def _orphans_end(self) -> bool:
-        """Wait for the writers of an attempt that was killed: what they have in their hands is the newest there is."""
+    def _clear(self) -> bool:
+        """Wait for the writers of an attempt that was killed: what they have in their hands is the newest there is.
+
+        What they left half is removed then. Returns whether all have ended.
+        """
         deadline = time.monotonic() + _DEADLINE_SECONDS
-        return all(_is_let_go(path, deadline) for path in self._folder.glob("writer-*.lock"))
+        gone = all(_is_let_go(path, deadline) for path in self._folder.glob("writer-*.lock"))
+        for file in scratch(self._folder).glob("*") if gone else ():
+            file.unlink(missing_ok=True)
+        return gone
 
     def _all(self, mine: bool) -> bool:
         """Whether it is so on all ranks."""

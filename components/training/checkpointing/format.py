@@ -55,7 +55,7 @@ class Saved:
         sequence: Counts the checkpoints of a run; the newest has the highest.
         step: Steps that were done when it was taken.
         worlds: The run's history: from which step on it had how many ranks.
-        reasons: Why it was taken: interval, best, preemption, end.
+        reasons: Why it was taken: interval, epoch, best, preemption.
         uniform: Whether all ranks hold the same names (not so with pipeline parallelism).
         parts: SHA-256 of each rank's part.
     """

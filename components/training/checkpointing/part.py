@@ -76,6 +76,11 @@ def near(folder: str | Path) -> CheckpointStore:
     return CheckpointStore(LocalObjects(Path(folder)), "steps")
 
 
+def scratch(folder: str | Path) -> Path:
+    """Where files are written before they count, in a folder of checkpoints."""
+    return Path(folder) / "tmp"
+
+
 def write_share(
     share: Share, request: Request, memory: memoryview, abandoned: Callable[[], bool], told: Callable[[], None]
 ) -> None:
@@ -93,7 +98,7 @@ def write_share(
         StoreError: if it cannot be written, or the parts of the others do not come.
     """
     folder = near(share.folder)
-    file = Path(share.folder) / "tmp" / uuid.uuid4().hex
+    file = scratch(share.folder) / uuid.uuid4().hex
     try:
         digest = _write_file(file, memory, hasher(far=bool(share.far)))
         part = Part(request.step, digest, share.bytes, share.chunks, request.values)

@@ -1,14 +1,18 @@
-"""The random number generators of one rank: Python's, NumPy's, torch's and those of its GPUs."""
+"""The random number generators of one rank: Python's, NumPy's, torch's, and its own GPU's.
+
+Other GPUs are other ranks': their number, and which of them is this rank's, may change from attempt to attempt.
+"""
 
 import random
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
-def random_state() -> dict[str, Any]:
-    """The state of all generators, of tensors and plain values."""
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The state of all generators, `device`'s among them, of tensors and plain values."""
     legacy = np.random.get_state(legacy=False)
     assert isinstance(legacy, dict)
     return {
@@ -20,12 +24,12 @@ def random_state() -> dict[str, Any]:
             "gauss": float(legacy["gauss"]),
         },
         "torch": torch.get_rng_state(),
-        "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }
 
 
-def set_random_state(state: dict[str, Any]) -> None:
-    """Continue where `random_state` was taken."""
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Continue where `random_state` was taken, on another GPU or on the same one."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     numpy = state["numpy"]
@@ -38,8 +42,20 @@ def set_random_state(state: dict[str, Any]) -> None:
         }
     )
     torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if device.type == "cuda" and state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def drawn(device: torch.device) -> list[Tensor]:
+    """The state of torch's generators alone, in microseconds: what a step's dropout follows from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def draw_again(states: list[Tensor], device: torch.device) -> None:
+    """Have torch draw what it drew after `drawn`."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)
 
 
 def seed_all(seed: int) -> None:

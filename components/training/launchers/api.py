@@ -65,6 +65,7 @@ class KubernetesApi:
         self._kubeconfig = kubeconfig
         self.namespace = "default"
         self._until = float("inf")
+        self._refused_watches: set[int] = set()
         self._client = self._load()
 
     def _load(self) -> Any:
@@ -151,8 +152,10 @@ class KubernetesApi:
         """Return when the object `name` under `path` changes, at the latest after `seconds`.
 
         A watch that breaks, is closed, or is too old for the server (410) ends in the pause of `Pace.shortest`: the
-        caller looks again in any case.
+        caller looks again in any case. One that is refused ends after all `seconds`, for the next would be too.
         """
+        from kubernetes.client.exceptions import ApiException
+
         began = time.monotonic()
         query = {
             "watch": "true",
@@ -160,13 +163,31 @@ class KubernetesApi:
             "resourceVersion": version,
             "timeoutSeconds": max(1, round(seconds)),
         }
-        with suppress(Exception):
+        shortest = self.pace.shortest
+        try:
             for line in self.lines(path, query, silence=seconds):
                 if json.loads(line).get("type") != "BOOKMARK":
                     break
-        rest = self.pace.shortest - (time.monotonic() - began)
+        except ApiException as error:
+            if error.status and error.status not in (401, *_TRANSIENT, *_CONFLICTS):
+                shortest = seconds
+                self._warn_of_watch(error)
+        except Exception as error:
+            logger.debug("A watch broke: %s", _short(error))
+        rest = shortest - (time.monotonic() - began)
         if rest > 0:
             time.sleep(min(rest, seconds))
+
+    def _warn_of_watch(self, error: Any) -> None:
+        if error.status not in self._refused_watches:
+            logger.warning(
+                "The cluster refuses to watch the job with HTTP %d (%s): it is looked at every %g s instead. 403: give "
+                "the launcher's service account the role of docs/launchers.md.",
+                error.status,
+                error.reason,
+                self.pace.resync,
+            )
+        self._refused_watches.add(error.status)
 
     def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         def send() -> Any:

@@ -1,9 +1,10 @@
 """Brings what a pod sees while it trains through the store to the launcher: metrics, and the machine that they are of.
 
-A pod appends what is new in its spool, and samples of its CPU, memory and GPUs, to `jobs/<name>/<launch>/metrics`
-every few seconds, and its environment to `…/pods`; the launcher puts the metrics into its own spool, from which they
-are shipped. So the metrics of a pod that fails, is evicted or leads no result arrive too, and a pod needs no
-way to MLflow. Points carry their times: those that come twice, as after a launcher that started again, are one there.
+A pod appends what is new in its spool, and samples of its CPU, memory and GPUs, to
+`jobs/<name>/<launch>/metrics/<hour>` every few seconds, and its environment to `…/pods`; the launcher puts the metrics
+into its own spool, from which they are shipped. So the metrics of a pod that fails, is evicted or leads no result
+arrive too, and a pod needs no way to MLflow. Points carry their times: those that come twice, as after a launcher that
+started again, are one there.
 """
 
 import logging
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _SEND_SECONDS = 10.0
 _MOST = 20_000
+_OPEN_HOURS = 2
 
 
 @contextmanager
@@ -52,7 +54,7 @@ class _Sender:
     def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
         self._store, self._prefix, self._spool = store, f"{folder}/metrics", spool
         self._position = Position()
-        self._dropped = 0
+        self._dropped = dropped(spool)  # On a volume, the pods before have told that.
         self._machine, self._began = Machine(os.getpid()), time.monotonic()
 
     def send(self) -> None:
@@ -81,7 +83,9 @@ class _Sender:
         if points or sampled or lost != self._dropped:
             # As text: JSON has no NaN and no infinity.
             rows = [[point.name, point.value.hex(), point.step, point.at] for point in (*points, *sampled)]
-            self._store.append(self._prefix, {"points": rows, "dropped": lost - self._dropped})
+            # A folder an hour, so that neither who writes nor who reads ever lists them all.
+            hour = f"{self._prefix}/{int(time.time()) // 3600:08d}"
+            self._store.append(hour, {"points": rows, "dropped": lost - self._dropped})
         self._position, self._dropped = after, lost
         if points:
             discard(self._spool, after)
@@ -96,18 +100,25 @@ class Arriving:
         self._store, self._folder, self._spool = store, folder, spool
         self._writer: SpoolWriter | None = None
         self._taken: set[str] = set()
+        self._past: set[str] = set()
+        self._known = 0
 
     def take(self) -> None:
         """Append what is new to the launcher's spool; what the store does not give is taken the next time."""
+        prefix = f"{self._folder}/metrics"
         try:
-            for key in sorted(set(self._store.objects.list(f"{self._folder}/metrics")) - self._taken):
-                self._append(read_record(self._store.objects, key) or {})
-                self._taken.add(key)
-        except GatehouseError as error:
+            hours = list(self._store.objects.folders(prefix))
+            for hour in sorted(set(hours) - self._past):
+                for key in sorted(set(self._store.objects.list(f"{prefix}/{hour}")) - self._taken):
+                    self._append(read_record(self._store.objects, key) or {})
+                    self._taken.add(key)
+            self._past = set(hours[:-_OPEN_HOURS])
+        except (GatehouseError, OSError) as error:
             logger.warning("Metrics of the pods are not read for now: %s", error)
 
     def close(self) -> None:
-        """Take what is left, and let go of the spool."""
+        """Take what is left, of every hour, and let go of the spool."""
+        self._past = set()
         self.take()
         if self._writer is not None:
             self._writer.close()
@@ -118,7 +129,12 @@ class Arriving:
         return [(read_record(self._store.objects, key) or {}).get("environment", {}) for key in keys]
 
     def _append(self, body: dict[str, Any]) -> None:
-        self._writer = self._writer or SpoolWriter(self._spool)
+        if self._writer is None:
+            self._known = dropped(self._spool)
+            self._writer = SpoolWriter(self._spool)
         rows = body.get("points", [])
         self._writer.take([Point(name, float.fromhex(value), step, at) for name, value, step, at in rows])
-        self._writer.drop(int(body.get("dropped", 0)))
+        lost = int(body.get("dropped", 0))
+        again = min(lost, self._known)  # Counted by the launcher before, which had this spool.
+        self._known -= again
+        self._writer.drop(lost - again)

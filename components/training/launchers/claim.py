@@ -3,12 +3,13 @@
 import logging
 import os
 import time
+import uuid
 from contextlib import suppress
 from typing import Any
 
 from gatehouse.components.training.launcher import ClusterError, TrainingCancelledError
 from gatehouse.components.training.launchers.api import ApiConflict, KubernetesApi
-from gatehouse.components.training.launchers.operator import JOB_DIGEST
+from gatehouse.components.training.launchers.operator import COURSE, JOB_DIGEST, LAUNCHER
 from gatehouse.errors import LauncherError
 
 logger = logging.getLogger(__name__)
@@ -17,11 +18,16 @@ _POD_NAME, _POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
 
 
 class Claim:
-    """The object `name` below `path`, if its annotation says that it trains what `digest` names."""
+    """The object `name` below `path`, if its annotation says that it trains what `digest` names.
+
+    Another annotation names the claim that holds now: the last that made or found the job. Only that one deletes it.
+    """
 
     def __init__(self, api: KubernetesApi, path: str, name: str, digest: str) -> None:
         self._api, self.path, self.name, self.digest = api, path, name, digest
         self.uid = ""
+        self.namespace = path.split("/")[-2]
+        self._mark = uuid.uuid4().hex
 
     def find(self) -> dict[str, Any] | None:
         """The job, taken over from the launcher that created it; None where there is none.
@@ -38,7 +44,8 @@ class Claim:
             if "deletionTimestamp" not in found["metadata"]:
                 self.uid = found["metadata"]["uid"]
                 logger.info("Found the job %s again: watching it.", self.name)
-                self._own()
+                # Its owner was the launcher before, whose pod may go at any time, and the job with it.
+                self._patch({"annotations": {LAUNCHER: self._mark}} | self._owned())
                 return found
             time.sleep(self._api.pace.shortest)  # The launcher before this one has deleted it: wait until it is gone.
         return None
@@ -49,7 +56,9 @@ class Claim:
         Raises:
             ClusterError: if the cluster does not take it.
         """
-        body["metadata"] |= {"ownerReferences": _owners()} if self._owned(body) else {}
+        metadata = body["metadata"]
+        metadata |= {"annotations": metadata["annotations"] | {LAUNCHER: self._mark}} | self._owned()
+        until = time.monotonic() + self._api.pace.patience
         while True:
             try:
                 made = self._api.create(self.path, body)
@@ -61,6 +70,12 @@ class Claim:
                     ) from conflict
                 if found := self.find():
                     return found
+                if time.monotonic() > until:
+                    raise ClusterError(
+                        f"The cluster does not take the job: it answers HTTP {conflict.status}, and has none of its "
+                        f"name.\nThe request was POST {self.path}. Run again."
+                    ) from conflict
+                time.sleep(self._api.pace.shortest)
             else:
                 self.uid = made["metadata"]["uid"]
                 logger.info("Created the %s %s.", body["kind"], self.name)
@@ -80,12 +95,19 @@ class Claim:
             )
         return found
 
+    def remember(self, course: str) -> None:
+        """Write on the job what the next launcher that finds it must know."""
+        self._patch({"annotations": {COURSE: course}})
+
     def withdraw(self) -> None:
-        """Delete the job and its pods, if it is there; where the cluster does not answer, say what is left behind."""
+        """Delete the job and its pods, if it is there and no other launcher has taken it over.
+
+        Where the cluster does not answer, say what is left behind.
+        """
         try:
             with self._api.hurried():
                 found = self._get()
-                if found is not None and found["metadata"].get("annotations", {}).get(JOB_DIGEST) == self.digest:
+                if found is not None and found["metadata"].get("annotations", {}).get(LAUNCHER) == self._mark:
                     self._api.delete(f"{self.path}/{self.name}", found["metadata"]["uid"])
         except LauncherError as error:
             logger.warning("%s/%s could not be deleted, delete it by hand: %s", self.path, self.name, error)
@@ -96,18 +118,13 @@ class Claim:
         except ApiConflict:
             return None
 
-    def _owned(self, body: dict[str, Any]) -> bool:
-        """Whether this is a pod that can own the job: one of the same namespace."""
-        return bool(os.environ.get(_POD_UID)) and body["metadata"]["namespace"] == self._api.namespace
+    def _patch(self, metadata: dict[str, Any]) -> None:
+        with suppress(ApiConflict):
+            self._api.patch(f"{self.path}/{self.name}", {"metadata": metadata})
 
-    def _own(self) -> None:
-        """Be the owner instead of the launcher before, whose pod may go at any time, and the job with it."""
-        namespace = self.path.split("/")[-2]
-        if self._owned({"metadata": {"namespace": namespace}}):
-            with suppress(ApiConflict):
-                self._api.patch(f"{self.path}/{self.name}", {"metadata": {"ownerReferences": _owners()}})
-
-
-def _owners() -> list[dict[str, Any]]:
-    name, uid = os.environ[_POD_NAME], os.environ[_POD_UID]
-    return [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]
+    def _owned(self) -> dict[str, Any]:
+        """The job's owner: this pod, where it is one, and of the job's namespace."""
+        name, uid = os.environ.get(_POD_NAME, ""), os.environ.get(_POD_UID, "")
+        if not uid or self.namespace != self._api.namespace:
+            return {}
+        return {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]}

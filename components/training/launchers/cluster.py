@@ -26,12 +26,12 @@ from gatehouse.components.training.launcher import (
 from gatehouse.components.training.launchers.api import KubernetesApi, Pace
 from gatehouse.components.training.launchers.arriving import Arriving
 from gatehouse.components.training.launchers.claim import Claim
-from gatehouse.components.training.launchers.deadlines import Deadlines
 from gatehouse.components.training.launchers.logs import PodLogs
 from gatehouse.components.training.launchers.operator import LAUNCH, Operator, Order
 from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, uneven
 from gatehouse.components.training.launchers.travel import (
     Inputs,
+    checkpoints_in_use,
     fetch_outputs,
     forget,
     job_digest,
@@ -55,8 +55,8 @@ class ClusterLauncher:
     """Runs a job as one object of a cluster's training operator.
 
     The object's name comes from run, job and program, so a launcher that starts again finds the job of the one before.
-    The launcher removes the object when it ends, however it ends; a deadline in the object, and the launcher's own pod
-    as its owner, do so where the launcher cannot.
+    The launcher removes the object when it ends, however it ends. Where it cannot, a deadline in the object ends the
+    pods, and the object goes when the launcher's own pod, its owner, is removed.
     """
 
     remote = True
@@ -91,12 +91,12 @@ class ClusterLauncher:
         Raises:
             ConfigurationError: if the processes cannot be divided among the nodes.
         """
-        if wrong := uneven(self._launch, job.processes, "training.processes"):
+        if wrong := uneven(self._launch, job.processes, "training.processes", job.model_size):
             raise ConfigurationError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         with kept_inputs(self._store, job.directory) as inputs:
-            digest = job_digest(inputs, program_code())
+            digest = job_digest(inputs, program_code(job.directory))
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
             self._claims[job.directory] = claim = Claim(self._api, self._path, name, digest)
             logs = PodLogs(
@@ -107,13 +107,16 @@ class ClusterLauncher:
                 named=self._launch.nodes > 1,
             )
             try:
-                self._run(job, inputs, claim, logs)
+                with checkpoints_in_use(self._store, digest):
+                    self._run(job, inputs, claim, logs)
             except SystemExit:
                 claim.withdraw()  # Told to end: the grace period may not last for the logs of every pod.
                 raise
             finally:
-                logs.finish()
-                claim.withdraw()
+                try:
+                    logs.finish()
+                finally:
+                    claim.withdraw()
 
     def forget(self, job: TrainingJob) -> None:
         """Remove checkpoints, metrics and word of the end of a job: a launcher that starts again finds the model."""
@@ -135,12 +138,12 @@ class ClusterLauncher:
             return outcome(self._store, folder)
 
         arriving = Arriving(self._store, folder, job.directory / METRICS)
-        watch = Watch(self._api, self._operator, claim, self._namespace, logs, reported, arriving.take)
-        deadlines = Deadlines(self._launch, self._launch.fewest, job.timeout_minutes, logs.tail, watch.events)
+        minutes = job.timeout_minutes
+        watch = Watch(self._api, self._operator, claim, self._launch, minutes, logs, reported, arriving.take)
         if adopted:
-            deadlines.resume(found["metadata"]["creationTimestamp"], watch.pods())
+            watch.resume(found)
         try:
-            watch.until_success(deadlines)
+            watch.until_success()
         finally:
             arriving.close()
         logs.finish()
@@ -168,7 +171,7 @@ class ClusterLauncher:
         launch, identity = self._launch, uuid.uuid4().hex
         folder, processes = f"jobs/{claim.name}/{identity}", job.processes // launch.nodes
         about = {"kind": self._operator.kind, "namespace": self._namespace, "name": claim.name}
-        record = write_identity(self._store, folder, inputs, **about)
+        record = write_identity(self._store, folder, inputs, program_code(job.directory), **about)
         address = launch.store or self._store.address
         made, waits = launch.image or image("gatehouse"), (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
         env = {IMAGE: made, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}

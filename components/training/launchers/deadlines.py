@@ -1,9 +1,10 @@
 """Watches the clock of a job on a cluster: how long it may wait for its pods, and how long it may run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from gatehouse.components.training.launcher import ImagePullError, SchedulingTimeoutError, UnschedulableError, timed_out
 from gatehouse.components.training.launchers import pods as state
@@ -13,7 +14,7 @@ from gatehouse.components.training.launchers.spec import ClusterLaunch
 
 @dataclass
 class Deadlines:
-    """The deadlines of one job. Waiting counts anew when pods that ran are gone; running counts from the first time.
+    """The deadlines of one job. Waiting counts anew when pods that ran are gone; running counts all times together.
 
     Attributes:
         launch: How long the job may wait.
@@ -22,7 +23,9 @@ class Deadlines:
         tail: The last log lines of a pod.
         events: What the cluster says about the job beside its pods.
         waiting: Since when it waits, on this process's clock; None while it runs.
-        running: Since when it runs; None before it did.
+        running: Since when it runs; None while it waits.
+        ran: Seconds that it had run before that.
+        since: When it began to run or to wait, by the clock of all (RFC 3339); empty before it ran.
     """
 
     launch: ClusterLaunch
@@ -32,16 +35,30 @@ class Deadlines:
     events: Callable[[], str]
     waiting: float | None = field(default_factory=time.monotonic)
     running: float | None = None
+    ran: float = 0.0
+    since: str = ""
     _pull_failed: float | None = None
 
-    def resume(self, created: str, pods: list[Pod]) -> None:
-        """Count from when a job that was found again began to wait, or to run."""
+    def course(self) -> dict[str, Any]:
+        """What the next launcher must know to count on: it changes only when the job begins or ceases to run."""
+        return {"ran": round(self.ran), "since": self.since, "runs": self.running is not None}
+
+    def resume(self, job: Mapping[str, Any], pods: list[Pod], course: Mapping[str, Any]) -> None:
+        """Count from when a job that was found again began to wait, or to run; `course` as it was written last."""
         now = time.monotonic()
-        # A pod that was evicted waits anew in a job that may be hours old.
-        waiting = [pod["metadata"].get("creationTimestamp", created) for pod in pods if not state.runs(pod)]
-        self.waiting = now - _age(max(waiting, default=created))
-        if sum(map(state.runs, pods)) >= self.fewest and (started := state.started_at(pods)):
-            self.running = now - _age(started)
+        self.ran = course.get("ran", 0.0)
+        turned = _age(course.get("since") or job["metadata"]["creationTimestamp"])
+        if sum(map(state.runs, pods)) >= self.fewest:
+            began = _age(at) if (at := state.started_at(pods)) else 0.0
+            began = max(turned, began) if course.get("runs") else began
+            self.waiting, self.running, self.since = None, now - began, _ago(began)
+        elif course.get("runs"):
+            # It began to wait while no launcher looked. Where nothing tells when, it waits from now.
+            waited = min((each for each in _waited(job, pods) if each < turned), default=0.0)
+            self.ran, self.waiting, self.since = self.ran + turned - waited, now - waited, _ago(waited)
+        else:
+            waited = min([turned, *_waited(job, pods)])
+            self.waiting, self.since = now - waited, _ago(waited)
 
     def check(self, pods: list[Pod]) -> float:
         """Seconds until the next deadline.
@@ -53,19 +70,18 @@ class Deadlines:
         self._check_images(pods, now)
         if sum(map(state.runs, pods)) >= self.fewest:
             self.waiting = None
-            self.running = now if self.running is None else self.running
+            if self.running is None:
+                self.running, self.since = now, _ago(0)
         elif self.waiting is None:
-            self.waiting = now
-        left = [self._left_to_run(now, pods), self._left_to_wait(now, pods)]
-        return min(left)
+            self.waiting, self.since = now, _ago(0)
+            self.ran, self.running = self.ran + now - (now if self.running is None else self.running), None
+        return min(self._left_to_run(now, pods), self._left_to_wait(now, pods))
 
     def _left_to_run(self, now: float, pods: list[Pod]) -> float:
-        if self.running is None:
-            return float("inf")
-        left = self.running + self.minutes * 60 - now
-        if left <= 0:
+        ran = self.ran + (0.0 if self.running is None else now - self.running)
+        if (left := self.minutes * 60 - ran) <= 0:
             raise timed_out(self.minutes, self.tail(pods[0]) if pods else "")
-        return left
+        return float("inf") if self.running is None else left
 
     def _left_to_wait(self, now: float, pods: list[Pod]) -> float:
         if self.waiting is None:
@@ -95,6 +111,17 @@ class Deadlines:
                 f"The image of the training job cannot be pulled.\nThe node says: {said}\nCheck launch.image, and "
                 "launch.pull_secrets where the registry is private."
             )
+
+
+def _waited(job: Mapping[str, Any], pods: list[Pod]) -> list[float]:
+    """Seconds since each of the times at which a job may have begun to wait: a pod that was evicted is made anew."""
+    waiting = [pod["metadata"].get("creationTimestamp", "") for pod in pods if not state.runs(pod)]
+    turned = [each.get("lastTransitionTime", "") for each in job.get("status", {}).get("conditions") or []]
+    return [_age(at) for at in (waiting or turned) if at]
+
+
+def _ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _age(at: str) -> float:

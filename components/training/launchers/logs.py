@@ -1,10 +1,12 @@
 """Streams the logs of a job's pods to the job's log file and to this process's log, each line once."""
 
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gatehouse.components.training.launcher import TAIL_LINES, last_lines
@@ -13,6 +15,8 @@ from gatehouse.components.training.launchers.pods import Pod, name_of
 from gatehouse.errors import LauncherError
 
 logger = logging.getLogger(__name__)
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 
 
 class PodLogs:
@@ -25,11 +29,12 @@ class PodLogs:
         """Begin the file `log`; with `named`, each line opens with the name of its pod."""
         self._api, self._pods = api, f"/api/v1/namespaces/{namespace}/pods"
         self._container, self._named = container, named
-        self._file = open(log, "w")  # noqa: SIM115  # `finish` closes it.
+        self._file = open(log, "wb", buffering=0)  # noqa: SIM115  # `finish` closes it.
+        self._full = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._following: dict[str, str] = {}
-        self._latest: dict[str, str] = {}
+        self._latest: dict[str, tuple[str, set[str]]] = {}
         self._tails: dict[str, deque[str]] = {}
 
     def follow(self, pods: Iterable[Pod]) -> None:
@@ -54,10 +59,10 @@ class PodLogs:
         with self._lock:
             self._file.close()
 
-    def tail(self, pod: Pod) -> str:
-        """The last lines of one pod, as errors show them."""
+    def tail(self, pod: Pod, *, ask: bool = True) -> str:
+        """The last lines of one pod, as errors show them; with `ask`, of the cluster where none has come yet."""
         name, uid = name_of(pod), pod["metadata"]["uid"]
-        if not self._tails.get(uid):
+        if ask and not self._tails.get(uid):
             with suppress(LauncherError, ApiConflict):
                 query = {"container": self._container, "tailLines": TAIL_LINES}
                 lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines()
@@ -87,16 +92,39 @@ class PodLogs:
     def _query(self, uid: str) -> dict[str, str]:
         query = {"container": self._container, "timestamps": "true"}
         # The API rounds to seconds, so that some lines come again; `_write` knows them by their times.
-        return query | ({"sinceTime": self._latest[uid][:19] + "Z"} if uid in self._latest else {})
+        return query | ({"sinceTime": latest[:19] + "Z"} if (latest := self._latest.get(uid, ("", set()))[0]) else {})
 
     def _write(self, name: str, uid: str, line: str) -> None:
-        at, _, text = line.partition(" ")
+        stamp, _, text = line.partition(" ")
+        at = _instant(stamp)
         with self._lock:
-            if at <= self._latest.get(uid, "") or self._file.closed:
+            latest, shown_then = self._latest.get(uid, ("", set()))
+            if not at:  # The API's own words, without a time.
+                at, text = latest, line
+            if self._file.closed or at < latest or (at == latest and text in shown_then):
                 return
-            self._latest[uid] = at
+            self._latest[uid] = (at, {text} if at > latest else shown_then | {text})
             self._tails.setdefault(uid, deque(maxlen=TAIL_LINES)).append(text)
             shown = f"[{name}] {text}" if self._named else text
-            self._file.write(shown + "\n")
-            self._file.flush()
+            self._keep(shown)
         logger.info("%s", shown)
+
+    def _keep(self, line: str) -> None:
+        """Write to the file, whatever becomes of it: a full disk is no reason to lose a training."""
+        try:
+            self._file.write(line.encode() + b"\n")
+        except OSError as error:
+            if not self._full:
+                logger.warning("%s is not written on (%s): the training goes on.", self._file.name, error.strerror)
+            self._full = True
+
+
+def _instant(stamp: str) -> str:
+    """The time of a line in UTC with all nine digits, so that times compare as text; empty where it is none.
+
+    A node writes its own zone, and may leave zeros out.
+    """
+    if not (found := _STAMP.fullmatch(stamp)):
+        return ""
+    seconds = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00")).astimezone(UTC)
+    return f"{seconds:%Y-%m-%dT%H:%M:%S}.{found[2] or '':0<9}Z"

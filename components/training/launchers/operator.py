@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 LAUNCH = "gatehouse.dev/launch"
 JOB_DIGEST = "gatehouse.dev/job"
+LAUNCHER = "gatehouse.dev/launcher"
+COURSE = "gatehouse.dev/course"
 MANAGED = {"app.kubernetes.io/managed-by": "gatehouse"}
 
 

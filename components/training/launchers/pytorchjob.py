@@ -80,6 +80,8 @@ class PyTorchJobs:
             "volumeMounts": mounts,
         }
         spec = {"containers": [container], "volumes": own} | placement(launch, self.pods(order.name), constraints=True)
+        # The operator looks at the job's own deadline only when a pod changes: this makes one change, by the kubelet.
+        spec["activeDeadlineSeconds"] = order.deadline_seconds
         if launch.priority:
             spec["priorityClassName"] = launch.priority
         if launch.gang:

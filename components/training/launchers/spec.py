@@ -16,7 +16,9 @@ class _Frozen(BaseModel):
 
 class _Launch(_Frozen):
     hang_seconds: float = Field(
-        HANG_SECONDS, gt=0, description="How long a rank may make no progress; a validation pass is one step."
+        HANG_SECONDS,
+        gt=0,
+        description="How long a rank may make no progress; to start, and to fetch a checkpoint, are a step each.",
     )
     machine: str = Field("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
 
@@ -175,6 +177,11 @@ class PyTorchJobLaunch(ClusterLaunch):
         """Pods that must run for the job to run."""
         return self.elastic.min_nodes if self.elastic else self.nodes
 
+    @property
+    def restarts(self) -> int | None:
+        """How often a pod may start again before the job has failed: the operator counts no pod that it makes anew."""
+        return self.run_policy.backoff_limit
+
 
 class TrainJobLaunch(ClusterLaunch):
     """A TrainJob of Kubeflow Trainer v2. Restarts, gang and priority class are its runtime's."""
@@ -188,15 +195,45 @@ class TrainJobLaunch(ClusterLaunch):
         """Pods that must run for the job to run."""
         return self.nodes
 
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainJobLaunch":
+        if self.topology and self.topology.place == "spread" and self.topology.required:
+            raise ValueError(
+                "topology: a TrainJob cannot require spread: its pods would repel each other, and no two share a "
+                "domain. Leave required out, or spread them in its runtime"
+            )
+        return self
+
+    @property
+    def restarts(self) -> int | None:
+        """None: its runtime says."""
+        return None
+
 
 Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
 
 
-def uneven(launch: Launch, processes: int, name: str) -> str:
-    """What is wrong with a number of processes that its nodes cannot share; empty where they can."""
-    if isinstance(launch, LocalLaunch) or processes % launch.nodes == 0:
+def uneven(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
+    """What is wrong with a number of processes that its nodes cannot share; empty where they can.
+
+    Args:
+        launch: With the nodes.
+        processes: Over all of them.
+        name: Of the setting that says so.
+        model_size: Processes that share one copy of the model.
+    """
+    if isinstance(launch, LocalLaunch):
         return ""
-    return (
-        f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
-        "Change one of them."
-    )
+    if processes % launch.nodes:
+        return (
+            f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
+            "Change one of them."
+        )
+    each = processes // launch.nodes
+    if isinstance(launch, PyTorchJobLaunch) and launch.elastic and each % model_size:
+        return (
+            f"launch.elastic: a node runs {each} of {name}={processes}, expected a multiple of the {model_size} that "
+            "share one copy of the model (tensor_parallel x pipeline_parallel), because nodes come and go. Give each "
+            "node more processes, or remove launch.elastic."
+        )
+    return ""

@@ -17,11 +17,12 @@ from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.components.artifacts.code import code_digest
-from gatehouse.components.artifacts.leases import Lease
+from gatehouse.components.artifacts.leases import Lease, leased
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.launcher import FAILURE, LOG, METRICS, PLACE, RESULT, WEIGHTS
+from gatehouse.components.training.builder_code import builder_code
+from gatehouse.components.training.launcher import FAILURE, JOB, LOG, METRICS, PLACE, RESULT, WEIGHTS
 from gatehouse.errors import CorruptArtifactError
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
@@ -78,21 +79,29 @@ def job_digest(inputs: Inputs, code: str) -> str:
     return digest_of([inputs.digest, code])
 
 
-def program_code() -> str:
-    """Digest of the training program here: a pod whose image holds another one would train another model."""
-    return code_digest(_PROGRAM, _DISTRIBUTIONS)
+def program_code(directory: Path) -> str:
+    """Digest of the training program here, and of the builder that the job in `directory` names.
+
+    A pod whose image holds another one would train another model.
+
+    Raises:
+        BuilderError: if the builder's package is not here.
+    """
+    spec = json.loads((directory / JOB).read_text()).get("spec", {})
+    return digest_of([code_digest(_PROGRAM, _DISTRIBUTIONS), builder_code(spec.get("architecture", ""))])
 
 
-def write_identity(store: ArtifactStore, folder: str, inputs: Inputs, **about: Any) -> str:
+def write_identity(store: ArtifactStore, folder: str, inputs: Inputs, code: str, **about: Any) -> str:
     """Write what the job is, before it exists; returns the SHA-256 of the record, which the pods are given.
 
     Args:
         store: Where.
         folder: `jobs/<name>/<launch>`.
         inputs: Files of the job.
+        code: Of the program.
         **about: Kind, namespace and name on the cluster, for people who look for what is left of a launcher.
     """
-    body = {"inputs": [asdict(entry) for entry in inputs.entries], "code": program_code(), "about": about}
+    body = {"inputs": [asdict(entry) for entry in inputs.entries], "code": code, "about": about}
     data = canonical_json(body).encode()
     store.objects.put_bytes(f"{folder}/job.json", data)
     return sha256_bytes(data)
@@ -148,12 +157,31 @@ def launches(store: ArtifactStore, name: str) -> list[str]:
     return sorted({key.partition("/ended/")[0] for key in keys if "/ended/" in key})
 
 
+def checkpoints_in_use(store: ArtifactStore, digest: str) -> Lease:
+    """In this context nobody removes the checkpoints of a job: two runs of the same job share them."""
+    return Lease(store.objects, [_checkpoints(digest)])
+
+
 def forget(store: ArtifactStore, name: str, digest: str) -> None:
-    """Remove what a job that has a model now would go on with; what the job was stays in its `job.json`."""
-    keys = [*store.objects.list(f"scratch/checkpoints/{digest}"), *store.objects.list(f"jobs/{name}")]
+    """Remove what a job that has a model now would go on with; what the job was stays in its `job.json`.
+
+    Checkpoints stay while another run of the same job goes on: that one removes them.
+    """
+    keys = list(store.objects.list(f"jobs/{name}"))
+    if not _in_use(store, _checkpoints(digest)):
+        keys += store.objects.list(_checkpoints(digest))
     for key in keys:
         if not key.endswith("/job.json"):
             remove_record(store.objects, key)
+
+
+def _checkpoints(digest: str) -> str:
+    return f"scratch/checkpoints/{digest}"
+
+
+def _in_use(store: ArtifactStore, key: str) -> bool:
+    with Lease(store.objects, []) as now:
+        return key in leased(store.objects, now.raised)
 
 
 def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], directory: Path) -> None:

@@ -11,19 +11,15 @@ from typing import Any
 
 from torch import nn
 
+from gatehouse.components.training.builder_code import BuilderError
 from gatehouse.components.training.models.ft_transformer import FtTransformer
 from gatehouse.components.training.models.tabular_mlp import TabularMlp
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.errors import GatehouseError
 
 __all__ = ["BUILDERS", "Builder", "BuilderError", "build_model"]
 
 Builder = Callable[[int, list[int], int, TrainSpec], nn.Module]
 BUILDERS: dict[str, Builder] = {"tabular_mlp": TabularMlp, "ft_transformer": FtTransformer}
-
-
-class BuilderError(GatehouseError):
-    """The builder that an architecture names cannot be imported, or builds no module."""
 
 
 def build_model(architecture: dict[str, Any]) -> nn.Module:

@@ -31,11 +31,6 @@ class Layout:
     pipeline_size: int
 
     @property
-    def partial(self) -> bool:
-        """Whether a process holds less than the whole model along tensor or pipeline."""
-        return self.tensor_size * self.pipeline_size > 1
-
-    @property
     def last_stage(self) -> bool:
         """Whether this process computes logits and loss."""
         return self.pipeline_rank == self.pipeline_size - 1
@@ -55,7 +50,7 @@ def lay_out(spec: TrainSpec) -> Layout:
     """The layout of the current process group.
 
     Raises:
-        ValueError: if the group does not have `processes` members.
+        ValueError: if the number of its members is no multiple of tensor x pipeline.
     """
     rank, world = dist.get_rank(), dist.get_world_size()
     tensor, pipeline = spec.tensor_parallel, spec.pipeline_parallel

@@ -20,9 +20,12 @@ def whole(tensor: Tensor) -> Tensor:
     return gathered
 
 
-def mesh_of(tensor: Tensor) -> object:
-    """The mesh that a tensor is spread over; None for a plain one."""
-    return _spread(tensor).device_mesh if is_spread(tensor) else None
+def cut_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """A tensor, cut as another of its shape is: the gradient of an embedding cut by rows comes whole."""
+    if not is_spread(tensor) or _spread(tensor).placements == _spread(other).placements:
+        return tensor
+    cut: Tensor = _spread(tensor).redistribute(_spread(other).device_mesh, _spread(other).placements)
+    return cut
 
 
 def parts_of(tensor: Tensor) -> int:

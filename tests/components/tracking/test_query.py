@@ -45,6 +45,12 @@ def test_numbers_compare_exactly() -> None:
     assert parse("loss = 0.3").select(runs) == []
 
 
+def test_an_exponent_that_no_computer_counts_with_is_no_number() -> None:
+    huge = "1e99999999999999999999"
+    assert lrs("lr < 1 order by lr", huge, "0.5") == ["0.5"]
+    assert lrs(f"lr < {huge}", "0.5") == [] and lrs(f"lr = {huge}", huge) == [huge]
+
+
 def test_what_is_no_number_is_neither_greater_nor_less_than_one() -> None:
     given = ("auto", "0.5", None, "nan")
     assert lrs("lr < 1", *given) == ["0.5"]
@@ -121,6 +127,8 @@ def test_times_and_durations_are_read_as_such() -> None:
         ("opt = 'adam", 7, "expected another ' after this one"),
         ("lr not = 3", 8, "expected BETWEEN, IN or LIKE"),
         ("1 < lr", 1, "expected a name, found 1"),
+        ("order by lr limit ²", 19, "expected a whole number after LIMIT"),
+        ("duration > 1e999999h", 12, "expected seconds, or a duration"),
         ("lr in ()", 8, "expected a value, found )"),
     ],
 )

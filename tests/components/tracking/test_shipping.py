@@ -96,6 +96,53 @@ def test_a_batch_that_is_sent_twice_arrives_once(store: ArtifactStore, tmp_path:
     assert _steps(store) == list(range(50))
 
 
+def test_a_spool_that_another_process_removes_meanwhile_is_no_error(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = _spool(store, tmp_path, 1)
+    looked_at = shipping.in_use
+
+    def late(spool: Path) -> bool:
+        shutil.rmtree(spool)
+        return looked_at(spool)
+
+    monkeypatch.setattr(shipping, "in_use", late)
+    deliver(store)
+    assert not folder.exists() and caplog.text == ""
+
+
+def test_a_spool_volume_that_cannot_be_used_is_a_warning(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "file"))
+    deliver(store)
+    assert "FileExistsError" in caplog.text
+
+
+def test_delivery_has_a_budget_and_lets_the_job_begin_again_in_between(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "BATCH", 1)
+    monkeypatch.setattr(shipping, "_run", lambda *_: "run")
+    sent: list[float] = []
+
+    def send(*_: object) -> None:
+        sent.append(time.monotonic())
+        time.sleep(0.02)
+
+    monkeypatch.setattr(shipping, "log_points", send)
+    folder = _spool(store, tmp_path, 100)
+    close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
+    assert deliver(store, seconds=0.1) == set() and 0 < len(sent) < 10 and folder.exists()
+    with ThreadPoolExecutor() as pool:
+        delivered = pool.submit(deliver, store)
+        time.sleep(0.1)
+        _spool(store, tmp_path, 0)
+        assert delivered.result() == set() and folder.exists()
+    assert len(sent) < 50
+
+
 def test_an_unfinished_spool_waits_for_its_job(store: ArtifactStore, tmp_path: Path) -> None:
     folder = _spool(store, tmp_path, 5)
     deliver(store)
@@ -223,6 +270,21 @@ def test_parameters_of_a_run_do_not_change(store: ArtifactStore, tmp_path: Path)
     with pytest.raises(Exception, match="Changing param values is not allowed"):
         ship(tracking, folder)
     assert _only_run(store).data.params == {"model.lr": "0.1"}
+
+
+def test_a_job_that_ends_with_the_same_model_again_has_a_run_of_its_own_and_both_end(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        close_spool(store, _spool(store, tmp_path, 3), "models/flights/sha256-" + "0" * 64)
+        deliver(store)
+        time.sleep(0.002)
+    client = _client(store)
+    experiment = client.get_experiment_by_name("flights")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert [run.info.status for run in runs] == ["FINISHED", "FINISHED"]
+    assert [len(client.get_metric_history(run.info.run_id, "loss")) for run in runs] == [3, 3]
 
 
 def test_the_machine_is_sampled_beside_the_job(

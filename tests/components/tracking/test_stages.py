@@ -36,16 +36,20 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
     _happened(store, "snapshot", "hit", result={"snapshot": "x"})
     _happened(store, "split", "finished", result={"split": model, "rows": {"train": 10, "test": 5}})
     _happened(store, "train", "finished", result={"model": model})
+    compared = {"metrics": {"log_loss": 0.5}, "baseline_metrics": {"log_loss": 0.9}, "verdict": "pass"}
+    _happened(store, "evaluate", "finished", result=compared)
     _happened(store, "train:inner", "finished", result={})
     track_training(store, model)
     for _ in range(2):
         track_run(store, "run-1")
     runs = _runs(store, "delays")
-    assert set(runs) == {"run-1", "split", "train"}
+    assert set(runs) == {"run-1", "split", "train", "evaluate"}
     above, split = runs["run-1"], runs["split"]
     assert {run.data.tags["mlflow.parentRunId"] for run in (split, runs["train"])} == {above.info.run_id}
-    assert (split.data.metrics["train"], split.data.tags["gatehouse.result.split"]) == (10.0, model)
+    assert (split.data.metrics["rows.train"], split.data.tags["gatehouse.result.split"]) == (10.0, model)
     assert split.data.metrics["cost"] == pytest.approx(split.data.metrics["duration_seconds"]) != 0
+    metrics = runs["evaluate"].data.metrics
+    assert {name: metrics[name] for name in metrics if "loss" in name} == {"log_loss": 0.5, "baseline.log_loss": 0.9}
     assert above.data.tags["gatehouse.from_memo"] == "snapshot" and above.info.status == "FINISHED"
     assert above.info.start_time <= split.info.start_time <= split.info.end_time <= above.info.end_time
 

@@ -10,9 +10,10 @@ import pytest
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking import shipping
 from gatehouse.components.tracking.lineage import lineage_of
 from gatehouse.components.tracking.mlflow_client import tracking_of
-from gatehouse.components.tracking.shipping import close_spool, open_spool
+from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.tracking.training import track_experiment, track_training
 
@@ -87,6 +88,38 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
     assert trial.data.tags["mlflow.parentRunId"] == tune.info.run_id
 
 
+def _trained(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path:
+    """A job that ended with a model, of which nothing has reached MLflow yet."""
+    folder = open_spool(store, job, model.split("/")[1], tmp_path / "link")
+    SpoolWriter(folder).log({"step_loss": 3.0}, 0)
+    store.append(f"measurements/{model}", {"stage": "train", "seconds": 1.0, "job": job})
+    close_spool(store, folder, model)
+    return folder
+
+
+def test_another_job_that_makes_the_same_bits_has_a_whole_run_of_its_own(shared: ArtifactStore, tmp_path: Path) -> None:
+    model = _model(shared, "again", seed=7)
+    for job in ("job-1", "job-2"):
+        _trained(shared, tmp_path, job, model)
+        track_training(shared, model)
+    _, *runs = _runs(shared, "again")
+    assert {run.data.tags["gatehouse.job"] for run in runs} == {"job-1", "job-2"}
+    for run in runs:
+        assert (run.info.status, run.data.params) == ("FINISHED", {"seed": "7"})
+        assert run.data.metrics.keys() >= {"step_loss", "log_loss", "duration_seconds"}
+
+
+def test_a_model_that_is_shown_while_another_process_ships_its_metrics_has_one_run(
+    shared: ArtifactStore, tmp_path: Path
+) -> None:
+    model = _model(shared, "beside", seed=7)
+    with shipping._alone(_trained(shared, tmp_path, "job-beside", model)):
+        track_training(shared, model)
+    deliver(shared)
+    _, run = _runs(shared, "beside")
+    assert run.info.status == "FINISHED" and run.data.metrics.keys() >= {"step_loss", "log_loss"}
+
+
 def test_the_history_of_more_epochs_than_one_call_takes_is_complete(shared: ArtifactStore) -> None:
     track_training(shared, _model(shared, "long", epochs=1200))
     run = _runs(shared, "long")[1]
@@ -130,6 +163,7 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
     ]
     files = {"trials.json": canonical_json(trials)}
     experiment = str(shared.publish("experiments", "search", files, details={"best_trial": 0, "value": 0.5}))
+    shared.append(f"measurements/{experiment}", {"stage": "tune", "began": 1_700_000_000.0, "seconds": 20.0})
     track_experiment(shared, experiment)
     track_experiment(shared, experiment)
     _, good, bad, tune = _runs(shared, "search")
@@ -137,7 +171,8 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {tune.info.run_id}
     assert (bad.info.status, bad.data.tags["gatehouse.error"]) == ("FAILED", "dropout: too large")
     assert (good.info.status, good.data.params) == ("FINISHED", {"dropout": "0.1"})
-    assert tune.data.metrics == {"best_value": 0.5}
+    assert tune.data.metrics == {"best_value": 0.5, "duration_seconds": 20.0}
+    assert (tune.info.start_time, tune.info.end_time) == (1_700_000_000_000, 1_700_000_020_000)
 
 
 def test_a_failure_of_mlflow_is_a_warning_in_the_run_record_and_no_more(

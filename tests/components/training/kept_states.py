@@ -20,6 +20,7 @@ class Keeper:
     step: int = 1
     due = False
     worlds = ((0, 1),)
+    last = ""
 
     def load(self, state: TrainState) -> None:
         """Begin at the beginning."""

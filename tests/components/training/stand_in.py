@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,7 +32,7 @@ def main() -> None:
         if rank == 1 and action["what"] == "fail":
             sys.exit(3)
         if rank == 1 and action["what"] == "hang":
-            wait_for_ever()
+            wait_for_ever(directory)
         if action["what"] == "meet":
             meet(directory)
             step = 1000 if (directory / "finish").exists() else 1
@@ -40,8 +41,11 @@ def main() -> None:
             return
 
 
-def wait_for_ever() -> None:
-    time.sleep(600)
+def wait_for_ever(directory: Path) -> None:
+    """With a checkpoint writer beside it, which finishes when its rank is gone."""
+    finish = f"import sys, time; sys.stdin.read(); time.sleep(0.5); open({str(directory / 'written')!r}, 'w')"
+    with subprocess.Popen([sys.executable, "-S", "-c", finish], stdin=subprocess.PIPE, process_group=0):
+        time.sleep(600)
 
 
 def meet(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """A small training set with its split, published into a store: what tests of training and tuning train on."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,12 @@ import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.parts import read_part
 
 NUMERIC = ["distance", "wind", "delay_rate"]
 CATEGORICAL = ["carrier", "origin"]
 TRAIN, VALIDATION, TEST = 1003, 300, 200
+FEATURE_TABLE = f"feature-tables/legs/sha256-{'7' * 64}"
 
 
 def table(rows: int = TRAIN + VALIDATION + TEST, seed: int = 3) -> pa.Table:
@@ -35,11 +38,11 @@ def table(rows: int = TRAIN + VALIDATION + TEST, seed: int = 3) -> pa.Table:
     )
 
 
-def publish_training_set(store: ArtifactStore, rows: pa.Table) -> str:
+def publish_training_set(store: ArtifactStore, rows: pa.Table, row_group: int | None = None) -> str:
     """Publish `rows` as a training set; returns its reference."""
     with store.workspace() as workspace:
         path = workspace / "part-00000.parquet"
-        pq.write_table(rows, path)
+        pq.write_table(rows, path, row_group_size=row_group)
         details: dict[str, Any] = {"entity_keys": ["flight_id"], "numeric": NUMERIC, "categorical": CATEGORICAL}
         columns = [Column(field.name, str(field.type), field.nullable) for field in rows.schema]
         reference = store.publish(
@@ -48,15 +51,19 @@ def publish_training_set(store: ArtifactStore, rows: pa.Table) -> str:
             {path.name: path},
             columns=columns,
             rows=rows.num_rows,
-            details=details | {"label": "label"},
+            details=details | {"label": "label", "versions": {"legs": {"version": 1, "table": FEATURE_TABLE}}},
         )
     return str(reference)
 
 
-def publish_split(store: ArtifactStore, training_set: str, **parts: range) -> str:
+def publish_split(store: ArtifactStore, training_set: str, **parts: Sequence[int]) -> str:
     """Publish a split of a training set; parts that are not given follow the sizes above. Returns its reference."""
     end = TRAIN + VALIDATION
-    ranges = {"train": range(TRAIN), "validation": range(TRAIN, end), "test": range(end, end + TEST)} | parts
+    ranges: dict[str, Sequence[int]] = {
+        "train": range(TRAIN),
+        "validation": range(TRAIN, end),
+        "test": range(end, end + TEST),
+    } | parts
     with store.workspace() as workspace:
         files = {f"{part}.parquet": workspace / f"{part}.parquet" for part in ranges}
         for part, rows in ranges.items():
@@ -68,3 +75,9 @@ def lay_out(store: ArtifactStore) -> tuple[str, str]:
     """Publish the training set and its split; returns both references."""
     training_set = publish_training_set(store, table())
     return training_set, publish_split(store, training_set)
+
+
+def rows_of(store: ArtifactStore, training_set: str, split: str, name: str) -> pa.Table:
+    """One part of a split as a table."""
+    part = read_part(store, training_set, split, name)
+    return pa.table({column: part[column] for column in part.column_names})

@@ -17,8 +17,9 @@ from gatehouse.components.training.boosting_spec import BoostingSpec
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.data import Rows
 from gatehouse.components.training.faults import FAULT
-from gatehouse.components.training.job import prepare_job, read_part
+from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.launcher import WEIGHTS
+from gatehouse.components.training.patience import HANG
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
@@ -104,7 +105,7 @@ def test_a_row_has_the_same_score_online_in_batch_and_as_in_training(
 ) -> None:
     store, result = trained
     request = _request(store)
-    validation = read_part(store, request.training_set, request.split, "validation")
+    validation = synthetic.rows_of(store, request.training_set, request.split, "validation")
     predictor = Predictor.load(store, result.model)
     scores = predictor.predict(validation)
     labels = validation["label"].to_numpy()
@@ -184,6 +185,11 @@ def test_every_process_has_rows_and_whole_groups(sizes: list[int]) -> None:
     assert all(found) and sum(map(len, found)) == len(sizes)
     with pytest.raises(ConfigurationError, match=r"processes=9 for \d groups"):
         boosting._share(rows, 0, 9)
+
+
+def test_xgboost_waits_for_its_peers_longer_than_for_a_hang_that_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HANG, "7200.5")
+    assert boosting._place(3)["dmlc_timeout"] > 7200.5
 
 
 def test_a_search_reaches_the_settings_of_trees() -> None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.job import job_directory, prepare_job, read_part
+from gatehouse.components.training.job import job_directory, prepare_job
+from gatehouse.components.training.parts import read_part
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation import FeatureError
 from tests.components.training import synthetic

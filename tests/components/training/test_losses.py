@@ -76,13 +76,21 @@ def test_a_row_of_weight_zero_changes_neither_loss_nor_gradient(task: str) -> No
     )
 
 
-def test_pairs_are_counted_in_parts_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_are_made_in_parts_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels, weights, groups = _given("pairwise", 50, 2)
     loss = loss_of(TrainSpec(loss="pairwise", group="day"))
-    whole = loss.total(logits, labels, weights, groups), loss.weight(labels, weights, groups)
+    whole = loss.total(logits, labels, weights, groups)
     monkeypatch.setattr(losses, "_BLOCK", 350)
-    parts = loss.total(logits, labels, weights, groups), loss.weight(labels, weights, groups)
-    torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close(loss.total(logits, labels, weights, groups), whole)
+
+
+def test_pairs_are_counted_without_making_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(losses, "_ordered")
+    loss = loss_of(TrainSpec(loss="pairwise", group="day"))
+    groups, labels = torch.arange(200_000) // 4, torch.arange(200_000.0) % 4
+    assert float(loss.weight(labels, torch.ones(200_000), groups)) == 50_000 * 6
+    weights = torch.rand(200_000, generator=torch.Generator().manual_seed(1))
+    assert float(loss.weight(torch.ones(200_000), weights, groups)) == 0.0, "equal labels make no pair"
 
 
 @given(rows=st.integers(1, 20), seed=st.integers(0, 1000))

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training import pod as program
 
 
 def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: ArtifactStore) -> None:
@@ -22,3 +25,18 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
     with open(folder / "job.json", "wb"):  # Returns when the pod reads it.
         pod.send_signal(signal.SIGTERM)
         assert pod.wait(timeout=20) == 143
+
+
+def test_a_node_that_is_done_leaves_nothing_of_its_own_on_the_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
+    spools = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("PET_NODE_RANK", rank)
+        (tmp_path / rank).mkdir()
+        spools.append(program._spool(tmp_path / rank, "gatehouse-1"))
+    program._remove(spools[0])
+    assert os.listdir(tmp_path / "volume" / "gatehouse-1") == ["1"]
+    program._remove(spools[1])
+    assert os.listdir(tmp_path / "volume") == []

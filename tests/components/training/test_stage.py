@@ -18,11 +18,14 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.checkpointing.part import near
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.faults import FAULT
-from gatehouse.components.training.job import prepare_job, read_part
+from gatehouse.components.training.job import prepare_job
+from gatehouse.components.training.launchers.choose import LAUNCH
+from gatehouse.components.training.launchers.local import LocalLauncher
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.stage import TrainRequest, TrainResult, train
+from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key, train
+from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
 
 SPEC = TrainSpec(
@@ -123,6 +126,7 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     assert manifest.configuration == SPEC.model_dump(mode="json")
     described, fitted = store.read_json(result.model, "model.json"), manifest.derived_from["transformation"]
     assert described["transformation_reference"] == fitted
+    assert described["feature_tables"] == {"legs": synthetic.FEATURE_TABLE}
     assert described["transformation"] == store.read_json(fitted, "transformation.json")
     everything = manifest.to_json() + store.read_text(result.model, "model.json")
     assert store.address not in everything
@@ -131,10 +135,26 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     assert result.metrics["log_loss"] == min(row["log_loss"] for row in store.read_json(result.model, "history.json"))
 
 
+def test_the_run_of_a_job_that_ends_without_a_model_says_why(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = _request(store)
+    about = store.scratch("metrics") / job_key(request) / "about.json"
+    monkeypatch.setenv(LAUNCH, '{"kind": "pytorchjob", "nodes": "two"}')
+    with pytest.raises(ConfigurationError, match=LAUNCH):
+        train(request, store)
+    assert not about.exists(), "nothing began"
+    monkeypatch.delenv(LAUNCH)
+    monkeypatch.setattr(LocalLauncher, "run", lambda *_: None)
+    with pytest.raises(FileNotFoundError):
+        train(request, store)
+    assert "FileNotFoundError" in json.loads(about.read_text())["error"] and (about.parent / "closed").exists()
+
+
 def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainResult]) -> None:
     store, result = trained
     request = _request(store)
-    validation = read_part(store, request.training_set, request.split, "validation")
+    validation = synthetic.rows_of(store, request.training_set, request.split, "validation")
     labels = validation["label"].to_numpy()
     scores = Predictor.load(store, result.model).predict(validation)
     assert scores.dtype == np.float64

@@ -63,7 +63,9 @@ def _stand_in(started: list[Job], directory: Path, what: str, *options: str, ste
     return started[-1]
 
 
-def test_a_hang_is_found_and_told_with_the_stacks_of_all_ranks(started: list[Job], tmp_path: Path) -> None:
+def test_a_hang_is_found_and_told_with_all_stacks_and_what_was_being_written_is_kept(
+    started: list[Job], tmp_path: Path
+) -> None:
     job = _stand_in(started, tmp_path / "job", "hang", "--hang-seconds", "2")
     assert job.ends() == 124
     log = job.log.read_text()
@@ -71,6 +73,7 @@ def test_a_hang_is_found_and_told_with_the_stacks_of_all_ranks(started: list[Job
     stacks = [(job.directory / f"stacks-{rank}.txt").read_text() for rank in (0, 1)]
     assert "wait_for_ever" in stacks[1] and "in main" in stacks[0] and "wait_for_ever" not in stacks[0]
     assert "wait_for_ever" in log
+    assert (job.directory / "written").exists(), "the checkpoint at hand is lost"
 
 
 def test_a_worker_that_is_always_killed_ends_in_a_code_worth_another_try(started: list[Job], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The tune stage: experiments that repeat, go on after an interruption, and survive trials that fail."""
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,9 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     result = tune.function(_request(store), store)
     trials = _trials(store, result.experiment)
     winner = min(trials, key=lambda trial: trial["value"])
+    (key,) = store.objects.list(f"measurements/{result.experiment}")
+    measured = json.loads(store.objects.get_bytes(key))
+    assert measured["stage"] == "tune" and 0 <= time.time() - measured["began"] - measured["seconds"] < 60
     best = TrainSpec.model_validate_json(result.best)
     assert best == BASE.model_copy(
         update=winner["parameters"] | {"hidden": tuple(winner["parameters"]["hidden"]), "seed": 11}

@@ -39,6 +39,7 @@ from gatehouse.components.training.checkpointing.rng import random_state, seed_a
 from gatehouse.components.training.preemption import FLAG, Flag
 
 ROWS, BATCH = 96, 12
+CPU = torch.device("cpu")
 
 
 class Run:
@@ -62,7 +63,7 @@ class Run:
             "schedule": self.schedule.state_dict(),
             "step": self.step,
             "seen": self.seen,
-            "rank": {"random": random_state()},
+            "rank": {"random": random_state(CPU)},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -71,7 +72,7 @@ class Run:
         self.schedule.load_state_dict(state["schedule"])
         self.step, self.seen = state["step"], state["seen"]
         if "rank" in state:
-            set_random_state(state["rank"]["random"])
+            set_random_state(state["rank"]["random"], CPU)
 
     def train_step(self, data: Tensor, rank: int, world: int) -> None:
         epoch, at = divmod(self.step * BATCH, ROWS)

@@ -52,10 +52,20 @@ def test_the_last_three_and_the_best_are_kept(tmp_path: Path) -> None:
     assert [saved.step for saved in near(tmp_path).saved()] == [12, 10, 8, 5]
 
 
+def test_what_a_killed_writer_left_half_is_removed_once_nobody_writes(tmp_path: Path) -> None:
+    _train(Checkpointer(tmp_path, CheckpointPolicy(every_steps=1)), State(), range(1, 2))
+    half = tmp_path / "tmp" / uuid.uuid4().hex
+    half.write_bytes(bytes(9))
+    assert Checkpointer(tmp_path, CheckpointPolicy()).load(State()) is not None
+    assert not half.exists() and len(list(near(tmp_path).saved())) == 1
+
+
 def test_a_checkpoint_holds_the_state_of_its_moment_while_training_goes_on(tmp_path: Path) -> None:
     state = State(300_000)
     checkpointer = Checkpointer(tmp_path, CheckpointPolicy())
+    assert checkpointer.last == "No checkpoint was taken before."
     checkpointer.save(state, 1, ("interval",))
+    assert checkpointer.last == "The last checkpoint was taken after step 1."
     for _ in range(20):
         state.weights += 1
     assert checkpointer.finish()
@@ -188,12 +198,23 @@ def test_generators_go_on_where_they_were() -> None:
 
     seed_all(51)
     random.gauss(0, 1), np.random.normal(), torch.rand(3)
-    state = random_state()
+    state = random_state(torch.device("cpu"))
     tensors, values = flatten(state)
     drawn = (random.gauss(0, 1), np.random.normal(), torch.rand(3).tolist())
     seed_all(6)
-    set_random_state(unflatten({**values, **tensors}))
+    set_random_state(unflatten({**values, **tensors}), torch.device("cpu"))
     assert (random.gauss(0, 1), np.random.normal(), torch.rand(3).tolist()) == drawn
+
+
+def test_a_rank_keeps_the_generator_of_its_own_gpu_alone_whichever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = {index: torch.Generator().manual_seed(index) for index in range(2)}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: gpus[device.index].get_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: gpus[device.index].set_state(state))
+    torch.rand(3, generator=gpus[1])
+    tensors, values = flatten(random_state(torch.device("cuda", 1)))
+    expected = torch.rand(3, generator=gpus.pop(1))
+    set_random_state(unflatten({**values, **tensors}), torch.device("cuda", 0))
+    assert torch.equal(torch.rand(3, generator=gpus[0]), expected)
 
 
 def test_a_part_that_a_killed_attempt_left_of_another_step_is_not_taken(tmp_path: Path) -> None:

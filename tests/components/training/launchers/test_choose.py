@@ -62,6 +62,17 @@ def test_a_project_whose_nodes_cannot_share_the_processes_is_refused() -> None:
         ProjectFile.model_validate(body)
 
 
+def test_an_elastic_project_whose_nodes_hold_no_whole_copy_of_the_model_is_refused() -> None:
+    body = yaml.safe_load(PROJECT.read_text())
+    body["launch"] = {"kind": "pytorchjob", "nodes": 2, "elastic": {"min_nodes": 1, "max_nodes": 4}}
+    body["training"] |= {"architecture": "tabular_mlp", "hidden": [8], "tensor_parallel": 2, "processes": 4}
+    body["tuning"]["processes"] = 4
+    ProjectFile.model_validate(body)
+    body["launch"]["nodes"] = 4
+    with pytest.raises(ValidationError, match=r"launch\.elastic: a node runs 1 of training\.processes=4, expected a"):
+        ProjectFile.model_validate(body)
+
+
 def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Path) -> None:
     project = load_project(PROJECT.parent)
     training = project.file.training.model_copy(update={"timeout_minutes": 600})

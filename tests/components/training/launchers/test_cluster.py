@@ -17,6 +17,7 @@ from gatehouse.components.training import launcher as ends
 from gatehouse.components.training.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
 from gatehouse.components.training.launchers.api import KubernetesApi
 from gatehouse.components.training.launchers.arriving import sent_while_training
+from gatehouse.components.training.launchers.claim import Claim
 from gatehouse.components.training.launchers.cluster import ClusterLauncher
 from gatehouse.components.training.launchers.pytorchjob import PyTorchJobs
 from gatehouse.components.training.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
@@ -27,6 +28,7 @@ from tests.components.training.launchers.conftest import PACE, succeed, train
 from tests.kubernetes_api import Cluster, Object, container_of, kubernetes
 
 ROLE = Path(__file__).parents[4] / "docs" / "launcher-role.yaml"
+BACKOFF = "launch.run_policy.backoff_limit"
 MOMENT = 0.3 / 60
 """A deadline in minutes that a test can wait for."""
 Scenario = Callable[[Cluster, Object], None]
@@ -133,15 +135,27 @@ def test_an_error_of_the_program_is_the_cause(store: ArtifactStore, job: Trainin
     assert first == "Training failed: ValueError: no rows"
 
 
-def _preempted(cluster: Cluster, job: Object) -> None:
-    pod = cluster.add_pod(job)
-    cluster.start(job, pod)
-    cluster.end(job, pod, 143)
-    cluster.conclude(job, succeeded=False, reason="BackoffLimitExceeded")
+def _again_and_again(code: int, reason: str = "", **status: object) -> Scenario:
+    """Pods that fail in the same way as often as the operator starts them."""
+
+    def scenario(cluster: Cluster, job: Object) -> None:
+        pod: Object | None = cluster.add_pod(job)
+        while pod is not None:
+            cluster.start(job, pod)
+            cluster.say(pod, "epoch 1/2")
+            cluster.await_reader(pod)
+            pod = cluster.fail(job, pod, code, reason, **status)
+
+    return scenario
+
+
+def _once(kind: str) -> dict[str, object]:
+    """Settings with which a pod may start again once, where the launcher counts that."""
+    return {"run_policy": {"backoff_limit": 1}} if kind == "pytorchjob" else {}
 
 
 def test_a_job_that_is_told_to_end_too_often_was_preempted(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    first, rest = _fails(ends.EvictedError, _preempted, store, job, kind)
+    first, rest = _fails(ends.EvictedError, _again_and_again(143), store, job, kind, **_once(kind))
     assert first == ends.TAKEN_AWAY
     assert "was told to end by a SIGTERM" in rest and "goes on at its last checkpoint" in rest
 
@@ -188,16 +202,56 @@ def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
     assert dropped(job.directory / METRICS) == 1
 
 
-def _out_of_memory(cluster: Cluster, job: Object) -> None:
-    pod = cluster.add_pod(job)
-    cluster.start(job, pod)
-    cluster.end(job, pod, 137, reason="OOMKilled")
-    cluster.conclude(job, succeeded=False)
-
-
-def test_a_pod_that_runs_out_of_memory_is_told_so(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    first, _ = _fails(ends.TrainingFailedError, _out_of_memory, store, job, kind)
+def test_a_pod_that_runs_out_of_memory_too_often_is_told_so(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
+    out_of_memory = _again_and_again(137, "OOMKilled")
+    first, rest = _fails(ends.TrainingFailedError, out_of_memory, store, job, kind, **_once(kind))
     assert "ran out of memory" in first
+    assert (f"failed 2 times, with {BACKOFF}=1" in rest) == (kind == "pytorchjob")
+
+
+def test_what_a_pod_failed_before_its_launcher_began_counts_too(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_again = threading.Event()
+
+    def fail_twice(cluster: Cluster, made: Object) -> None:
+        pod: Object | None = cluster.add_pod(made)
+        for _ in range(2):
+            assert pod is not None
+            cluster.start(made, pod)
+            pod = cluster.fail(made, pod, 137, "OOMKilled")
+            assert fail_again.wait(10)
+
+    with kubernetes(fail_twice) as cluster:
+        first = _launcher(cluster, store, "pytorchjob", **_once("pytorchjob"))
+        remember = Claim.remember
+
+        def die_when_told(claim: Claim, course: str) -> None:
+            remember(claim, course)
+            if "master-0" in course:
+                _die()
+
+        first._api.hurried = _die  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(Claim, "remember", die_when_told)
+            with pytest.raises(KeyboardInterrupt):
+                first.run(job)
+        fail_again.set()
+        with pytest.raises(ends.TrainingFailedError, match=r"master-0 failed 2 times"):
+            _launcher(cluster, store, "pytorchjob", **_once("pytorchjob")).run(job)
+
+
+@pytest.mark.parametrize(("scenario", "succeeds"), [(succeed, True), (_master_fails, False)])
+def test_a_full_disk_costs_the_log_and_neither_model_nor_truth(
+    store: ArtifactStore, job: TrainingJob, scenario: Scenario, succeeds: bool
+) -> None:
+    (job.directory / LOG).symlink_to("/dev/full")
+    if succeeds:
+        _run(scenario, store, job, "pytorchjob")
+        assert (job.directory / WEIGHTS).read_bytes() == b"weights"
+    else:
+        first, rest = _fails(ends.TrainingFailedError, scenario, store, job, "pytorchjob")
+        assert "exit code 1" in first and rest.endswith("line 29")
 
 
 def _nothing_made(cluster: Cluster, job: Object) -> None:
@@ -329,30 +383,26 @@ def test_a_pod_that_is_evicted_and_starts_again_is_no_failure(
     assert (job.directory / LOG).read_text() == "epoch 1/2\nepoch 1/1\n"
 
 
-def _evicted_for_good(cluster: Cluster, job: Object) -> None:
-    pod = _evict(cluster, job)
-    time.sleep(0.1)
-    del cluster.pods[pod["metadata"]["name"]]
-    cluster.conclude(job, succeeded=False, reason="BackoffLimitExceeded")
-
-
-def test_a_job_that_ends_by_eviction_says_so_although_its_pod_is_gone(
-    store: ArtifactStore, job: TrainingJob, kind: str
-) -> None:
-    first, rest = _fails(ends.EvictedError, _evicted_for_good, store, job, kind)
+def test_a_job_that_ends_by_eviction_says_so(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    evicted = _again_and_again(137, conditions=[condition | {"message": "The node was low on memory."}])
+    first, rest = _fails(ends.EvictedError, evicted, store, job, kind, **_once(kind))
     assert first == ends.TAKEN_AWAY
-    assert "Evicted: The node was low on memory." in rest and rest.endswith("epoch 1/2")
+    assert "TerminationByKubelet: The node was low on memory." in rest and rest.endswith("epoch 1/2")
 
 
 def _deleted(cluster: Cluster, job: Object) -> None:
-    cluster.start(job, cluster.add_pod(job))
-    time.sleep(0.1)
+    pod = cluster.add_pod(job)
+    cluster.start(job, pod)
+    cluster.say(pod, "epoch 1/2")
+    cluster.await_reader(pod)
     cluster.delete(next(iter(cluster.jobs)))
 
 
 def test_a_job_that_somebody_deletes_was_cancelled(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    first, _ = _fails(ends.TrainingCancelledError, _deleted, store, job, kind)
+    first, rest = _fails(ends.TrainingCancelledError, _deleted, store, job, kind)
     assert first == "Training was cancelled: its job was deleted while it ran."
+    assert rest.endswith("epoch 1/2")
 
 
 def _deleted_by_the_operator(cluster: Cluster, job: Object) -> None:
@@ -469,6 +519,34 @@ def test_a_launcher_that_starts_again_finds_its_job(
         assert cluster.jobs == {}
 
 
+def test_a_run_that_is_published_leaves_the_checkpoints_of_another_run_of_the_same_job_that_goes_on(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checkpoints() -> list[str]:
+        return list(store.objects.list("scratch/checkpoints"))
+
+    with kubernetes(succeed) as cluster:
+        monkeypatch.setenv(RUN_ID, "run-1")
+        first = _launcher(cluster, store, "pytorchjob")
+        first.run(job)
+
+        def publish_the_first(cluster: Cluster, made: Object) -> None:
+            digest = made["metadata"]["annotations"]["gatehouse.dev/job"]
+            store.objects.put_bytes(f"scratch/checkpoints/{digest}/000007/part-0.json", b"{}")
+            first.forget(job)
+            kept.extend(checkpoints())
+            succeed(cluster, made)
+
+        kept: list[str] = []
+        cluster.scenario = publish_the_first
+        monkeypatch.setenv(RUN_ID, "run-2")
+        second = _launcher(cluster, store, "pytorchjob")
+        second.run(job)
+        assert len(kept) == 1
+        second.forget(job)
+        assert checkpoints() == []
+
+
 def test_a_result_whose_launcher_was_killed_before_it_was_published_is_not_trained_again(
     store: ArtifactStore, job: TrainingJob
 ) -> None:
@@ -531,6 +609,20 @@ def test_the_time_to_run_counts_from_when_the_job_began_not_from_when_it_was_fou
         _killed_launcher(store, job, cluster)
         with pytest.raises(ends.TrainingTimeoutError):
             _launcher(cluster, store, "pytorchjob").run(job)
+
+
+def test_a_launcher_whose_job_another_has_taken_over_leaves_it_alone(store: ArtifactStore, job: TrainingJob) -> None:
+    with kubernetes(lambda *_: None) as cluster:
+        old = _launcher(cluster, store, "pytorchjob")
+
+        def meanwhile(*_: object) -> None:
+            _killed_launcher(store, job, cluster)
+            raise SystemExit(143)
+
+        old._api.wait_for_change = meanwhile  # type: ignore[method-assign]
+        with pytest.raises(SystemExit):
+            old.run(job)
+        assert len(cluster.jobs) == 1
 
 
 def test_a_job_of_this_name_that_trains_something_else_is_left_alone(store: ArtifactStore, job: TrainingJob) -> None:

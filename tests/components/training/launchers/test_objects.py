@@ -123,6 +123,7 @@ def test_a_pytorchjob_with_every_setting_is_exactly_this() -> None:
         "containers": [container],
         "priorityClassName": "batch",
         "schedulerName": "volcano",
+        "activeDeadlineSeconds": 6300,
     }
     replica = {"replicas": 1, "restartPolicy": "ExitCode", "template": {"metadata": POD_METADATA, "spec": pod}}
     built = _pytorchjob(**ALL, run_policy=own, priority="batch", gang="volcano", gang_queue="gpu")
@@ -208,6 +209,10 @@ def test_spread_pods_are_a_constraint_where_the_operator_takes_one(required: boo
     master = _pytorchjob(topology=topology)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     (constraint,) = master["topologySpreadConstraints"]
     assert constraint["whenUnsatisfiable"] == otherwise
+    if required:
+        with pytest.raises(ValidationError, match="a TrainJob cannot require spread"):
+            _trainjob(topology=topology)
+        return
     patch = _trainjob(topology=topology)["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]
     pod = patch["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert list(pod["affinity"]) == ["podAntiAffinity"]

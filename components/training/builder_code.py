@@ -1,0 +1,60 @@
+"""The code of models of one's own: a digest of a builder's top-level package, found without importing it."""
+
+import hashlib
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+
+from gatehouse.errors import GatehouseError
+
+
+class BuilderError(GatehouseError):
+    """The builder that an architecture names cannot be imported, or builds no module."""
+
+
+def builder_code(*architectures: str) -> str:
+    """SHA-256 over the packages of all `package.module:builder` among them; empty where there is none.
+
+    Every file counts but what Python compiled and what is hidden. What the package imports from elsewhere does not.
+
+    Raises:
+        BuilderError: if a package is not here: nothing could tell its code of today from that of yesterday.
+    """
+    packages = {name.partition(":")[0].partition(".")[0]: name for name in architectures if ":" in name}
+    digest = hashlib.sha256()
+    for package, builder in sorted(packages.items()):
+        for name, path in _files(package, builder):
+            digest.update(f"{package}\0{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest() if packages else ""
+
+
+def _files(package: str, builder: str) -> list[tuple[str, Path]]:
+    """The files of a package, or of a single module, by name from it."""
+    spec = _spec(package)
+    folders: Iterable[str] = spec.submodule_search_locations or () if spec else ()
+    found = [
+        (path.relative_to(folder).as_posix(), path)
+        for folder in folders
+        for path in Path(folder).rglob("*")
+        if path.is_file() and not _passed_over(path.relative_to(folder))
+    ]
+    if spec and not folders and spec.origin and Path(spec.origin).is_file():
+        found = [(Path(spec.origin).name, Path(spec.origin))]
+    if not found:
+        raise BuilderError(
+            f"Model builder {builder}: its package {package} is not installed here. A model depends on its code, so "
+            "it must be on the path of every task and pod that trains or scores: of the image, or PYTHONPATH."
+        )
+    return sorted(found)
+
+
+def _spec(package: str) -> ModuleSpec | None:
+    try:
+        return find_spec(package)
+    except ValueError:  # A module that is loaded and does not say from where.
+        return None
+
+
+def _passed_over(path: Path) -> bool:
+    return path.suffix == ".pyc" or any(part.startswith(".") or part == "__pycache__" for part in path.parts)

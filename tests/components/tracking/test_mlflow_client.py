@@ -1,0 +1,41 @@
+"""A server that is away is found out in moments, and without MLflow."""
+
+import socket
+import sys
+import time
+
+import pytest
+
+from gatehouse.components.tracking.mlflow_client import ServerAwayError, require_server
+from gatehouse.components.tracking.runs import RunReader
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def port() -> int:
+    """A port at which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def test_a_reader_says_at_once_that_the_server_is_away_and_imports_no_mlflow(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    began = time.monotonic()
+    with pytest.raises(ServerAwayError, match=f"MLflow at 127.0.0.1:{port} takes no connection .*refused") as caught:
+        RunReader(f"http://me:secret@127.0.0.1:{port}")
+    assert "secret" not in str(caught.value) and time.monotonic() - began < 1
+
+
+def test_what_is_reached_in_another_way_is_left_to_mlflow(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_server("sqlite:////nowhere/mlflow.db")
+    require_server("databricks")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    require_server(f"http://mlflow.example:{port}")

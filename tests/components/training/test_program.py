@@ -1,0 +1,57 @@
+"""The training program, in the test's own process: which errors are final, and how it ends with each."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch.distributed as dist
+
+from gatehouse.components.training import agent, program
+from gatehouse.components.training.divergence import DivergedError
+from gatehouse.components.training.launcher import FAILURE, JOB
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.errors import ConfigurationError, StoreError
+
+
+def _end_of(error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch) -> BaseException:
+    """What the program ends with where training ends in `error`."""
+
+    def train(*_: object) -> None:
+        raise error
+
+    (directory / JOB).write_text(json.dumps({"spec": TrainSpec().model_dump(mode="json"), "architecture": {}}))
+    monkeypatch.setattr(sys, "argv", ["program", str(directory)])
+    monkeypatch.setenv("RANK", "0")
+    for name in ("die_with_parent", "follow_owner", "prepare_process"):
+        monkeypatch.setattr(program, name, lambda *_: None)
+    for name in ("init_process_group", "destroy_process_group"):
+        monkeypatch.setattr(dist, name, lambda *_, **__: None)
+    monkeypatch.setattr(program, "framework_of", lambda spec: SimpleNamespace(train=train))
+    with pytest.raises((SystemExit, type(error))) as ended:
+        program.main()
+    return ended.value
+
+
+def test_a_store_that_is_away_is_worth_another_try_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = _end_of(StoreError("s3://bucket does not answer"), tmp_path, monkeypatch)
+    assert isinstance(ended, SystemExit) and agent.code(ended.code) == 128
+    assert not (tmp_path / FAILURE).exists()
+
+
+@pytest.mark.parametrize(("error", "ends"), [(DivergedError("the loss"), SystemExit), (KeyError("depth"), KeyError)])
+def test_an_error_that_says_all_ends_the_program_without_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, ends: type[BaseException]
+) -> None:
+    ended = _end_of(error, tmp_path, monkeypatch)
+    message = json.loads((tmp_path / FAILURE).read_text())["message"]
+    assert message == ("the loss" if ends is SystemExit else "KeyError: 'depth'")
+    assert isinstance(ended, ends) and (ends is KeyError or ended.args == (message,))
+
+
+def test_a_rank_without_a_gpu_is_told_so() -> None:
+    with pytest.raises(ConfigurationError, match="expected a GPU for each process of this machine, found 0"):
+        program.prepare_process(TrainSpec(device="cuda"))
