@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _measure(folder: Path, proxy: Proxy, options: argparse.Namespace) -> dict[tuple[str, str], list[Any]]:
-    """For each state and logger a row a round: calls, p50, p99, p99 of whole times, alone and of empty calls, losses."""
+    """For each state and logger a row a round: calls, p50, p99, p99 whole, alone and of empty calls, losses."""
     rows: dict[tuple[str, str], list[Any]] = {
         (state, logger): [] for state in STATES for logger in LOGGERS if options.only in (None, logger)
     }
