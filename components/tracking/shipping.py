@@ -252,6 +252,7 @@ def main() -> None:
     The command line has the store's address and the spool, and `sampled` where the machine is to be sampled.
     """
     die_with_parent()
+    os.nice(10)  # What is shipped a moment later is not lost; what the loop waits for is.
     logging.disable(logging.CRITICAL)
     store, folder = ArtifactStore.open(sys.argv[1]), Path(sys.argv[2])
     tracking = tracking_of(store)
