@@ -117,7 +117,8 @@ def test_fewer_machines_go_on_when_one_is_gone(started: list[Job], tmp_path: Pat
     first = _stand_in(started, tmp_path / "job", "meet", *options)
     _await_listener(meeting)
     second = _stand_in(started, tmp_path / "job", "meet", *options)
-    first.waits_for("world-4-0-0")
+    for rank in range(4):
+        first.waits_for(f"world-4-{rank}-0")  # Who is killed before it is there is nobody's peer.
     for pid in (second.process.pid, *descendants(second.process.pid)):
         os.kill(pid, signal.SIGKILL)
     first.waits_for("world-2-0-1")
