@@ -1,9 +1,9 @@
 """From the SIGKILL of a worker to the next step, beside a cold start, and beside torchrun as it is shipped.
 
-Two workers train under the wrapper; one kills itself. Recovery is from the kill to the first step that any worker takes
-after it; a cold start is from the start of the wrapper to the first step. The two of one run are compared, because they
-meet the same load; the first run, which finds the files of torch on the disk, does not count. Fails where recovery is
-over 1.5 times a cold start in the median of the runs, or more steps are repeated than lie between two checkpoints.
+Two workers train under the wrapper; one kills itself. Recovery is from the kill to the first step that a restarted
+worker takes; a cold start is from the start of the wrapper to the first step. The two of one run are compared, because
+they meet the same load; the first run, which finds the files of torch on the disk, does not count. Fails where recovery
+is over 1.5 times a cold start in the median of the runs, or more steps are repeated than lie between two checkpoints.
 """
 
 import argparse
@@ -89,12 +89,13 @@ def _run(command: Callable[[str], list[str]], seconds: float) -> dict[str, float
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
         steps = sorted(
-            (at, step)
+            (at, step, attempt)
             for path in Path(folder).glob("steps-*")
-            for at, step in map(json.loads, path.read_text().split())
+            for at, step, attempt in map(json.loads, path.read_text().split())
         )
-    killed = max(at for at, step in steps if step < 0)
-    after = [(at, step) for at, step in steps if at > killed and step >= 0]
+    killed = max(at for at, step, _ in steps if step < 0)
+    # The other worker may end the step that both were in.
+    after = [(at, step) for at, step, attempt in steps if attempt]
     found = {"cold": steps[0][0] - began}
     if after:
         found |= {"recovery": after[0][0] - killed, "repeated": KILL - (after[0][1] - 1)}
@@ -102,7 +103,7 @@ def _run(command: Callable[[str], list[str]], seconds: float) -> dict[str, float
 
 
 def worker(folder: Path) -> None:
-    rank, first = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     heartbeat = Heartbeat.of_environment(rank)
     dist.init_process_group("gloo", timeout=timedelta(seconds=20))
     state = State()
@@ -115,10 +116,10 @@ def worker(folder: Path) -> None:
             state.step += 1
             if heartbeat is not None:
                 heartbeat.beat(state.step)
-            told.write(f"[{time.monotonic()},{state.step}]\n")
+            told.write(f"[{time.monotonic()},{state.step},{attempt}]\n")
             checkpointer.maybe_save(state, state.step)
-            if rank == 1 and first and state.step == KILL:
-                told.write(f"[{time.monotonic()},-1]\n")
+            if rank == 1 and not attempt and state.step == KILL:
+                told.write(f"[{time.monotonic()},-1,{attempt}]\n")
                 os.kill(os.getpid(), signal.SIGKILL)
     checkpointer.finish()
     dist.destroy_process_group()
