@@ -22,8 +22,7 @@ class LocalAdamW(torch.optim.AdamW):
     def _init_group(
         self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor], *slots: list[Tensor]
     ) -> bool:
-        # torch has not typed it.
-        has_complex: bool = super()._init_group(group, parameters, gradients, *slots)  # type: ignore[no-untyped-call]
+        has_complex: bool = super()._init_group(group, parameters, gradients, *slots)  # type: ignore[no-untyped-call]  # torch has none
         gradients[:] = map(cut_like, gradients, parameters)
         for tensors in (parameters, gradients, *slots):
             tensors[:] = map(local, tensors)

@@ -185,10 +185,11 @@ class Trainer:
 
     def _weights_of(self, step: Step) -> tuple[float, float]:
         """What the loss of this process is divided by, and those of all; without talking where every row weighs one."""
+        if self.loss.by_rows and self.data["train"].weights is None:
+            # Of this process's rows only padding weighs nothing, and only what is logged asks for their number.
+            return float(step.batch.weights.sum()) if self.metrics else 0.0, float(step.rows)
         parts = step.batch.split(self.spec.accumulation)
         own = float(sum(self.loss.weight(part.labels, part.weights, part.groups) for part in parts))
-        if self.loss.by_rows and self.data["train"].weights is None:
-            return own, float(step.rows)
         total = torch.tensor(own, dtype=torch.float64, device=self.device)
         # Neighbours along tensor and pipeline have the same rows.
         dist.all_reduce(total)

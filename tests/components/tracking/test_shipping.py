@@ -106,7 +106,7 @@ def test_a_spool_that_another_process_removes_meanwhile_is_no_error(
         shutil.rmtree(spool)
         return looked_at(spool)
 
-    monkeypatch.setattr(shipping, "in_use", late)
+    monkeypatch.setattr(shipping, "in_use", late)  # Another process comes between.
     deliver(store)
     assert not folder.exists() and caplog.text == ""
 
@@ -123,15 +123,15 @@ def test_a_spool_volume_that_cannot_be_used_is_a_warning(
 def test_delivery_has_a_budget_and_lets_the_job_begin_again_in_between(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipping, "BATCH", 1)
-    monkeypatch.setattr(shipping, "_run", lambda *_: "run")
+    monkeypatch.setattr(shipping, "BATCH", 1)  # Many deliveries of few points.
+    monkeypatch.setattr(shipping, "_run", lambda *_: "run")  # Only how long a server takes matters.
     sent: list[float] = []
 
     def send(*_: object) -> None:
         sent.append(time.monotonic())
         time.sleep(0.02)
 
-    monkeypatch.setattr(shipping, "log_points", send)
+    monkeypatch.setattr(shipping, "log_points", send)  # A server that takes as long as the test says.
     folder = _spool(store, tmp_path, 100)
     close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
     assert deliver(store, seconds=0.1) == set() and 0 < len(sent) < 10 and folder.exists()
