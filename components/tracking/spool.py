@@ -214,8 +214,7 @@ def read(folder: Path, position: Position, limit: int) -> tuple[list[Point], Pos
     numbers = sorted(number for number in _segments(folder) if number >= position.segment)
     for number in numbers:
         offset = position.offset if number == position.segment else 0
-        data = (folder / f"{number:08d}{_SUFFIX}").read_bytes()
-        words = memoryview(data)[: len(data) // _WORD * _WORD].cast("q")
+        words = _words(folder / f"{number:08d}{_SUFFIX}")
         place, full = offset // _WORD, False
         while not full and (record := _record(words, place)) is not None:
             found, after = record
@@ -246,6 +245,14 @@ def discard(folder: Path, position: Position) -> None:
 
 def _segments(folder: Path) -> list[int]:
     return [int(name.removesuffix(_SUFFIX)) for name in os.listdir(folder) if name.endswith(_SUFFIX)]
+
+
+def _words(segment: Path) -> memoryview:
+    """A segment as it is on the disk, mapped: names stand before what is new, what lies between is not read again."""
+    with open(segment, "rb") as file:
+        size = os.fstat(file.fileno()).st_size // _WORD * _WORD
+        data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+    return memoryview(data).cast("q")
 
 
 def _record(words: memoryview, place: int) -> tuple[list[Point], int] | None:
