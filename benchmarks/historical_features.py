@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 VIEWS, KEYS, COLUMNS = 3, 3_000, 4
 STORES = {
-    "ours": "gatehouse.components.features.offline_store.AsofOfflineStore",
+    "ours": "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore",
     "Feast's DuckDB store": "duckdb",
     "Feast's default store": "dask",
 }

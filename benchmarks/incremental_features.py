@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 import gatehouse
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.compute import connect, open_tables
+from gatehouse.components.features.computing.compute import connect, open_tables
 from gatehouse.components.features.stage import ComputeRequest, compute_features
 
 END = datetime(2014, 1, 1, 5, tzinfo=UTC)

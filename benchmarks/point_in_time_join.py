@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from _peers import run_peer
 
-from gatehouse.components.features.asof_join import Joined, asof_join
-from gatehouse.components.features.compute import connect
+from gatehouse.components.features.computing.compute import connect
+from gatehouse.components.features.point_in_time.asof_join import Joined, asof_join
 
 VIEWS, KEYS, COLUMNS = 3, 3_000, 4
 DATA = {"nothing late, no ties": (1, 0), "ties": (3600, 0), "late by up to 3 days": (1, 3 * 86_400)}

@@ -23,9 +23,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from gatehouse.components.launchers.heartbeat import Heartbeat
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
-from gatehouse.components.training.heartbeat import Heartbeat
 
 LIMIT = 1.5
 EVERY, KILL, STEPS = 10, 47, 60
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def _wrapped(folder: str) -> list[str]:
-    return ["gatehouse.components.training.wrapper", "2", folder, "--program", MODULE]
+    return ["gatehouse.components.launchers.wrapper", "2", folder, "--program", MODULE]
 
 
 def _shipped(folder: str) -> list[str]:

@@ -16,11 +16,11 @@ from gatehouse.components.features.definitions import (
     Stream,
 )
 from gatehouse.components.features.spec import FeaturesSpec
+from gatehouse.components.launchers.spec import Launch
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import STRATEGIES
 from gatehouse.components.tracking.cost import Prices
-from gatehouse.components.training.launchers.spec import Launch
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation_spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace

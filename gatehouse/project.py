@@ -12,11 +12,11 @@ from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.spec import FeaturesSpec
+from gatehouse.components.launchers.spec import Launch, LocalLaunch, uneven
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.tracking.cost import Prices
-from gatehouse.components.training.launchers.spec import Launch, LocalLaunch, uneven
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation_spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace

@@ -24,9 +24,9 @@ def prepare(store: str, force: str, configs: list) -> NamedTuple(
     ],
 ):
     """Check that this store holds the configuration, and say which stages must run whatever the memo holds."""
-    from gatehouse.components.artifacts.prepare import PrepareRequest
-    from gatehouse.components.artifacts.prepare import prepare as check
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.control.prepare import PrepareRequest
+    from gatehouse.components.control.prepare import prepare as check
 
     nonces = check(PrepareRequest(force=force, configs=tuple(configs)), ArtifactStore.open(store)).nonces
     stages = ("snapshot", "validate", "compute_features", "retrieve_training_set", "check_leakage", "split")

@@ -8,9 +8,9 @@ from gatehouse.images import image
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
 def require_contract(store: str, verdict: str, reasons: list, report: str) -> None:
     """End the run with the reasons where the snapshot breaks its contract."""
-    from gatehouse.components.artifacts.require import Requirement
-    from gatehouse.components.artifacts.require import require_contract as require
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.control.require import Requirement
+    from gatehouse.components.control.require import require_contract as require
 
     require(Requirement(verdict=verdict, reasons=tuple(reasons), report=report), ArtifactStore.open(store))
 
@@ -18,9 +18,9 @@ def require_contract(store: str, verdict: str, reasons: list, report: str) -> No
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
 def require_no_leakage(store: str, verdict: str, reasons: list, report: str) -> None:
     """End the run with the reasons where the training set holds what was not known at decision time."""
-    from gatehouse.components.artifacts.require import Requirement
-    from gatehouse.components.artifacts.require import require_no_leakage as require
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.control.require import Requirement
+    from gatehouse.components.control.require import require_no_leakage as require
 
     require(Requirement(verdict=verdict, reasons=tuple(reasons), report=report), ArtifactStore.open(store))
 
@@ -28,8 +28,8 @@ def require_no_leakage(store: str, verdict: str, reasons: list, report: str) -> 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
 def require_no_skew(store: str, verdict: str, reasons: list, report: str) -> None:
     """End the run with the reasons where the online store gives other values than the offline store."""
-    from gatehouse.components.artifacts.require import Requirement
-    from gatehouse.components.artifacts.require import require_no_skew as require
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.control.require import Requirement
+    from gatehouse.components.control.require import require_no_skew as require
 
     require(Requirement(verdict=verdict, reasons=tuple(reasons), report=report), ArtifactStore.open(store))

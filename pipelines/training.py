@@ -9,15 +9,15 @@ from gatehouse.components.evaluation.component import evaluate
 from gatehouse.components.evaluation.stage import evaluate as evaluate_stage
 from gatehouse.components.features.component import check_leakage
 from gatehouse.components.features.stage import check_leakage as check_leakage_stage
+from gatehouse.components.launchers.choose import LAUNCH
+from gatehouse.components.launchers.patience import stage_minutes
+from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.registry.component import register, resolve
 from gatehouse.components.splitting.component import split
 from gatehouse.components.splitting.stage import split as split_stage
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.training.component import fit_transformation, train
 from gatehouse.components.training.fitting import fit_transformation as fit_stage
-from gatehouse.components.training.launchers.choose import LAUNCH
-from gatehouse.components.training.launchers.spec import LocalLaunch
-from gatehouse.components.training.patience import stage_minutes
 from gatehouse.components.training.stage import train as train_stage
 from gatehouse.components.tuning.component import tune
 from gatehouse.components.tuning.stage import tune as tune_stage

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.evaluation.spec import LOWER_IS_BETTER, ChampionRule
-from gatehouse.components.tracking.metrics import (
+from gatehouse.components.metrics.binary import (
     average_precision,
     brier_score,
     expected_calibration_error,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.components.tracking.metrics import calibration_curve, precision_recall_curve, roc_curve
+from gatehouse.components.metrics.binary import calibration_curve, precision_recall_curve, roc_curve
 
 Array = npt.NDArray[Any]
 Curves = dict[str, list[list[float]]]

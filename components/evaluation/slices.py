@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.evaluation.spec import EvaluationSpec
-from gatehouse.components.tracking.metrics import log_loss, roc_auc
+from gatehouse.components.metrics.binary import log_loss, roc_auc
 from gatehouse.errors import ConfigurationError
 
 MOST_VALUES = 40

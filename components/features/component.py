@@ -66,8 +66,8 @@ def freshness(
         metrics: The number of stale views and the age of every view in hours for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.features.freshness import FreshnessRequest, show
-    from gatehouse.components.features.freshness import freshness as measure
+    from gatehouse.components.features.freshness.freshness import FreshnessRequest, show
+    from gatehouse.components.features.freshness.freshness import freshness as measure
 
     request = FreshnessRequest(feature_tables=feature_tables, definitions=definitions, as_of=as_of, against=against)
     result = measure(request, ArtifactStore.open(store))

@@ -15,7 +15,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gatehouse.components.features.online_skew import Skew
+    from gatehouse.components.features.online.skew import Skew
 
 _PART = "part-00000.parquet"
 _VIEW = "view:"
@@ -131,7 +131,7 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
     They are of an older snapshot of the same source and beginning, the newest there is; or of the same snapshot with
     other definitions. A choice stays, so that an unchanged source is computed once.
     """
-    from gatehouse.components.features.previous import find_parent
+    from gatehouse.components.features.computing.previous import find_parent
 
     return PreviousResult(feature_tables=find_parent(store, request.project, request.snapshot, request.definitions))
 
@@ -147,8 +147,8 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
         ConfigurationError: if the definitions do not run, naming the file; or if a view has another meaning than in the
             earlier tables, under the same version.
     """
-    from gatehouse.components.features.feature_tables import changed_views, compute_tables
-    from gatehouse.components.features.repository import check_out
+    from gatehouse.components.features.computing.feature_tables import changed_views, compute_tables
+    from gatehouse.components.features.definitions.repository import check_out
 
     snapshot = store.manifest(request.snapshot)
     as_of = str(snapshot.details["as_of"])
@@ -182,10 +182,16 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
     Raises:
         ConfigurationError: if the definitions do not load, or there is no such service.
     """
-    from gatehouse.components.features.compute import connect, entity_rows, open_tables, set_time, write_parquet
-    from gatehouse.components.features.feast_store import applied
-    from gatehouse.components.features.repository import check_out
-    from gatehouse.components.features.retrieval import retrieve
+    from gatehouse.components.features.computing.compute import (
+        connect,
+        entity_rows,
+        open_tables,
+        set_time,
+        write_parquet,
+    )
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.point_in_time.feast_store import applied
+    from gatehouse.components.features.point_in_time.retrieval import retrieve
 
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
@@ -234,10 +240,10 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     """Judge whether the training set holds only what was known at decision time; it writes its report either way."""
     import pyarrow.parquet as pq
 
-    from gatehouse.components.features.leakage_report import leakage_page
-    from gatehouse.components.features.replay import Difference, cut_times, replay
-    from gatehouse.components.features.repository import check_out
-    from gatehouse.components.features.single_features import single_feature_auc
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.leakage.replay import Difference, cut_times, replay
+    from gatehouse.components.features.leakage.report import leakage_page
+    from gatehouse.components.features.leakage.single_features import single_feature_auc
 
     manifest = store.manifest(request.training_set)
     training_set = pq.read_table(store.path(request.training_set, _PART))
@@ -290,13 +296,13 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         ConfigurationError: if the settings of the online store do not hold.
         StoreError: if the online store cannot be reached, or is at a later time.
     """
-    from gatehouse.components.features.feast_store import applied
-    from gatehouse.components.features.freshness import measure_freshness
-    from gatehouse.components.features.materialization import materialize_views
-    from gatehouse.components.features.materialization_report import skew_page
-    from gatehouse.components.features.online import online_view, open_online
-    from gatehouse.components.features.online_skew import measure_skew
-    from gatehouse.components.features.repository import check_out
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.freshness.freshness import measure_freshness
+    from gatehouse.components.features.online.materialization import materialize_views
+    from gatehouse.components.features.online.report import skew_page
+    from gatehouse.components.features.online.skew import measure_skew
+    from gatehouse.components.features.online.store import online_view, open_online
+    from gatehouse.components.features.point_in_time.feast_store import applied
 
     as_of = datetime.fromisoformat(request.as_of)
     files = feature_files(store, request.feature_tables)
@@ -376,8 +382,8 @@ def _skew_body(skew: "Skew", verdict: str, reasons: Sequence[str], max_skew: flo
 
 def decided_last(store: ArtifactStore, snapshot: str, repository: Any, as_of: datetime) -> "pa.Table":
     """The entity keys of the rows decided last before `as_of`."""
-    from gatehouse.components.features.compute import connect, entity_rows, open_tables, set_time
-    from gatehouse.components.features.online_skew import SAMPLE
+    from gatehouse.components.features.computing.compute import connect, entity_rows, open_tables, set_time
+    from gatehouse.components.features.online.skew import SAMPLE
 
     with connect() as connection:
         open_tables(connection, raw_tables(store, snapshot))

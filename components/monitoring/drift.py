@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.tracking.stability import Counts, population_stability
+from gatehouse.components.distances.population_stability import Counts, population_stability
 
 _MISSING = "\0missing"
 _DIGITS = 9

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gatehouse.components.artifacts.manifest import Manifest
+    from gatehouse.components.distances.population_stability import Counts
     from gatehouse.components.monitoring.decision import LabelRate, Moved
-    from gatehouse.components.tracking.stability import Counts
 
 
 class MonitorRequest(StageModel):

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.distances.population_stability import Counts, population_stability
 from gatehouse.components.splitting.partition import PARTS, Parts
 from gatehouse.components.splitting.training_set import Labels, TrainingSet
-from gatehouse.components.tracking.stability import Counts, population_stability
 
 MIN_ROWS = 500
 _ROWS = 200_000

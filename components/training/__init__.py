@@ -1,1 +1,1 @@
-"""The PyTorch training program and the launchers that run it."""
+"""The PyTorch training program."""

@@ -22,16 +22,16 @@ import xgboost
 from xgboost.collective import CommunicatorContext
 from xgboost.tracker import RabitTracker
 
+from gatehouse.components.launchers.boundary import Agreed, Boundary
+from gatehouse.components.launchers.heartbeat import Heartbeat
+from gatehouse.components.launchers.launcher import METRICS, WEIGHTS
+from gatehouse.components.launchers.patience import peers_seconds
+from gatehouse.components.launchers.preemption import Preempted
 from gatehouse.components.tracking.spool import SpoolWriter
-from gatehouse.components.training.boundary import Agreed, Boundary
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.data import Rows
 from gatehouse.components.training.divergence import DivergedError
-from gatehouse.components.training.heartbeat import Heartbeat
-from gatehouse.components.training.launcher import METRICS, WEIGHTS
 from gatehouse.components.training.losses import loss_of
-from gatehouse.components.training.patience import peers_seconds
-from gatehouse.components.training.preemption import Preempted
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stopping import best_epoch, out_of_patience
 from gatehouse.components.training.trees import begin_round, column_types, columns, parameters

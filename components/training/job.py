@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.launcher import JOB
 from gatehouse.components.training.fitting import read_transformation
-from gatehouse.components.training.launcher import JOB
 from gatehouse.components.training.parts import Part, read_part
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.targets import Targets, outputs_of, targets_of

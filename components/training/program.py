@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from gatehouse.components.launchers.heartbeat import Heartbeat
+from gatehouse.components.launchers.launcher import AGAIN_CODE, FAILURE, JOB, RESULT
+from gatehouse.components.launchers.patience import peers_seconds
+from gatehouse.components.launchers.whole_file import write_json
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.frameworks import framework_of
-from gatehouse.components.training.heartbeat import Heartbeat
-from gatehouse.components.training.launcher import AGAIN_CODE, FAILURE, JOB, RESULT
-from gatehouse.components.training.patience import peers_seconds
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.whole_file import write_json
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.process import die_with_parent, follow_owner
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from gatehouse.components.artifacts.builder_code import builder_code as builder_code
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.builder_code import builder_code as builder_code
 from gatehouse.components.training.spec import TrainSpec
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """
     import json
 
+    from gatehouse.components.launchers.choose import launcher
+    from gatehouse.components.launchers.launcher import LOG, METRICS, PLACE, RESULT, TrainingJob
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
     from gatehouse.components.training.job import job_directory, prepare_job
-    from gatehouse.components.training.launcher import LOG, METRICS, PLACE, RESULT, TrainingJob
-    from gatehouse.components.training.launchers.choose import launcher
 
     spec = request.spec
     began = time.monotonic()
@@ -96,8 +96,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
 def _publish(
     request: TrainRequest, store: ArtifactStore, prepared: "Prepared", directory: "Path", result: dict[str, Any]
 ) -> Reference:
+    from gatehouse.components.launchers.launcher import WEIGHTS
     from gatehouse.components.training.frameworks import framework_of
-    from gatehouse.components.training.launcher import WEIGHTS
 
     details = store.manifest(request.training_set).details
     description = {

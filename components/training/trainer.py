@@ -15,22 +15,22 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gatehouse.components.launchers.boundary import Agreed, Boundary
+from gatehouse.components.launchers.heartbeat import Heartbeat
+from gatehouse.components.launchers.launcher import METRICS, WEIGHTS
+from gatehouse.components.launchers.preemption import Preempted
 from gatehouse.components.tracking.spool import SpoolWriter
-from gatehouse.components.training.boundary import Agreed, Boundary
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.rng import draw_again, drawn, seed_all
 from gatehouse.components.training.clipping import gradient_norm, scale_gradients
 from gatehouse.components.training.data import Batch, Loader, Rows, Step
 from gatehouse.components.training.divergence import DivergedError, origin
-from gatehouse.components.training.heartbeat import Heartbeat
-from gatehouse.components.training.launcher import METRICS, WEIGHTS
 from gatehouse.components.training.losses import loss_of
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.optimizer import build_optimizer, learning_rate, set_learning_rate
 from gatehouse.components.training.parallel import parallelize
 from gatehouse.components.training.parallel.mesh import lay_out
 from gatehouse.components.training.precision import LossScaler
-from gatehouse.components.training.preemption import Preempted
 from gatehouse.components.training.sampler import Position
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.state import Progress, TrainState, copy_of

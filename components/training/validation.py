@@ -100,7 +100,7 @@ def _parts(rows: Rows) -> Iterator[slice]:
 
 def _others(task: str, labels: Tensor, scores: Tensor, groups: Tensor) -> dict[str, float]:
     if task == "binary":
-        from gatehouse.components.tracking.metrics import roc_auc
+        from gatehouse.components.metrics.binary import roc_auc
 
         return {"roc_auc": roc_auc(labels.numpy(), scores.numpy())}
     if task == "multiclass":

@@ -78,9 +78,9 @@ def alert(
         report: Reference of the artifact with the report.
         when: Which verdicts are told: fail, warn (and fail), always or never.
     """
+    from gatehouse.components.alerting.stage import AlertRequest
+    from gatehouse.components.alerting.stage import alert as tell
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.validation.alert import AlertRequest
-    from gatehouse.components.validation.alert import alert as tell
 
     request = AlertRequest(
         project=project,

@@ -12,9 +12,9 @@ from rich.tree import Tree
 from gatehouse.commands.feature_project import FeatureProject, ProjectOption, available, open_features, store_if_there
 from gatehouse.commands.output import JsonOption, StoreOption, print_json
 from gatehouse.commands.run import DEFAULT_STORE
-from gatehouse.components.features.column_lineage import ROWS, VALUE, Column, Lineage, lineage_of, lineage_on_demand
-from gatehouse.components.features.lineage_picture import lineage_svg
-from gatehouse.components.features.repository import OnDemand, View
+from gatehouse.components.features.definitions.repository import OnDemand, View
+from gatehouse.components.features.lineage.columns import ROWS, VALUE, Column, Lineage, lineage_of, lineage_on_demand
+from gatehouse.components.features.lineage.picture import lineage_svg
 from gatehouse.errors import ConfigurationError
 
 _WIDTH = 400  # A name that is cut cannot be copied.

@@ -13,8 +13,8 @@ from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.definitions import FeatureView
-from gatehouse.components.features.repository import OnDemand, Repository, View, read_repository
+from gatehouse.components.features.definitions.declarations import FeatureView
+from gatehouse.components.features.definitions.repository import OnDemand, Repository, View, read_repository
 from gatehouse.components.features.stage import view_tables
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import Project, load_project

@@ -12,7 +12,7 @@ from gatehouse.commands.feature_project import FeatureProject, ProjectOption, op
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.repository import OnDemand, View
+from gatehouse.components.features.definitions.repository import OnDemand, View
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def retrieve(
     as_json: JsonOption = False,
 ) -> None:
     """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""
-    from gatehouse.components.features.entity_file import read_entity_rows, write_rows
-    from gatehouse.components.features.on_demand import require_values, with_views
+    from gatehouse.components.features.computing.on_demand import require_values, with_views
+    from gatehouse.components.features.point_in_time.entity_file import read_entity_rows, write_rows
 
     if at and not online:
         raise ConfigurationError("--at is the moment of a read from the online store: expected --online with it.")
@@ -72,10 +72,10 @@ def _chosen(opened: FeatureProject, service: str, named: list[str]) -> tuple[lis
 def _offline(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", time: str, name: str
 ) -> "pa.Table":
-    from gatehouse.components.features.asof_join import asof_join
-    from gatehouse.components.features.compute import connect, rows_of
-    from gatehouse.components.features.entity_file import with_times
-    from gatehouse.components.features.online import offline_join, online_view
+    from gatehouse.components.features.computing.compute import connect, rows_of
+    from gatehouse.components.features.online.store import offline_join, online_view
+    from gatehouse.components.features.point_in_time.asof_join import asof_join
+    from gatehouse.components.features.point_in_time.entity_file import with_times
 
     tables = opened.tables(store, views)
     joins = [offline_join(online_view(view), rows_of(store.paths(tables.views[view.name]))) for view in views]
@@ -87,7 +87,7 @@ def _offline(
 def _online(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", now: datetime
 ) -> "pa.Table":
-    from gatehouse.components.features.online import online_view, open_online, require_materialized
+    from gatehouse.components.features.online.store import online_view, open_online, require_materialized
     from gatehouse.components.features.stage import online_store
 
     reader = open_online(opened.repository.folder, online_store(store, opened.project.name))

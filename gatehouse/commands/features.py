@@ -24,8 +24,8 @@ from gatehouse.commands.feature_project import (
 from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.definitions import LabelView
-from gatehouse.components.features.repository import OnDemand, View
+from gatehouse.components.features.definitions.declarations import LabelView
+from gatehouse.components.features.definitions.repository import OnDemand, View
 
 app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")
 
@@ -69,7 +69,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a view: its definition, its SQL, its versions with what changed, and what its newest table holds."""
-    from gatehouse.components.features.table_statistics import table_statistics
+    from gatehouse.components.features.computing.table_statistics import table_statistics
 
     opened, found = open_features(project), store_if_there(store)
     if name in opened.repository.on_demand:

@@ -12,7 +12,7 @@ from gatehouse.commands.feature_project import ProjectOption, Tables, moment, op
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.repository import View
+from gatehouse.components.features.definitions.repository import View
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import Config
 
@@ -64,7 +64,7 @@ def materialize(
 
 def _with_settings_of_now(store: ArtifactStore, definitions: str, folder: Path) -> str:
     """The definitions of feature tables with the settings in `folder`: where to write is a matter of now."""
-    from gatehouse.components.features.online import SETTINGS_FILE
+    from gatehouse.components.features.online.store import SETTINGS_FILE
 
     manifest = store.manifest(definitions)
     files: dict[str, bytes] = {entry.path: store.read_bytes(definitions, entry.path) for entry in manifest.files}
@@ -141,9 +141,9 @@ def skew(
 
 
 def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
-    from gatehouse.components.features.online import online_view, open_online, require_materialized
-    from gatehouse.components.features.online_skew import measure_skew
-    from gatehouse.components.features.repository import check_out
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.online.skew import measure_skew
+    from gatehouse.components.features.online.store import online_view, open_online, require_materialized
     from gatehouse.components.features.stage import decided_last, feature_files, online_store
 
     reader = open_online(folder, online_store(tables.store, project))

@@ -45,8 +45,8 @@ def push(
     as_json: JsonOption = False,
 ) -> None:
     """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
-    from gatehouse.components.features.online import open_online
-    from gatehouse.components.features.repository import check_out
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.online.store import open_online
     from gatehouse.components.features.stage import online_store, streams_folder
     from gatehouse.components.features.streaming.landing import Landing, State
     from gatehouse.components.features.streaming.pusher import Pusher, push_streams

@@ -20,10 +20,10 @@ from gatehouse.commands.features import _versions, app
 from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.definitions import FeatureView
-from gatehouse.components.features.online import OnlineView
-from gatehouse.components.features.repository import View
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.definitions.declarations import FeatureView
+from gatehouse.components.features.definitions.repository import View
+from gatehouse.components.features.online.sqlite import SqliteOnline
+from gatehouse.components.features.online.store import OnlineView
 from gatehouse.components.features.stage import ComputeRequest, compute_features, online_store
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import load_project

@@ -19,10 +19,10 @@ from gatehouse.commands.push import _Aside
 from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.feast_store import applied
-from gatehouse.components.features.online import online_view
-from gatehouse.components.features.repository import read_repository
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.definitions.repository import read_repository
+from gatehouse.components.features.online.sqlite import SqliteOnline
+from gatehouse.components.features.online.store import online_view
+from gatehouse.components.features.point_in_time.feast_store import applied
 from gatehouse.components.features.stage import ComputeRequest, compute_features, online_store
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.rows import Misfit

@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 from feast import FileSource
 
-from gatehouse.components.features.compute import quoted, write_parquet
-from gatehouse.components.features.source_files import EVENT_DATE, SourceFiles
+from gatehouse.components.features.computing.compute import quoted, write_parquet
+from gatehouse.components.features.point_in_time.source_files import EVENT_DATE, SourceFiles
 from gatehouse.errors import ConfigurationError
 
 _LOCK = ".gatehouse-push.lock"

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.compute import connect, quoted
+from gatehouse.components.features.computing.compute import connect, quoted
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.errors import StoreError
 

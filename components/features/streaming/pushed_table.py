@@ -14,10 +14,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.compute import open_tables, quoted, write_parquet
-from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.components.features.repository import View
-from gatehouse.components.features.touched import Span
+from gatehouse.components.features.computing.compute import open_tables, quoted, write_parquet
+from gatehouse.components.features.computing.touched import Span
+from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
+from gatehouse.components.features.definitions.repository import View
 
 AHEAD = "ahead.parquet"
 _PARTS = 16  # Parts of micro-batches before they are made one.

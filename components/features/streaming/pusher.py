@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.messages import MisfitError
-from gatehouse.components.features.compute import connect, open_tables, quoted
-from gatehouse.components.features.definitions import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.components.features.online import OnlineStore, online_view
-from gatehouse.components.features.repository import Repository, View
+from gatehouse.components.features.computing.compute import connect, open_tables, quoted
+from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
+from gatehouse.components.features.definitions.repository import Repository, View
+from gatehouse.components.features.online.store import OnlineStore, online_view
 from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.pushed_table import (

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from gatehouse.components.artifacts.messages import MisfitError, body_of, boolean, double, moment, text, whole
-from gatehouse.components.features.definitions import Source
+from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.streaming.stream import TOLERANCE, Event
 from gatehouse.errors import ConfigurationError
 

@@ -9,10 +9,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gatehouse.components.features.compute import compute_views, connect, open_tables, quoted, set_time
-from gatehouse.components.features.repository import Repository, View, staged_by, tables_of
+from gatehouse.components.features.computing.compute import compute_views, connect, open_tables, quoted, set_time
+from gatehouse.components.features.computing.touched import (
+    BEGINNING,
+    END,
+    Span,
+    merged,
+    moved,
+    rows_needed,
+    touched_spans,
+)
+from gatehouse.components.features.definitions.repository import Repository, View, staged_by, tables_of
 from gatehouse.components.features.streaming.landing import newest_query
-from gatehouse.components.features.touched import BEGINNING, END, Span, merged, moved, rows_needed, touched_spans
 from gatehouse.errors import ConfigurationError
 
 MICROSECOND = timedelta(microseconds=1)

@@ -17,15 +17,16 @@ import torch
 import torch.distributed as dist
 
 from gatehouse.components.artifacts.objects.opening import open_objects
+from gatehouse.components.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE
+from gatehouse.components.launchers.patience import peers_seconds
 from gatehouse.components.training.checkpointing.background import BackgroundWriter
 from gatehouse.components.training.checkpointing.buffer import StagingBuffer
 from gatehouse.components.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError
 from gatehouse.components.training.checkpointing.part import Request, Share, near, scratch, write_share
 from gatehouse.components.training.checkpointing.plan import PRIVATE, Plan, make_plan, structure_of
-from gatehouse.components.training.checkpointing.policy import FAR, NAME, CheckpointPolicy
+from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.reader import read_state
 from gatehouse.components.training.checkpointing.tree import flatten
-from gatehouse.components.training.patience import peers_seconds
 from gatehouse.errors import GatehouseError
 
 logger = logging.getLogger(__name__)
@@ -93,8 +94,8 @@ class Checkpointer:
     @classmethod
     def of_environment(cls, directory: Path, policy: CheckpointPolicy) -> "Checkpointer":
         """The checkpointer of a job: in a folder of its directory, with a copy where the environment asks for one."""
-        far = os.environ.get(FAR, "")
-        return cls(directory / "checkpoints", policy, far=far, name=os.environ.get(NAME, directory.name))
+        far = os.environ.get(CHECKPOINT_STORE, "")
+        return cls(directory / "checkpoints", policy, far=far, name=os.environ.get(CHECKPOINT_NAME, directory.name))
 
     @property
     def worlds(self) -> list[list[int]]:

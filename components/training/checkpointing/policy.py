@@ -2,9 +2,6 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FAR, NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
-"""Name in the environment the artifact store that gets a copy of every checkpoint, and what the run is called there."""
-
 
 class CheckpointPolicy(BaseModel):
     """When checkpoints are written, besides the one on a new best metric and the one on preemption."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from gatehouse.components.training.builder_code import BuilderError
+from gatehouse.components.artifacts.builder_code import BuilderError
 from gatehouse.components.training.models.ft_transformer import FtTransformer
 from gatehouse.components.training.models.tabular_mlp import TabularMlp
 from gatehouse.components.training.spec import TrainSpec

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts import stage as stage_module
-from gatehouse.components.artifacts.prepare import forced
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.stage import Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.prepare import forced
 from gatehouse.errors import ConfigurationError, StageResultError, StaleSpecError, StoreError
 
 

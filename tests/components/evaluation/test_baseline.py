@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.evaluation.baseline import Baseline
-from gatehouse.components.tracking.metrics import log_loss, roc_auc
+from gatehouse.components.metrics.binary import log_loss, roc_auc
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC, table
 
 TRAIN, TEST = table(2000), table(2000, seed=4)

@@ -4,7 +4,7 @@ import numpy as np
 
 from gatehouse.components.evaluation.boosted_trees import BoostedTrees
 from gatehouse.components.evaluation.presentation import markdown
-from gatehouse.components.tracking.metrics import roc_auc
+from gatehouse.components.metrics.binary import roc_auc
 from tests.components.evaluation.conftest import SPEC, Bench
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC, table
 

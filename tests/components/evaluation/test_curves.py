@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.components.evaluation.curves import BINS, POINTS, curves_of, thin
-from gatehouse.components.tracking.metrics import roc_auc
+from gatehouse.components.metrics.binary import roc_auc
 
 
 def example(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gatehouse.components.evaluation.slices import MOST_VALUES, group, roc_auc_interval, slice_metrics
 from gatehouse.components.evaluation.spec import EvaluationSpec
-from gatehouse.components.tracking.metrics import roc_auc
+from gatehouse.components.metrics.binary import roc_auc
 from gatehouse.errors import ConfigurationError
 
 LABELS = np.array([0, 1, 0, 1, 1, 1], dtype=np.int8)

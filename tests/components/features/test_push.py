@@ -11,9 +11,9 @@ from feast import Entity, FeatureStore, FeatureView, Field, PushSource, ValueTyp
 from feast.data_source import PushMode
 from feast.types import Int64
 
-from gatehouse.components.features.feast_definitions import feast_objects
-from gatehouse.components.features.repository import Repository
-from gatehouse.components.features.source_files import EVENT_DATE
+from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.point_in_time.feast_definitions import feast_objects
+from gatehouse.components.features.point_in_time.source_files import EVENT_DATE
 from gatehouse.errors import ConfigurationError
 from tests.components.features.feast_stores import TIME, minute, opened, source, write
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.features.compute import connect, write_parquet
-from gatehouse.components.features.definitions import Available, FeatureView
-from gatehouse.components.features.repository import View
+from gatehouse.components.features.computing.compute import connect, write_parquet
+from gatehouse.components.features.computing.touched import ALWAYS
+from gatehouse.components.features.definitions.declarations import Available, FeatureView
+from gatehouse.components.features.definitions.repository import View
 from gatehouse.components.features.streaming.pushed_table import Pushed, next_rows
-from gatehouse.components.features.touched import ALWAYS
 
 NOON = datetime(2013, 1, 9, 12, tzinfo=UTC)
 SINCE, UNTIL, LATEST = 4, 6, 10

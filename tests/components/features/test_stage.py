@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.components.artifacts.require import Requirement, require_no_skew
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.require import Requirement, require_no_skew
 from gatehouse.components.features.stage import (
     ComputeRequest,
     LeakageRequest,

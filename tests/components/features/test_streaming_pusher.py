@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.components.features.online import online_view
-from gatehouse.components.features.repository import Repository, read_repository
-from gatehouse.components.features.sqlite_online import SqliteOnline
+from gatehouse.components.features.definitions.repository import Repository, read_repository
+from gatehouse.components.features.online.sqlite import SqliteOnline
+from gatehouse.components.features.online.store import online_view
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.rows import Misfit

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.artifacts.messages import MisfitError
-from gatehouse.components.features.definitions import Source
+from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.streaming.rows import RowReader
 from gatehouse.components.features.streaming.stream import TOLERANCE, Event
 from gatehouse.errors import ConfigurationError

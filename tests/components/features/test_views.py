@@ -8,9 +8,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gatehouse.components.features.compute import compute_views, connect, write_parquet
-from gatehouse.components.features.definitions import FeatureView
-from gatehouse.components.features.repository import Repository, View
+from gatehouse.components.features.computing.compute import compute_views, connect, write_parquet
+from gatehouse.components.features.definitions.declarations import FeatureView
+from gatehouse.components.features.definitions.repository import Repository, View
 from gatehouse.errors import ConfigurationError
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatehouse.components.distances.population_stability import Counts, population_stability
 from gatehouse.components.monitoring.drift import (
     CategoryBins,
     NumericBins,
@@ -16,7 +17,6 @@ from gatehouse.components.monitoring.drift import (
     drift_of,
     jensen_shannon,
 )
-from gatehouse.components.tracking.stability import Counts, population_stability
 
 histograms = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=12).map(
     lambda pairs: (np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))

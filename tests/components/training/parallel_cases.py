@@ -22,7 +22,7 @@ import torch.distributed.tensor
 import torch.multiprocessing as mp
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from gatehouse.components.training.boundary import Agreed, Boundary
+from gatehouse.components.launchers.boundary import Agreed, Boundary
 from gatehouse.components.training.checkpointing.checkpointer import Restored
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.clipping import gradient_norm

@@ -11,15 +11,15 @@ import torch
 import xgboost
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.faults import FAULT
+from gatehouse.components.launchers.launcher import WEIGHTS
+from gatehouse.components.launchers.patience import HANG
 from gatehouse.components.training import boosting
 from gatehouse.components.training.boosting import train as boost
 from gatehouse.components.training.boosting_spec import BoostingSpec
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.data import Rows
-from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.job import prepare_job
-from gatehouse.components.training.launcher import WEIGHTS
-from gatehouse.components.training.patience import HANG
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train

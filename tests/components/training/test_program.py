@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from gatehouse.components.training import agent, program
+from gatehouse.components.launchers import agent
+from gatehouse.components.launchers.launcher import FAILURE, JOB
+from gatehouse.components.training import program
 from gatehouse.components.training.divergence import DivergedError
-from gatehouse.components.training.launcher import FAILURE, JOB
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.errors import ConfigurationError, StoreError
 

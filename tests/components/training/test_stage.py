@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.choose import LAUNCH
+from gatehouse.components.launchers.faults import FAULT
+from gatehouse.components.launchers.local import LocalLauncher
 from gatehouse.components.training.checkpointing.part import near
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
-from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.job import prepare_job
-from gatehouse.components.training.launchers.choose import LAUNCH
-from gatehouse.components.training.launchers.local import LocalLauncher
 from gatehouse.components.training.models import build_model
 from gatehouse.components.training.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec

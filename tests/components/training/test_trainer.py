@@ -18,11 +18,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.faults import FAULT
 from gatehouse.components.training import trainer as trainer_module
 from gatehouse.components.training import validation
 from gatehouse.components.training.data import Batch, Rows
 from gatehouse.components.training.divergence import DivergedError
-from gatehouse.components.training.faults import FAULT
 from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.losses import loss_of
 from gatehouse.components.training.models import BuilderError, build_model

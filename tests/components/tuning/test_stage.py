@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.launcher import TrainingFailedError
 from gatehouse.components.training.fitting import FitRequest, fit_transformation
-from gatehouse.components.training.launcher import TrainingFailedError
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult
 from gatehouse.components.training.transformation import FeatureError
@@ -75,7 +75,7 @@ def test_trials_are_real_training_runs_and_come_from_the_memo_when_an_experiment
         assert manifest.configuration["learning_rate"] == trial["parameters"]["learning_rate"]
         assert manifest.configuration["epochs"] == 1
         assert trial["value"] == trial["metrics"]["log_loss"]
-    monkeypatch.setattr("gatehouse.components.training.launchers.local._WRAPPER", "this")
+    monkeypatch.setattr("gatehouse.components.launchers.local._WRAPPER", "this")
     assert tune.function(request, store) == first, "a trial was trained a second time"
 
 

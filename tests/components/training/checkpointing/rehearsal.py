@@ -31,12 +31,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gatehouse.components.training.boundary import Boundary
+from gatehouse.components.launchers.boundary import Boundary
+from gatehouse.components.launchers.preemption import FLAG, Flag
 from gatehouse.components.training.checkpointing import checkpointer as checkpointer_module
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
-from gatehouse.components.training.preemption import FLAG, Flag
 
 ROWS, BATCH = 96, 12
 CPU = torch.device("cpu")

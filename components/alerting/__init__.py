@@ -1,0 +1,1 @@
+"""Tells a webhook of verdicts."""

@@ -1,0 +1,165 @@
+"""The alert stage: tells a webhook of a verdict. It never fails a run, and never hides that nobody was told."""
+
+import logging
+import os
+from typing import Any, Literal
+
+from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.run import RUN_ID, Attempt
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+_MOST_REASONS = 20
+_LONGEST_REASON = 500
+_SHOWN = 5
+_LONGEST_SHOWN = 300
+
+
+class AlertRequest(StageModel):
+    """A verdict, and when somebody wants to hear of it.
+
+    Attributes:
+        project: The project.
+        pipeline: The pipeline that runs.
+        stage: The stage that judged.
+        verdict: What it said: `pass`, `warn`, `fail` or another word for a no.
+        reasons: Why, as the stage gave them: redacted already where a column is sensitive.
+        report: Reference of the artifact that holds the report.
+        when: `fail` for every verdict that is a no; `warn` for these and for warnings; `always`; or `never`.
+    """
+
+    project: str
+    pipeline: str
+    stage: str
+    verdict: str
+    reasons: tuple[str, ...] = ()
+    report: str = ""
+    when: Literal["fail", "warn", "always", "never"] = "fail"
+
+
+class AlertResult(StageModel):
+    """Whether somebody was to be told, whether the webhook took it, after how many attempts, and why if not."""
+
+    wanted: bool
+    delivered: bool
+    attempts: int
+    why: str
+
+
+@stage("alert")
+def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
+    """Post a verdict to the webhook that `GATEHOUSE_ALERT_WEBHOOK` names, where `when` asks for it.
+
+    A webhook that is not set, is down or refuses is part of the result, and a warning in the run record; it raises
+    nothing. A repeat within the same run posts nothing that was delivered before.
+    """
+    from gatehouse.components.alerting import webhook
+
+    found = _anomalies(store, request)
+    said = "warn" if request.verdict == "pass" and found else request.verdict
+    if not _is_wanted(request.when, said):
+        return AlertResult(
+            wanted=False, delivered=False, attempts=0, why=f"{said} is not told when {request.when} is asked for"
+        )
+    body = payload(request, said, found if len(found) > len(request.reasons) else request.reasons, store)
+    key, run = str(body["idempotency_key"]), str(body["run"])
+    if run and store.objects.stat(_receipt(run, key)):
+        return AlertResult(wanted=True, delivered=True, attempts=0, why="was delivered by an earlier attempt")
+    url = webhook.address()
+    if not url:
+        why = f"no webhook is set: {webhook.ADDRESS} is empty"
+        message = f"Nobody was told that {request.stage} says {said}: {why}"
+        logger.warning("%s.", message)
+        Attempt(store, "alert:webhook").note("warned", message=message)
+        return AlertResult(wanted=True, delivered=False, attempts=0, why=why)
+    posted = webhook.post(url, body, key)
+    if not posted.delivered:
+        message = f"Nobody was told that {request.stage} says {said}: the webhook {posted.why}"
+        logger.warning("%s (attempts: %d).", message, posted.attempts)
+        Attempt(store, "alert:webhook").note("warned", message=message, attempts=posted.attempts)
+    elif run:
+        store.record(_receipt(run, key), {"attempts": posted.attempts, "verdict": said})
+    return AlertResult(wanted=True, delivered=posted.delivered, attempts=posted.attempts, why=posted.why)
+
+
+def payload(
+    request: AlertRequest, said: str, reasons: tuple[str, ...], store: ArtifactStore
+) -> dict[str, str | int | list[str]]:
+    """What is posted: for programs, and with `text` for people, as Slack and those that speak its format show it.
+
+    Args:
+        request: The verdict.
+        said: The verdict as it is told: `warn` for a pass with warnings.
+        reasons: Why.
+        store: Where the report is.
+    """
+    run = os.environ.get(RUN_ID, "")
+    identity = [request.project, request.pipeline, run, request.stage, said, request.report]
+    kept = [_cut(reason, _LONGEST_REASON) for reason in reasons[:_MOST_REASONS]]
+    if len(reasons) > _MOST_REASONS:
+        kept.append(f"and {len(reasons) - _MOST_REASONS} more in the report")
+    label, place = _place(store, request.report) if request.report else ("", "")
+    title = f"Gatehouse, {request.project}: {request.stage} says {said}"
+    lines = [title, *(f"• {_cut(reason, _LONGEST_SHOWN)}" for reason in kept[:_SHOWN])]
+    if len(kept) > _SHOWN:
+        lines.append(f"and {len(reasons) - _SHOWN} more in the report")
+    lines += [f"{name}: {value}" for name, value in ((label, place), ("run", run)) if value]
+    return {
+        "version": VERSION,
+        "project": request.project,
+        "pipeline": request.pipeline,
+        "run": run,
+        "stage": request.stage,
+        "verdict": said,
+        "reasons": kept,
+        "report": str(Reference.parse(request.report)) if request.report else "",
+        "address": place,
+        "idempotency_key": sha256_bytes(canonical_json(identity).encode()),
+        "text": _inert("\n".join(lines)),
+    }
+
+
+def _place(store: ArtifactStore, reference: str) -> tuple[str, str]:
+    """Where a person reads on: the report as a file that opens, else the artifact that was judged."""
+    page = store.manifest(reference).entry("report.html")
+    return ("report", f"{store.address}/{page.blob}") if page else ("artifact", store.address_of(reference))
+
+
+def _is_wanted(when: str, said: str) -> bool:
+    if when in ("always", "never"):
+        return when == "always"
+    return said != "pass" and (when == "warn" or said != "warn")
+
+
+def _anomalies(store: ArtifactStore, request: AlertRequest) -> tuple[str, ...]:
+    """What a validation that passed warns of, or why another failed, one line each; none for other artifacts.
+
+    The reasons of the request are cut to what a task's output holds, so the artifact is asked.
+    """
+    if not request.report or store.manifest(request.report).entry("anomalies.json") is None:
+        return ()
+    found: list[dict[str, Any]] = store.read_json(request.report, "anomalies.json")
+    severity = "warn" if request.verdict == "pass" else "fail"
+    return tuple(_line(one) for one in found if one["severity"] == severity)
+
+
+def _line(anomaly: dict[str, Any]) -> str:
+    place = f"{anomaly['table']}.{anomaly['column']}" if anomaly["column"] else anomaly["table"]
+    return f"{place}: {anomaly['rule']}: expected {anomaly['expected']}, found {anomaly['observed']}"
+
+
+def _receipt(run: str, key: str) -> str:
+    return f"runs/{run}/alert-{key}.json"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _inert(text: str) -> str:
+    """Text in which no value from data can become a mention or a link (Slack's format: `<!channel>`, `<http://…>`)."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,1 @@
+"""How far a distribution has moved: one measure, one file."""

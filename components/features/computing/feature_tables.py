@@ -1,0 +1,312 @@
+"""Computes the feature tables of a snapshot: whole where a view is new or changed, else only what new rows touch."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.computing.compute import (
+    connect,
+    each_view,
+    empty_schemas,
+    open_tables,
+    quoted,
+    set_time,
+)
+from gatehouse.components.features.computing.touched import (
+    ALWAYS,
+    BEGINNING,
+    END,
+    Span,
+    changed_hours,
+    merged,
+    moved,
+    newest_event,
+    rows_needed,
+    touched_spans,
+)
+from gatehouse.components.features.computing.versions import (
+    CORRECTED,
+    Earlier,
+    Written,
+    in_reach,
+    next_table,
+    table_anew,
+    unchanged_table,
+)
+from gatehouse.components.features.definitions.repository import (
+    Repository,
+    View,
+    changes,
+    check_out,
+    definition_of,
+    read_repository,
+    tables_of,
+)
+from gatehouse.errors import ConfigurationError
+
+VIEW = "view:"
+_PARENT = "parent"
+
+
+@dataclass
+class Sources:
+    """The raw tables of a snapshot, by reference; what was found out about them is kept."""
+
+    connection: duckdb.DuckDBPyConnection
+    store: ArtifactStore
+    repository: Repository
+    datasets: Mapping[str, str]
+    as_of: datetime
+    _changed: dict[tuple[str, str], list[datetime] | None] = field(default_factory=dict)
+    _newest: dict[str, datetime | None] = field(default_factory=dict)
+
+    def changed(self, table: str, before: str) -> list[datetime] | None:
+        """The hours in which a table differs from an earlier version of it; None where it has no time."""
+        key = (table, before)
+        source = self.repository.sources.get(table)
+        if key not in self._changed:
+            same = before == self.datasets[table]
+            known: list[datetime] | None = [] if same else None
+            if source is not None and before and not same:
+                known = changed_hours(self.connection, self.store, before, self.datasets[table], source)
+            self._changed[key] = known
+        return self._changed[key]
+
+    def settled(self, tables: Sequence[str]) -> datetime:
+        """Until when sources that only grow say no more: their newest event, less what they may tell ahead."""
+        found = [self.as_of]
+        for table in tables:
+            source = self.repository.sources.get(table)
+            if source is not None:
+                if table not in self._newest:
+                    self._newest[table] = newest_event(self.connection, self.store, self.datasets[table], source)
+                newest = self._newest[table]
+                found.append(moved(newest, -source.lead) if newest else BEGINNING)
+        return min(found)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is computed of a view.
+
+    Attributes:
+        view: The view.
+        spans: The event times, in order; none where nothing changed.
+        settled: Until when its sources say no more.
+        parent: Reference of the earlier table; empty for none.
+        earlier: The table that the spans are added to; None where all of it is computed.
+        corrected: Then, the files of the earlier table that say what was corrected.
+    """
+
+    view: View
+    spans: tuple[Span, ...]
+    settled: datetime
+    parent: str = ""
+    earlier: Earlier | None = None
+    corrected: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Before:
+    """Earlier feature tables: the moment that they know; of each view the table, and until when it was settled."""
+
+    as_of: datetime
+    tables: Mapping[str, str]
+    settled: Mapping[str, datetime]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The table of a view, and until when its sources say no more: rows known later are provisional."""
+
+    table: Reference
+    settled: datetime
+
+
+def compute_tables(
+    store: ArtifactStore,
+    repository: Repository,
+    datasets: Mapping[str, str],
+    as_of: datetime,
+    parent: str,
+    workspace: Path,
+) -> dict[str, Computed]:
+    """Compute and publish the table of every view.
+
+    Args:
+        store: Where tables are published.
+        repository: The definitions.
+        datasets: The raw tables, by reference.
+        as_of: The newest moment that they know.
+        parent: Reference of earlier feature tables; empty for none.
+        workspace: For new files.
+
+    Raises:
+        ConfigurationError: naming the file whose SQL does not run, or a table that the snapshot lacks.
+    """
+    for table in tables_of(repository, [view.query for view in repository.views.values()]):
+        if table not in datasets:
+            raise ConfigurationError(
+                f"The feature views read raw.{table}, which the snapshot lacks: expected one of "
+                f"{', '.join(sorted(datasets))}, spelled like that."
+            )
+    before = _before(store, parent) if parent else None
+    with connect() as connection:
+        sources = Sources(connection, store, repository, datasets, as_of)
+        plans = [_plan(sources, view, before) for view in repository.views.values()]
+        # A table is written while the next one is computed: DuckDB has all cores busy only where there is much to do.
+        with ThreadPoolExecutor(1, "feature-tables") as writer:
+            written = {
+                plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, computed, workspace))
+                for plan, computed in _compute(sources, plans)
+            }
+        return {name: Computed(written[name][1].result(), written[name][0]) for name in repository.views}
+
+
+def changed_views(
+    store: ArtifactStore, repository: Repository, definitions: str, parent: str, folder: Path
+) -> dict[str, list[str]]:
+    """What changed since the definitions of earlier feature tables, by view.
+
+    Raises:
+        ConfigurationError: if the meaning of a view changed, and its version did not.
+    """
+    earlier = store.manifest(parent).derived_from["definitions"]
+    if earlier == definitions:
+        return {}
+    try:
+        before = check_out(store, earlier, folder)
+    except ConfigurationError:
+        return {}
+    read_repository(repository.folder, before)
+    return changes(before, repository)
+
+
+def _before(store: ArtifactStore, feature_tables: str) -> Before:
+    manifest = store.manifest(feature_tables)
+    inputs = manifest.derived_from.items()
+    return Before(
+        datetime.fromisoformat(manifest.details["as_of"]),
+        {role.removeprefix(VIEW): reference for role, reference in inputs if role.startswith(VIEW)},
+        {name: datetime.fromisoformat(moment) for name, moment in manifest.details.get("settled", {}).items()},
+    )
+
+
+def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
+    store, repository = sources.store, sources.repository
+    tables = tables_of(repository, [view.query])
+    whole = Plan(view, (ALWAYS,), sources.settled(tables))
+    if before is None or view.name not in before.tables or before.as_of > sources.as_of:
+        return whole
+    parent = before.tables[view.name]
+    manifest, definition = store.manifest(parent), definition_of(repository, view)
+    files = {entry.path: entry for entry in manifest.files}
+
+    def verified(entries: Iterable[FileEntry]) -> dict[str, Path]:
+        store.require_readable(parent)
+        return {entry.path: store.verified_path(manifest.reference, entry) for entry in entries}
+
+    if canonical_json(manifest.configuration) != canonical_json(definition):
+        if canonical_json(manifest.configuration["keys"]) != canonical_json(definition["keys"]):
+            return whole
+        corrected = verified(entry for name, entry in files.items() if name.startswith(CORRECTED))
+        return replace(whole, parent=parent, corrected=tuple(corrected.values()))
+    settled = before.settled[view.name]
+    changed = {table: sources.changed(table, manifest.derived_from.get(table, "")) for table in tables}
+    spans = touched_spans(changed, repository.sources, view.spec.window)
+    if before.as_of < sources.as_of and not view.spec.static:
+        spans = merged([*spans, Span(min(settled, before.as_of), END)])
+    if view.spec.static and spans:  # The time of its rows is not that of its sources.
+        spans = [ALWAYS]
+    paths = verified(in_reach(files, spans[0].start) if spans else [])
+    return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
+
+
+def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Plan, pa.Table | None]]:
+    """The rows of every view in the spans of its plan, or None. Views with a span in common share its staging."""
+    yield from ((plan, None) for plan in plans if not plan.spans)
+    found: dict[str, list[pa.Table]] = defaultdict(list)
+    for span in sorted({span for plan in plans for span in plan.spans}):
+        reading = {plan.view.name: plan for plan in plans if span in plan.spans}
+        for name, table in _compute_span(sources, span, [plan.view for plan in reading.values()]):
+            found[name].append(table)
+            if span == reading[name].spans[-1]:
+                yield reading[name], pa.concat_tables(found.pop(name))
+
+
+def _compute_span(sources: Sources, span: Span, views: Sequence[View]) -> Iterator[tuple[str, pa.Table]]:
+    windows = [view.spec.window for view in views if not view.spec.static]
+    window = None if None in windows else max((one for one in windows if one is not None), default=None)
+    connection, repository = sources.connection, sources.repository
+    tables = tables_of(repository, [view.query for view in views])
+    empty_schemas(connection)
+    open_tables(connection, {table: sources.store.paths(sources.datasets[table]) for table in tables}, "source")
+    for table in tables:
+        source = repository.sources.get(table)
+        needed = rows_needed(span, source, window) if source else "true"
+        name = quoted(table)
+        connection.execute(f"CREATE VIEW raw.{name} AS SELECT * FROM source.{name} WHERE {needed}")
+    set_time(connection, "as_of", sources.as_of)
+    set_time(connection, "from", span.start if span.start > BEGINNING else None)
+    set_time(connection, "until", span.end if span.end < END else None)
+    return each_view(connection, repository, [view.name for view in views])
+
+
+def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace: Path) -> Reference:
+    view, folder = plan.view, workspace / plan.view.name
+    store, repository = sources.store, sources.repository
+    if computed is None:
+        assert plan.earlier is not None  # a plan without an earlier table computes all of it
+        written = unchanged_table(plan.earlier)
+    else:
+        with sources.connection.cursor() as connection:
+            if plan.earlier is None:
+                written = table_anew(connection, view, plan.corrected, computed, folder)
+            else:
+                written = next_table(connection, view, plan.earlier, plan.spans, computed, sources.as_of, folder)
+    derived: dict[str, Reference | str] = {
+        table: sources.datasets[table] for table in tables_of(repository, [view.query])
+    }
+    if origin := _origin(store, plan, written):
+        derived[_PARENT] = origin
+    return store.publish(
+        "features",
+        view.name,
+        written.files,
+        columns=_columns(store, plan, computed),
+        rows=sum(written.rows.values()),
+        rows_per_file=written.rows,
+        derived_from=derived,
+        configuration=definition_of(repository, view),
+        details={
+            "entity_keys": list(view.spec.entities),
+            "features": dict(view.spec.features),
+            "version": view.spec.version,
+        },
+    )
+
+
+def _origin(store: ArtifactStore, plan: Plan, written: Written) -> str:
+    """The table from which corrected rows come that the sources do not hold any more; empty for none."""
+    corrected = [one for name, one in written.files.items() if name.startswith(CORRECTED)]
+    if not corrected:
+        return ""
+    unchanged = all(isinstance(one, FileEntry) for one in corrected)
+    return store.manifest(plan.parent).derived_from[_PARENT] if unchanged else plan.parent
+
+
+def _columns(store: ArtifactStore, plan: Plan, computed: pa.Table | None) -> Sequence[Column]:
+    if computed is None:
+        manifest: Manifest = store.manifest(plan.parent)
+        return manifest.columns
+    return [Column(one.name, str(one.type), one.nullable) for one in computed.schema]

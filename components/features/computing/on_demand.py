@@ -1,0 +1,144 @@
+"""Computes on-demand features: the same query for a training set, a batch and one online request."""
+
+import atexit
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+import duckdb
+import pyarrow as pa
+
+from gatehouse.components.features.computing.compute import connect, quoted
+from gatehouse.components.features.definitions.repository import OnDemand, Repository
+from gatehouse.errors import ConfigurationError
+
+_TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR"}
+
+
+def with_on_demand(repository: Repository, service: str, rows: pa.Table, *, alone: bool = False) -> pa.Table:
+    """`rows` with the features of the service's on-demand views beside them.
+
+    Args:
+        repository: The feature definitions.
+        service: Name of the feature service.
+        rows: The features of its feature views, and the values of the requests.
+        alone: Look whether rows have the features that they have alone, as in a request.
+
+    Raises:
+        ConfigurationError: as `on_demand_features`; or if a row has other features alone.
+    """
+    return with_views([repository.on_demand[name] for name in repository.services[service].on_demand], rows, alone)
+
+
+def with_views(views: Iterable[OnDemand], rows: pa.Table, alone: bool = False) -> pa.Table:
+    """As `with_on_demand`, for the on-demand views that are given."""
+    for view in views:
+        found = on_demand_features(view, rows)
+        if alone:
+            _require_alone(view, rows, found)
+        for column in found.column_names:
+            rows = rows.append_column(column, found[column])
+    return rows
+
+
+def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
+    """The features of `view` for each of `rows`, in order.
+
+    Values are cast to the kinds that the definitions state, so the query sees the same types wherever they come from.
+
+    Raises:
+        ConfigurationError: if `rows` lacks a column, or the query does not run, lacks a feature, or gives more or fewer
+            rows.
+    """
+    where = _file(view)
+    missing = [name for name in view.inputs if name not in rows.column_names]
+    if missing:
+        raise ConfigurationError(
+            f"{where}: expected {', '.join(missing)} among the features and request values, found "
+            f"{', '.join(rows.column_names)}. Send them, or name the view that has them."
+        )
+    found = _run(view, rows)
+    if found.num_rows != rows.num_rows:
+        raise ConfigurationError(
+            f"{where}: expected one row for each of the {rows.num_rows} in `rows`, found {found.num_rows}. Leave no "
+            "row out, and give none twice."
+        )
+    return found
+
+
+def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
+    """Refuse rows with a value that is not of the kind that the view declares.
+
+    Args:
+        view: The on-demand view.
+        rows: Rows with some of its inputs.
+        where: Where the rows come from, for the message.
+
+    Raises:
+        ConfigurationError: naming the column, the row, counted from 1, and the value.
+    """
+    for name, kind in view.inputs.items():
+        if name not in rows.column_names or kind != "numeric":
+            continue
+        with _database().cursor() as connection:
+            connection.register("given", rows.select([name]))
+            text = f"{quoted(name)}::VARCHAR"
+            # Others by way of text, so that a value which no number is made of, such as a date, is told as well.
+            value = quoted(name) if _counts(rows.schema.field(name).type) else text
+            found = connection.execute(
+                f"SELECT place, text FROM (SELECT row_number() OVER () AS place, {value} AS value, {text} AS text "
+                f"FROM given) WHERE text IS NOT NULL AND TRY_CAST(value AS {_TYPES[kind]}) IS NULL "
+                "ORDER BY place LIMIT 1"
+            ).fetchall()
+        if found:
+            place, value = found[0]
+            raise ConfigurationError(
+                f"{where}: {name} in row {place}: expected a number, as the on-demand view {view.name} declares "
+                f"it, found {value!r}. Correct it, or leave it empty where it is not known."
+            )
+
+
+def _counts(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(any(one(kind) for one in (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)))
+
+
+def _require_alone(view: OnDemand, rows: pa.Table, found: pa.Table) -> None:
+    for place in sorted({0, rows.num_rows // 2, rows.num_rows - 1}) if rows.num_rows else ():
+        alone = on_demand_features(view, rows.slice(place, 1))
+        # Not-a-number differs from itself; its text does not.
+        if repr(alone.to_pylist()) != repr(found.slice(place, 1).to_pylist()):
+            raise ConfigurationError(
+                f"{_file(view)}: expected for each row what that row alone gives, found something else in row {place} "
+                f"of {rows.num_rows}. A request comes alone: read no other rows and no clock, and keep their order."
+            )
+
+
+def _file(view: OnDemand) -> str:
+    return f"on_demand/{view.name}.sql"
+
+
+def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
+    wanted = ", ".join(_cast(view.spec.features))
+    with _database().cursor() as connection:
+        connection.register("given", rows.select(list(view.inputs)))
+        inputs = ", ".join(_cast(view.inputs))
+        try:
+            query = f"WITH rows AS (SELECT {inputs} FROM given) SELECT {wanted} FROM (\n{view.query}\n)"
+            return connection.sql(query).to_arrow_table().combine_chunks()
+        except duckdb.Error as error:
+            require_values(view, rows, f"The rows of {_file(view)}")
+            reason = " ".join(str(error).split())
+            raise ConfigurationError(f"The feature repository's {_file(view)} does not run: {reason}") from error
+
+
+def _cast(kinds: Mapping[str, str]) -> list[str]:
+    return [f"CAST({quoted(name)} AS {_TYPES[kind]}) AS {quoted(name)}" for name, kind in kinds.items()]
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    return connect()
+
+
+# DuckDB complains of connections that outlive the interpreter.
+atexit.register(_database.cache_clear)

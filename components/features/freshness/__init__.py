@@ -1,0 +1,1 @@
+"""How old feature tables are."""

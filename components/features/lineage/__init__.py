@@ -1,0 +1,1 @@
+"""From which source columns each feature comes."""

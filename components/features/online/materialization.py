@@ -1,0 +1,321 @@
+"""Materialization: what became known since the last time goes to the online store; progress and state live there too.
+
+A view's rows are written by known time, max(event, created): those known after what was settled then and up to `as_of`,
+so a late row about an older event arrives as well. Of a key only the newest is written, and none that is expired.
+
+The newest rows of a table are provisional: the next table replaces them, and rows that were pushed meanwhile. The store
+notes the keys of both. For these keys the newest row of the table as of now is the truth, whatever is held.
+
+All this is worth something only if what was settled is still the same. So the store keeps a digest of those rows. Where
+the feature table gives another one (another definition, a static table that changed, rows that were removed), or a run
+was killed that wrote something else, the view is written again as a new generation, and what is left of earlier ones is
+removed.
+
+Every step is safe to repeat and to run twice at once: rows are compared in the store, and the state changes only if it
+is what it was when it was read.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from gatehouse.components.features.computing.compute import connect, quoted, rows_of
+from gatehouse.components.features.online.store import NEVER, OnlineStore, OnlineView, State, epoch_us
+from gatehouse.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+STEP = 1 << 15  # Rows between two lines of progress.
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """What was done for one view.
+
+    Attributes:
+        view: Its name.
+        rows: Rows that were to be written.
+        written: Rows that were sent; less than `rows` where an earlier run was killed on the way.
+        changed: Rows that changed what is held.
+        since: The watermark before, in microseconds since 1970; None where there was none.
+        rewritten: Whether the view was written from the beginning.
+    """
+
+    view: str
+    rows: int
+    written: int
+    changed: int
+    since: int | None
+    rewritten: bool
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to write, where: `before` is the state of the view when this was decided."""
+
+    before: State
+    rewrite: bool
+    as_of: int
+    settled: int
+    past: str
+    generation: int
+    target: str
+    tables: str
+
+
+def materialize_views(
+    store: OnlineStore,
+    views: Sequence[OnlineView],
+    tables: Mapping[str, Sequence[Path]],
+    as_of: datetime,
+    *,
+    settled: Mapping[str, datetime] | None = None,
+    rewrite: bool = False,
+    step: int = STEP,
+    reference: str = "",
+) -> list[Materialized]:
+    """Bring the online store up to what was known at `as_of`.
+
+    Args:
+        store: The online store.
+        views: What to write.
+        tables: Parquet files by view.
+        as_of: The time, with its zone.
+        settled: By view, until when the rows of its table are settled: the next table may replace those known from then
+            on. A view that is not named has settled rows only.
+        rewrite: Write all from the beginning, also where the store is at a later time.
+        step: Rows between two lines of progress.
+        reference: Of the feature tables, which is kept with the watermark.
+
+    Raises:
+        StoreError: if the store cannot be reached, or was brought to a later time before.
+    """
+    with connect() as connection:
+        return [
+            _materialize(
+                connection,
+                store,
+                view,
+                tables[view.name],
+                as_of,
+                (settled or {}).get(view.name),
+                rewrite,
+                step,
+                reference,
+            )
+            for view in views
+        ]
+
+
+def _materialize(
+    connection: duckdb.DuckDBPyConnection,
+    store: OnlineStore,
+    view: OnlineView,
+    files: Sequence[Path],
+    as_of: datetime,
+    settled: datetime | None,
+    rewrite: bool,
+    step: int,
+    reference: str,
+) -> Materialized:
+    open_rows(connection, view, files)
+    until = epoch_us(as_of) if settled is None else min(epoch_us(as_of), epoch_us(settled) - 1)
+    for _ in range(_ATTEMPTS):
+        plan = _begin(connection, store, view, epoch_us(as_of), until, rewrite, reference)
+        noted = store.provisional(view)
+        count = _select(connection, view, None if plan.rewrite else plan.before.settled, as_of)
+        done = plan.before.done if plan.before.target == plan.target else 0
+        if done:
+            logger.info("%s: goes on after %d of %d rows", view.name, done, count)
+        told = _select_told(connection, view, noted, as_of)
+        changed = _write(connection, store, view, plan, done, count, step)
+        changed += _settle(store, view, plan, told, step)
+        if _complete(store, view, plan):
+            rows = count + _beside(connection, view)
+            return Materialized(view.name, rows, rows - done, changed, plan.before.known, plan.rewrite)
+        logger.info("%s: another run changed the online store meanwhile; looking again", view.name)
+    raise StoreError(
+        f"The view {view.name} was rewritten by other runs {_ATTEMPTS} times meanwhile. Run one at a time."
+    )
+
+
+def open_rows(connection: duckdb.DuckDBPyConnection, view: OnlineView, files: Sequence[Path]) -> None:
+    """Make the view's rows readable as `features.rows`, with what asof_join orders by."""
+    event = f"epoch_us({quoted(view.event)}::TIMESTAMPTZ)"
+    created = f"coalesce(epoch_us({quoted(view.created)}::TIMESTAMPTZ), {event})" if view.created else event
+    present = " AND ".join(f"{quoted(column)} IS NOT NULL" for column in (*view.keys, view.event))
+    connection.execute(
+        f"CREATE OR REPLACE VIEW features.rows AS SELECT *, {event} AS __event, {created} AS __created, "
+        f"greatest(__event, __created) AS __known, row_number() OVER () AS __position "
+        f"FROM {rows_of(files)} WHERE {present}"
+    )
+
+
+def _begin(
+    connection: duckdb.DuckDBPyConnection,
+    store: OnlineStore,
+    view: OnlineView,
+    as_of: int,
+    settled: int,
+    rewrite: bool,
+    reference: str,
+) -> _Plan:
+    """Decide what to write, and note it in the store; a run that was killed on the same is gone on with."""
+    while True:
+        state = store.state(view.name)
+        if state.known is not None and state.known > as_of and not rewrite:
+            raise StoreError(
+                f"The online store holds {view.name} as known at {_time(state.known)}, which is after this run's "
+                f"as_of {_time(as_of)}. To go back, run with rewrite set to true."
+            )
+        whole, now, then = _digests(connection, view, [as_of, settled, state.settled])
+        changed = state.known is not None and then != state.past
+        # A rewrite that was begun and not completed left rows that win over all earlier generations.
+        fresh = rewrite or changed or state.last > state.generation
+        target = _target(whole, as_of, settled, None if fresh else state)
+        if state.target not in ("", target):
+            # Rows of another run are there, or are being written.
+            fresh, target = True, _target(whole, as_of, settled, None)
+        if state.target == target:
+            return _Plan(state, fresh, as_of, settled, now, state.writing, target, reference)
+        if changed:
+            logger.info("%s: what was settled is not what it was; it is written from the beginning", view.name)
+        generation = state.last + 1 if fresh else state.generation
+        after = replace(state, last=max(state.last, generation), target=target, writing=generation, done=0)
+        if store.swap(view.name, state, after):
+            return _Plan(after, fresh, as_of, settled, now, generation, target, reference)
+
+
+def _target(whole: str, as_of: int, settled: int, before: State | None) -> str:
+    """What names the rows that a run writes: those of the table, and from which state on."""
+    parts = [whole, as_of, settled, *([before.known, before.settled, before.generation] if before else [])]
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
+
+
+def _digests(connection: duckdb.DuckDBPyConnection, view: OnlineView, times: Sequence[int | None]) -> list[str]:
+    """Digests of the rows known at each of `times`: the same rows in any order, the same digest."""
+    columns = (*view.keys, *view.features, "__event", "__created")
+    types = connection.execute(f"DESCRIBE SELECT {', '.join(map(quoted, columns))} FROM features.rows").fetchall()
+    shape = f"{[row[:2] for row in types]} {view.ttl}"
+    hashed = f"hash({', '.join(map(quoted, columns))})::HUGEINT"
+    known = [f"FILTER (__known <= {NEVER if time is None else time})" for time in times]
+    found = connection.execute(
+        f"SELECT {', '.join(f'[count(*) {each}, sum({hashed}) {each}]' for each in known)} FROM features.rows"
+    ).fetchall()[0]
+    return [hashlib.sha256(f"{shape} {pair}".encode()).hexdigest() for pair in found]
+
+
+def _select(connection: duckdb.DuckDBPyConnection, view: OnlineView, since: int | None, as_of: datetime) -> int:
+    """Lay what is to be written in the table `features.wanted`, in order of the keys; returns its rows."""
+    known = f"SELECT * FROM features.rows WHERE __known > {NEVER if since is None else since}"
+    connection.execute(f"CREATE OR REPLACE TABLE features.wanted AS {_newest(view, known, as_of)}")
+    return int(connection.execute("SELECT count(*) FROM features.wanted").fetchall()[0][0])
+
+
+def _select_told(connection: duckdb.DuckDBPyConnection, view: OnlineView, noted: pa.Table, as_of: datetime) -> pa.Table:
+    """What the table says of the noted keys: one row each, without an event where it has nothing fresh."""
+    keys = ", ".join(map(quoted, view.keys))
+    connection.register("noted", noted)
+    known = f"SELECT r.* FROM features.rows AS r SEMI JOIN noted USING ({keys})"
+    return connection.sql(
+        f"SELECT {_columns(view)} FROM noted LEFT JOIN ({_newest(view, known, as_of)}) USING ({keys})"
+    ).to_arrow_table()
+
+
+def _newest(view: OnlineView, rows: str, as_of: datetime) -> str:
+    """A query of the newest known row of every key that is fresh, in order of the keys."""
+    keys = ", ".join(map(quoted, view.keys))
+    return (
+        f"SELECT {_columns(view)} FROM ({rows}) WHERE __known <= {epoch_us(as_of)} AND __event >= {view.oldest(as_of)} "
+        f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY __event DESC, __created DESC, __position DESC) = 1 "
+        f"ORDER BY {keys}"
+    )
+
+
+def _columns(view: OnlineView) -> str:
+    names = [*view.keys, view.event, *([view.created] if view.created else []), *view.features]
+    return ", ".join(map(quoted, names))
+
+
+def _beside(connection: duckdb.DuckDBPyConnection, view: OnlineView) -> int:
+    """How many noted keys are not among those to be written."""
+    keys = ", ".join(map(quoted, view.keys))
+    query = f"SELECT count(*) FROM noted ANTI JOIN features.wanted USING ({keys})"
+    return int(connection.execute(query).fetchall()[0][0])
+
+
+def _write(
+    connection: duckdb.DuckDBPyConnection,
+    store: OnlineStore,
+    view: OnlineView,
+    plan: _Plan,
+    done: int,
+    count: int,
+    step: int,
+) -> int:
+    changed = 0
+    while done < count and _is_ours(store.state(view.name), plan):
+        rows: pa.Table = connection.sql(f"FROM features.wanted LIMIT {step} OFFSET {done}").to_arrow_table()
+        changed += store.write(view, rows, plan.generation, plan.settled + 1)
+        done += rows.num_rows
+        logger.info("%s: %d of %d rows", view.name, done, count)
+        _note(store, view, plan.target, done)
+    return changed
+
+
+def _settle(store: OnlineStore, view: OnlineView, plan: _Plan, told: pa.Table, step: int) -> int:
+    changed = 0
+    for at in range(0, told.num_rows, step):
+        if _is_ours(store.state(view.name), plan):
+            changed += store.settle(view, told.slice(at, step), plan.generation, plan.as_of, plan.settled + 1)
+    return changed
+
+
+def _is_ours(state: State, plan: _Plan) -> bool:
+    """Whether the plan still holds: another run may have completed it. A rewrite that others began wins anyway."""
+    return state.target == plan.target or state.writing != plan.generation
+
+
+def _note(store: OnlineStore, view: OnlineView, target: str, done: int) -> None:
+    """Note how far the writing of `target` is; where another run writes something else by now, its note is kept."""
+    while (state := store.state(view.name)).target == target and state.done < done:
+        if store.swap(view.name, state, replace(state, done=done)):
+            return
+
+
+def _complete(store: OnlineStore, view: OnlineView, plan: _Plan) -> bool:
+    """Set the watermark. False where a rewrite or a run with other rows was faster: look again."""
+    if plan.rewrite:
+        dropped = sorted({*plan.before.features} - {*view.features})
+        store.sweep(view, plan.generation, dropped)
+    while True:
+        state = store.state(view.name)
+        if state.generation > plan.generation:
+            store.sweep(view, state.generation)
+            return False
+        if not _is_ours(state, plan):
+            return state.known == plan.as_of and state.past == plan.past
+        done = replace(
+            state,
+            generation=plan.generation,
+            known=plan.as_of,
+            settled=plan.settled,
+            past=plan.past,
+            features=view.features,
+            tables=plan.tables,
+        )
+        if state.target == plan.target:
+            done = replace(done, target="", done=0)
+        if store.swap(view.name, state, done):
+            return True
+
+
+def _time(moment: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)).isoformat()

@@ -1,0 +1,110 @@
+"""The page that explains the skew of an online store."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from gatehouse.components.features.freshness.freshness import Freshness
+from gatehouse.components.features.online.materialization import Materialized
+from gatehouse.components.features.online.skew import CORRECTED, EXPIRED, FRESH, LATE, RECENT, Skew
+from gatehouse.components.reports.charts import bar_chart
+from gatehouse.components.reports.page import Report, Verdict
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN = 20
+_KINDS = (FRESH, RECENT, CORRECTED, LATE, EXPIRED)
+
+
+def skew_page(
+    service: str,
+    as_of: str,
+    max_skew: float,
+    skew: Skew,
+    written: Sequence[Materialized],
+    fresh: Sequence[Freshness],
+    reasons: Sequence[str],
+) -> str:
+    """The HTML report: verdict, what was written, and what was compared by view and by feature.
+
+    Args:
+        service: Name of the feature service.
+        as_of: The time of materialization and of the comparison.
+        max_skew: The skew above which the verdict is `fail`.
+        skew: The comparison.
+        written: What was done for each view.
+        fresh: How old each view was at `as_of`.
+        reasons: Why the verdict is not `pass`; empty where it is.
+    """
+    verdict = (
+        Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "What is served is what is trained on.")
+    )
+    page = Report(f"Online store of {service}", f"as of {_said(datetime.fromisoformat(as_of))}", verdict)
+    page.tiles(
+        {"skew": f"{skew.share:.4%}", "allowed": f"{max_skew:.4%}", "values compared": skew.values}
+        | {"values that differ": sum(skew.differing.values()), "rows to write": sum(one.rows for one in written)}
+    )
+    page.section(
+        "Compared",
+        "Values read back online and joined offline at the same time: of keys with a fresh row, of the entity rows "
+        "decided last, and of keys whose newest row was corrected, that had a row that came late, and whose newest row "
+        "is expired. Where neither side has a value, nothing is counted.",
+    )
+    page.table(["view", *_KINDS, "values", "values that differ"], *_by_view(skew, written))
+    if skew.unseen:
+        page.note(f"No value of {', '.join(skew.unseen)} was compared; the verdict says why.")
+    _differences(page, skew)
+    page.section("Written", "Keys with rows that became known, or that were provisional. A rewrite replaces all.")
+    page.table(
+        ["view", "known before", "rows to write", "rows that changed", "rewritten"],
+        [[one.view, _time(one.since), one.rows, one.changed, "yes" if one.rewritten else "no"] for one in written],
+    )
+    page.section("Freshness", "Age of the newest event of every view at that time; a view without a limit has any age.")
+    page.table(
+        ["view", "age", "newest row known for", "allowed", "rows known later"],
+        [[one.view, *(_age(age) for age in (one.age, one.known, one.allowed)), one.ahead] for one in fresh],
+        {number: "bad" for number, one in enumerate(fresh) if one.stale},
+    )
+    return page.html()
+
+
+def _by_view(skew: Skew, written: Sequence[Materialized]) -> tuple[list[list[str | int]], dict[int, str]]:
+    rows: list[list[str | int]] = []
+    for view in (one.view for one in written):
+        own = [one for one in skew.compared if one.view == view]
+        values = [sum(one.values for one in own if one.kind == kind) for kind in _KINDS]
+        rows.append([view, *values, sum(values), sum(one.differing for one in own)])
+    marks = {number: "warn" for number, row in enumerate(rows) if not row[-2]}
+    return rows, marks | {number: "bad" for number, row in enumerate(rows) if row[-1]}
+
+
+def _differences(page: Report, skew: Skew) -> None:
+    found = sorted((one for one in skew.compared if one.differing), key=lambda one: (-one.differing, one.feature))
+    if not found:
+        return
+    page.section("Differences", "The first keys of every feature whose online value is not the offline one.")
+    cells: dict[str, int] = {}
+    for one in skew.compared:
+        cells[one.feature] = cells.get(one.feature, 0) + one.values
+    bars = sorted(
+        ((name, count / cells[name]) for name, count in skew.differing.items()), key=lambda bar: (-bar[1], bar)
+    )
+    page.figures((bar_chart(bars[:_SHOWN]), "Share of the compared values that differ, by feature: 1 is all."))
+    page.table(
+        ["view", "feature", "keys", "differ", "of", "key", "online", "offline"],
+        [
+            [one.view, one.feature, one.kind, one.differing, one.values, *example]
+            for one in found
+            for example in one.examples
+        ],
+    )
+
+
+def _age(age: timedelta | None) -> str:
+    return "none" if age is None else str(age)
+
+
+def _time(moment: int | None) -> str:
+    return "nothing" if moment is None else _said(_BEGINNING + timedelta(microseconds=moment))
+
+
+def _said(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,196 @@
+"""Training-serving skew of an online store: a sample is read back and compared with the offline value at the same time.
+
+Null is easily equal to null, so of every view the sample takes keys that have fresh values, and only comparisons count
+in which either side has a value. Then it looks for trouble: beside the entity rows decided last it takes keys whose
+newest row was corrected, keys that had a late row, and keys whose newest row is expired.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from gatehouse.components.features.computing.compute import connect, quoted
+from gatehouse.components.features.online.materialization import open_rows
+from gatehouse.components.features.online.store import OnlineStore, OnlineView, epoch_us, offline_join
+from gatehouse.components.features.point_in_time.asof_join import asof_join
+
+SAMPLE = 200
+FRESH, RECENT, CORRECTED, LATE, EXPIRED = "fresh", "recent", "corrected", "late", "expired"
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One feature of one kind of keys: how many were compared, how many differ, and a few that do.
+
+    Attributes:
+        view: The view.
+        feature: The feature.
+        kind: `fresh`, `recent`, `corrected`, `late` or `expired`.
+        cells: Keys compared.
+        values: Those with a value online or offline.
+        differing: Keys whose values differ.
+        examples: Key, online and offline value, as text, of the first that differ.
+    """
+
+    view: str
+    feature: str
+    kind: str
+    cells: int
+    values: int
+    differing: int
+    examples: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Skew:
+    """All comparisons of a sample; `left_out` keys were not to be compared."""
+
+    compared: tuple[Compared, ...]
+    left_out: int = 0
+
+    @property
+    def cells(self) -> int:
+        """Comparisons, null with null among them."""
+        return sum(one.cells for one in self.compared)
+
+    @property
+    def values(self) -> int:
+        """Comparisons in which either side has a value."""
+        return sum(one.values for one in self.compared)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Views of which no value was compared."""
+        views = dict.fromkeys(one.view for one in self.compared)
+        return tuple(view for view in views if not any(one.values for one in self.compared if one.view == view))
+
+    def why_unseen(self, view: OnlineView) -> str:
+        """Why no value of an unseen view was compared."""
+        keys = {one.kind: one.cells for one in self.compared if one.view == view.name}
+        if keys.get(FRESH):
+            return "its fresh rows have no values"
+        if keys.get(EXPIRED):
+            return f"all its rows are expired, older than its ttl of {view.ttl}"
+        return "it has no rows that are known"
+
+    @property
+    def differing(self) -> dict[str, int]:
+        """Values that differ, by feature; only features with any."""
+        found: dict[str, int] = {}
+        for one in self.compared:
+            if one.differing:
+                found[one.feature] = found.get(one.feature, 0) + one.differing
+        return found
+
+    @property
+    def share(self) -> float:
+        """Differing values per compared value; one where none was compared, as nothing shows that they are alike."""
+        return sum(self.differing.values()) / self.values if self.values else 1.0
+
+
+def measure_skew(
+    store: OnlineStore,
+    views: Sequence[OnlineView],
+    tables: Mapping[str, Sequence[Path]],
+    recent: pa.Table,
+    as_of: datetime,
+    since: Mapping[str, int | None],
+    pushed: Collection[str] = (),
+) -> Skew:
+    """Read a sample online, join the same keys offline at `as_of`, and compare.
+
+    Args:
+        store: The online store, materialized up to `as_of`.
+        views: What is served, with the features that are served.
+        tables: Parquet files by view.
+        recent: Entity keys of the rows decided last.
+        as_of: The time of both.
+        since: The watermark of every view before this materialization; rows below it that came later are preferred.
+        pushed: Views whose tables are pushed. Keys with rows that are known only after `as_of` are left out of these,
+            as the pusher serves such rows when their time has come.
+    """
+    compared: list[Compared] = []
+    left_out = 0
+    with connect() as connection:
+        for view in views:
+            open_rows(connection, view, tables[view.name])
+            later = _known_later(connection, view, as_of) if view.name in pushed else None
+            left_out += later.num_rows if later else 0
+            for kind, keys in _sample(connection, view, recent, as_of, since.get(view.name)).items():
+                compared += _compare(connection, store, view, kind, _without(keys, later), as_of)
+    return Skew(tuple(compared), left_out)
+
+
+def _known_later(connection: duckdb.DuckDBPyConnection, view: OnlineView, as_of: datetime) -> pa.Table:
+    keys = ", ".join(map(quoted, view.keys))
+    query = f"SELECT DISTINCT {keys} FROM features.rows WHERE __known > {epoch_us(as_of)}"
+    return connection.sql(query).to_arrow_table()
+
+
+def _without(keys: pa.Table, others: pa.Table | None) -> pa.Table:
+    return keys.join(others, keys.column_names, join_type="left anti") if others else keys
+
+
+def _sample(
+    connection: duckdb.DuckDBPyConnection, view: OnlineView, recent: pa.Table, as_of: datetime, since: int | None
+) -> dict[str, pa.Table]:
+    """Keys by kind."""
+    keys = ", ".join(map(quoted, view.keys))
+    present = " AND ".join(f"{quoted(key)} IS NOT NULL" for key in view.keys)
+    known = f"FROM features.rows WHERE __known <= {epoch_us(as_of)}"
+    below = f"max(__event <= {since} AND __known > {since})::INTEGER DESC, " if since is not None else ""
+    fresh = f"max(__event) >= {view.oldest(as_of)}"
+    valued = " OR ".join(f"{quoted(feature)} IS NOT NULL" for feature in view.features)
+    queries = {
+        FRESH: f"SELECT {keys} {known} GROUP BY {keys} HAVING {fresh} "
+        f"ORDER BY bool_or({valued}) DESC, max(__known) DESC, {keys} LIMIT {SAMPLE}",
+        RECENT: f"SELECT DISTINCT {keys} FROM recent WHERE {present} ORDER BY ALL",
+        CORRECTED: f"SELECT {keys} FROM (SELECT {keys}, __event, max(__known) AS __known, count(*) AS __rows {known} "
+        f"GROUP BY {keys}, __event QUALIFY __event = max(__event) OVER (PARTITION BY {keys})) "
+        f"WHERE __rows > 1 ORDER BY __known DESC, {keys} LIMIT {SAMPLE}",
+        LATE: f"SELECT {keys} {known} AND __created > __event GROUP BY {keys} "
+        f"ORDER BY {below}max(__known) DESC, {keys} LIMIT {SAMPLE}",
+        EXPIRED: f"SELECT {keys} {known} GROUP BY {keys} HAVING NOT {fresh} "
+        f"ORDER BY max(__event) DESC, {keys} LIMIT {SAMPLE}",
+    }
+    connection.register("recent", recent)
+    return {kind: connection.sql(query).to_arrow_table() for kind, query in queries.items()}
+
+
+def _compare(
+    connection: duckdb.DuckDBPyConnection,
+    store: OnlineStore,
+    view: OnlineView,
+    kind: str,
+    keys: pa.Table,
+    as_of: datetime,
+) -> list[Compared]:
+    # A view may join rows by their event alone; online is only what was known.
+    joined = offline_join(view, f"(FROM features.rows WHERE __known <= {epoch_us(as_of)})", "offline ")
+    timed = keys.append_column("as of", pa.array([as_of] * keys.num_rows, pa.timestamp("us", "UTC")))
+    offline = asof_join(connection, timed, "as of", [joined])
+    online = store.read([view], keys, as_of)
+    named = [", ".join(map(str, row.values())) for row in keys.to_pylist()]
+    found = []
+    for feature in view.features:
+        cells = zip(named, online[feature].to_pylist(), offline[f"offline {feature}"].to_pylist(), strict=True)
+        values = [cell for cell in cells if cell[1] is not None or cell[2] is not None]
+        differing = [(key, _text(there), _text(here)) for key, there, here in values if not _same(there, here)]
+        examples = tuple(differing[:_EXAMPLES])
+        found.append(Compared(view.name, feature, kind, keys.num_rows, len(values), len(differing), examples))
+    return found
+
+
+def _same(there: Any, here: Any) -> bool:
+    """Whether two values are the same; not-a-number is the same as itself."""
+    return bool(there == here or (there != there and here != here))
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value)

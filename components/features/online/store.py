@@ -1,0 +1,335 @@
+"""What an online store is: rows of feature views in order of time, and how far each view has been materialized.
+
+Of a key the row with the greatest (event, created) stays, so a correction with the same event time arrives and a late
+row about an older event does not replace a newer one. A rewrite of a view is a new generation: its rows replace those
+of earlier generations whatever their times. Reading gives what an offline join at the same moment gives.
+
+Rows that were pushed, and rows that are provisional in their feature table, stay until the next table says what became
+of them. Their keys are noted beside the rows, and `settle` writes what the table says, be it older or nothing.
+
+`feature_store.yaml` says which store it is, in Feast's own words: `sqlite`, or `redis` with a connection string, in
+which variables of the environment are filled in.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from gatehouse.components.features.definitions.repository import EVENT_TIMESTAMP, View
+from gatehouse.components.features.point_in_time.asof_join import Joined
+from gatehouse.errors import ConfigurationError
+
+SETTINGS_FILE = "feature_store.yaml"
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+_MICROSECOND = timedelta(microseconds=1)
+NEVER = -(2**62)  # Before all times, in microseconds since 1970.
+
+
+@dataclass(frozen=True)
+class OnlineView:
+    """One feature view as an online store holds it.
+
+    Attributes:
+        name: Its name in Feast.
+        keys: Join key columns.
+        features: Feature columns.
+        event: Column with the event timestamp.
+        created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
+        ttl: How long a row stays fresh; None or zero for ever.
+        event_time_only: Whether a row counts from its event on, whenever it was created.
+        kinds: Types of the join keys, `string` or `int64`, in their order; empty where nobody said them.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    features: tuple[str, ...]
+    event: str
+    created: str = ""
+    ttl: timedelta | None = None
+    event_time_only: bool = False
+    kinds: tuple[str, ...] = ()
+
+    def oldest(self, now: datetime) -> int:
+        """The oldest event time that is fresh at `now`, in microseconds since 1970."""
+        return epoch_us(now) - self.ttl // _MICROSECOND if self.ttl else NEVER
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a view has been materialized.
+
+    Attributes:
+        generation: Of the rows that are complete.
+        known: The watermark: all rows known up to it are written, in microseconds since 1970; None for none.
+        settled: Rows known up to here do not change any more, in microseconds since 1970: the watermark, or earlier.
+        past: Digest of the rows known up to `settled`, as the feature table gave them.
+        features: The columns that are written.
+        last: The last generation that was begun; above `generation`, a rewrite is under way or was killed.
+        target: What is being written, or was when the writer was killed; empty for nothing.
+        writing: The generation of the target.
+        done: How many rows of the target are written.
+        tables: Reference of the feature tables that were written up to the watermark; empty where nobody said it.
+    """
+
+    generation: int = 0
+    known: int | None = None
+    settled: int | None = None
+    past: str = ""
+    features: tuple[str, ...] = ()
+    last: int = 0
+    target: str = ""
+    writing: int = 0
+    done: int = 0
+    tables: str = ""
+
+    def dump(self) -> str:
+        """As text; equal states are equal text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def load(cls, text: str | bytes | None) -> "State":
+        """From text; nothing is the state of a view that was never written."""
+        body: dict[str, Any] = json.loads(text) if text else {}
+        return cls(**{**body, "features": tuple(body.get("features", ()))})
+
+
+class OnlineStore(Protocol):
+    """The feature rows of one Feast project. Writers need no lock: the store compares when it writes."""
+
+    def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None, provisional: int = NEVER) -> int:
+        """Write rows, in any order and as often as wanted; of a key the greatest (event, created) stays.
+
+        Args:
+            view: What the rows are.
+            rows: Its columns, among others.
+            generation: Replaces all earlier ones; by default the newest that was begun, as rows that arrive one by one
+                want it.
+            provisional: Keys of rows known from here on are noted, in microseconds since 1970; by default all.
+
+        Returns:
+            How many rows changed what is held.
+
+        Raises:
+            ConfigurationError: if a column has a type that Feast's layout has no place for.
+            StoreError: if the store cannot be reached.
+        """
+        ...
+
+    def provisional(self, view: OnlineView) -> pa.Table:
+        """The keys that are noted, one column a join key."""
+        ...
+
+    def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
+        """Make rows the truth about their keys as of a time, whatever is held; a row without an event removes the key.
+
+        Only a row that became known later and is greater stays, as a later push wants it, and a later generation.
+
+        Args:
+            view: What the rows are.
+            rows: Its columns, one row a key.
+            generation: Replaces all earlier ones.
+            as_of: The time, in microseconds since 1970.
+            provisional: As in `write`; keys of other rows are noted no longer.
+
+        Returns:
+            How many keys hold something else now.
+        """
+        ...
+
+    def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
+        """The features of `views` for each row of `keys`, in order; null where nothing fresh is held at `now`.
+
+        Args:
+            views: What to read; views with the same keys cost one look-up together.
+            keys: One column a join key. Features of a view are null where one of its keys is.
+            now: The moment of the read; UTC where it has no zone.
+
+        Returns:
+            One column a feature, in the order of `views`.
+
+        Raises:
+            ConfigurationError: if a key column is missing or has another type than the view's, which no row has.
+            StoreError: if the store cannot be reached.
+        """
+        ...
+
+    def state(self, view: str) -> State:
+        """How far a view has been materialized."""
+        ...
+
+    def swap(self, view: str, before: State, after: State) -> bool:
+        """Set the state of a view, unless it is not `before` any more. Returns whether it was set."""
+        ...
+
+    def sweep(self, view: OnlineView, generation: int, dropped: Sequence[str] = ()) -> None:
+        """Remove the rows of a view that are older than `generation`, and features that it has no longer."""
+        ...
+
+
+def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> dict[str, int]:
+    """The watermark of every view.
+
+    Raises:
+        ConfigurationError: naming the views and features that were not there yet when the store was last materialized.
+    """
+    states = {view.name: (view, store.state(view.name)) for view in views}
+    lacking = [
+        name if state.known is None else f"{name}.{feature}"
+        for name, (view, state) in states.items()
+        for feature in view.features
+        if feature not in state.features
+    ]
+    if lacking:
+        raise ConfigurationError(
+            f"The online store holds nothing of {', '.join(dict.fromkeys(lacking))}. `gatehouse features materialize` "
+            "writes it."
+        )
+    return {name: state.known or 0 for name, (_, state) in states.items()}
+
+
+Read = Callable[[Sequence[OnlineView], pa.Table, datetime], pa.Table]
+
+
+def read_known(read: Read, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
+    """`OnlineStore.read` made of a `read` of keys that are there and of the right type."""
+    _check_keys(views, keys)
+    asked = dict.fromkeys(key for view in views for key in view.keys)
+    if not any(keys[key].null_count for key in asked):
+        return read(views, keys, now)
+    columns: dict[str, pa.ChunkedArray] = {}
+    for view in views:
+        known = np.logical_and.reduce([keys[key].is_valid().to_numpy() for key in view.keys])
+        found = read([view], keys.filter(pa.array(known)), now)
+        place = pa.array(np.cumsum(known) - 1, mask=~known)
+        columns |= {name: found[name].take(place) for name in found.column_names}
+    return pa.table(columns)
+
+
+def _check_keys(views: Sequence[OnlineView], keys: pa.Table) -> None:
+    if not isinstance(keys, pa.Table):
+        raise ConfigurationError(
+            f"Entity keys: expected a pyarrow table with one column a key, found {type(keys).__name__}. "
+            "pyarrow.Table.from_pylist makes one of a list of dicts."
+        )
+    for view in views:
+        for name, kind in zip(view.keys, view.kinds or ("",) * len(view.keys), strict=True):
+            if name not in keys.column_names:
+                found = ", ".join(keys.column_names) or "none"
+                raise ConfigurationError(f"Entity keys: expected a column {name}, a key of {view.name}, found {found}.")
+            found = keys.schema.field(name).type
+            if kind and not _holds(kind, found):
+                raise ConfigurationError(
+                    f"Entity key {name}: {view.name} has keys of type {kind}, found {found}, which no row has. "
+                    f"Cast the column to {kind}."
+                )
+
+
+def _holds(kind: str, found: pa.DataType) -> bool:
+    """Whether keys of a column of type `found` are written as those of a `kind` of entity are."""
+    if kind == "string":
+        return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+    return bool(pa.types.is_integer(found) and not pa.types.is_int32(found))
+
+
+def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
+    """A view of the repository as an online store holds it; all its features, or some."""
+    spec = view.spec
+    chosen = tuple(features or spec.features)
+    return OnlineView(
+        name=view.name,
+        keys=tuple(spec.entities),
+        features=chosen,
+        event=EVENT_TIMESTAMP,
+        created=spec.created_timestamp,
+        ttl=spec.ttl,
+        event_time_only=spec.event_time_only,
+        kinds=view.kinds,
+    )
+
+
+def offline_join(view: OnlineView, table: str, prefix: str = "") -> Joined:
+    """How rows are joined offline to what is read of `view` online.
+
+    Args:
+        view: The view.
+        table: Where its rows are: any SQL that can follow FROM.
+        prefix: Stands before the names of the features in the result.
+    """
+    return Joined(
+        table=table,
+        keys={key: key for key in view.keys},
+        event=view.event,
+        created=view.created,
+        features={feature: f"{prefix}{feature}" for feature in view.features},
+        ttl=view.ttl,
+        event_time_only=view.event_time_only,
+    )
+
+
+def open_online(folder: Path, embedded: Path) -> OnlineStore:
+    """The online store that the feature repository in `folder` asks for.
+
+    Args:
+        folder: Where `feature_store.yaml` is.
+        embedded: The file of the SQLite store, where that is asked for.
+
+    Raises:
+        ConfigurationError: if the settings name another store, or a variable that is not set.
+        StoreError: if the store cannot be reached.
+    """
+    body = read_settings(folder)
+    project, settings = str(body.get("project", "")), body.get("online_store") or {"type": "sqlite"}
+    kind = settings.get("type", "sqlite") if isinstance(settings, dict) else settings
+    if kind == "sqlite":
+        from gatehouse.components.features.online.sqlite import SqliteOnline
+
+        return SqliteOnline(embedded, project)
+    if kind != "redis" or settings.get("redis_type", "redis") != "redis":
+        raise ConfigurationError(
+            f"{SETTINGS_FILE}: online_store: expected type sqlite, or redis with redis_type redis, found {settings}."
+        )
+    from gatehouse.components.features.online.redis import RedisOnline, connect_redis
+
+    return RedisOnline(connect_redis(_filled(str(settings.get("connection_string", "localhost:6379")))), project)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """What `feature_store.yaml` in a folder says. Raises ConfigurationError if it is not there, or no YAML of keys."""
+    path = folder / SETTINGS_FILE
+    if not path.is_file():
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
+    try:
+        body = yaml.safe_load(path.read_text()) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{SETTINGS_FILE}:{mark.line + 1}" if mark else SETTINGS_FILE
+        reason = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConfigurationError(f"{where}: is not YAML: {reason}") from error
+    if not isinstance(body, dict):
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")
+    return body
+
+
+def epoch_us(moment: datetime) -> int:
+    """A time as microseconds since 1970, exactly; it is UTC where it has no zone."""
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment - datetime.fromisoformat("1970-01-01T00:00:00+00:00")) // _MICROSECOND
+
+
+def _filled(text: str) -> str:
+    missing = [name for name in _VARIABLE.findall(text) if name not in os.environ]
+    if missing:
+        raise ConfigurationError(
+            f"{SETTINGS_FILE}: online_store.connection_string names {', '.join(missing)}, which the environment does "
+            "not set. Set it to host:port, with password=... and db=... behind commas where needed."
+        )
+    return _VARIABLE.sub(lambda match: os.environ[match[1]], text)

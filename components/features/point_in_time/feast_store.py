@@ -1,0 +1,75 @@
+"""Opens the feature repository in Feast, inside a workspace of the artifact store and nowhere else."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from feast import FeatureStore, RepoConfig
+
+from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.online.store import read_settings
+from gatehouse.components.features.point_in_time import feast_definitions, offline_store
+from gatehouse.errors import ConfigurationError
+
+# What Feast loads by name belongs to this module's code.
+LOADED_BY_NAME = (offline_store,)
+_OFFLINE = f"{offline_store.__name__}.AsofOfflineStore"
+
+
+@contextmanager
+def applied(repository: Repository, tables: dict[str, Path], workspace: Path) -> Iterator[FeatureStore]:
+    """Link the feature tables, apply the definitions, and give the Feast store; its registry lies in `workspace`.
+
+    Args:
+        repository: A repository checked out where files may be written.
+        tables: Parquet file by view, or a folder of them.
+        workspace: A directory that is thrown away afterwards.
+
+    Raises:
+        ConfigurationError: if `feature_store.yaml` does not load, or names another offline store.
+    """
+    data = repository.folder / "data"
+    data.mkdir(exist_ok=True)
+    for name, path in tables.items():
+        (data / f"{name}.parquet").symlink_to(path)
+    with _quiet():
+        config = _config(repository.folder, workspace)
+        store = FeatureStore(config=config)
+        store.apply([*feast_definitions.feast_objects(repository).values()])
+        yield store
+
+
+def _config(folder: Path, workspace: Path) -> RepoConfig:
+    body = read_settings(folder)
+    offline = body.get("offline_store")
+    kind = offline.get("type") if isinstance(offline, dict) else offline
+    if kind != _OFFLINE:
+        raise ConfigurationError(
+            f"feature_store.yaml: offline_store: expected type {_OFFLINE}, the only one that joins point-in-time as "
+            f"training sets want it, found {kind or 'none'}."
+        )
+    body["registry"] = str(workspace / "registry.db")
+    # Feast retrieves offline only; the online store is written and read beside it.
+    body["online_store"] = {"type": "sqlite", "path": str(workspace / "online.db")}
+    try:
+        return RepoConfig(**body, repo_path=folder)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"feature_store.yaml: {' '.join(str(error).split())}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Feast's warnings and messages below an error stay unsaid."""
+    logger = logging.getLogger("feast")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,48 @@
+"""Chooses the launcher: the environment says where training runs, because where may never change what comes out."""
+
+import os
+
+from pydantic import TypeAdapter, ValidationError
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.launcher import Launcher
+from gatehouse.components.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
+from gatehouse.errors import ConfigurationError
+
+LAUNCH = "GATEHOUSE_LAUNCH"
+
+
+def launch_of(text: str) -> Launch:
+    """The launch settings in `text`, JSON; local where it is empty.
+
+    Raises:
+        ConfigurationError: if they are not valid; names every problem.
+    """
+    if not text.strip():
+        return LocalLaunch()
+    try:
+        launch: Launch = TypeAdapter(Launch).validate_json(text)
+    except ValidationError as error:
+        wrong = [f"launch.{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
+        raise ConfigurationError(f"{LAUNCH} is not valid: {'; '.join(wrong)}. See docs/launchers.md.") from None
+    return launch
+
+
+def launcher(store: ArtifactStore) -> Launcher:
+    """The launcher that `GATEHOUSE_LAUNCH` names: the local one where it is not set.
+
+    Raises:
+        ConfigurationError: if the setting is not valid.
+        ClusterError: if it names a cluster and there is none.
+    """
+    launch = launch_of(os.environ.get(LAUNCH, ""))
+    if isinstance(launch, LocalLaunch):
+        from gatehouse.components.launchers.local import LocalLauncher
+
+        return LocalLauncher(launch)
+    from gatehouse.components.launchers.cluster import ClusterLauncher
+    from gatehouse.components.launchers.pytorchjob import PyTorchJobs
+    from gatehouse.components.launchers.trainjob import TrainJobs
+
+    operator = PyTorchJobs(launch) if isinstance(launch, PyTorchJobLaunch) else TrainJobs(launch)
+    return ClusterLauncher(store, operator, launch)

@@ -1,0 +1,129 @@
+"""The local launcher: torchrun as a child process, watched, resumed, and stopped with everything below it."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+from typing import IO
+
+from gatehouse.components.launchers.launcher import (
+    FAILURE,
+    HUNG,
+    HUNG_CODE,
+    LOG,
+    PLACE,
+    PREEMPTED_CODE,
+    RESULT,
+    TAKEN_AWAY,
+    WEIGHTS,
+    EvictedError,
+    TrainingFailedError,
+    TrainingJob,
+    last_lines,
+    problem,
+    timed_out,
+)
+from gatehouse.components.launchers.spec import LocalLaunch
+from gatehouse.process import owner_env, stop_tree
+
+logger = logging.getLogger(__name__)
+
+_WRAPPER = "gatehouse.components.launchers.wrapper"
+_GRACE_SECONDS = 5.0
+
+
+class LocalLauncher:
+    """Runs a job with torchrun on this machine; its log goes to the job's `worker.log` and to this process's log."""
+
+    remote = False
+
+    def __init__(self, launch: LocalLaunch | None = None) -> None:
+        self._launch = launch or LocalLaunch()
+
+    def run(self, job: TrainingJob) -> None:
+        """Run `job`; however this ends, none of its processes is left behind.
+
+        Raises:
+            TrainingFailedError: if it exits with anything but 0, or leaves no result, or other weights than the result
+                names.
+            TrainingTimeoutError: if it was stopped for taking too long.
+            EvictedError: if it was preempted more often than it may start again.
+        """
+        for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
+            (job.directory / name).unlink(missing_ok=True)
+        deadline = time.monotonic() + job.timeout_minutes * 60
+        restarts = 0
+        while (code := self._attempt(job, deadline)) == PREEMPTED_CODE and restarts < self._launch.max_restarts:
+            restarts += 1
+            logger.info("Preempted: going on at the last checkpoint (%d of %d).", restarts, self._launch.max_restarts)
+        tail = _tail(job.directory / LOG)
+        if code == PREEMPTED_CODE:
+            raise EvictedError(
+                f"{TAKEN_AWAY}\nThe machine told it to end {restarts + 1} times, with launch.max_restarts={restarts}. "
+                f"Run again: it goes on at its last checkpoint.\n{tail}"
+            )
+        if wrong := _problem(job, code):
+            raise TrainingFailedError(f"Training failed: {wrong}\n{tail}")
+        (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
+
+    def forget(self, job: TrainingJob) -> None:
+        """Nothing: all that there is lies in the job's directory."""
+
+    def _attempt(self, job: TrainingJob, deadline: float) -> int:
+        """Run the wrapper once; returns its exit code."""
+        command = [sys.executable, "-m", _WRAPPER, str(job.processes), str(job.directory)]
+        wrapper = subprocess.Popen(
+            [*command, f"--hang-seconds={self._launch.hang_seconds}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | owner_env(),
+        )
+        assert wrapper.stdout is not None
+        log = job.directory / LOG
+        reader = Thread(target=_copy_lines, args=(wrapper.stdout, log), daemon=True)
+        reader.start()
+        try:
+            wrapper.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise timed_out(job.timeout_minutes, _tail(log)) from None
+        finally:
+            if wrapper.poll() is None:
+                stop_tree(wrapper.pid, _GRACE_SECONDS)
+            code = wrapper.wait()
+            reader.join(timeout=_GRACE_SECONDS)
+        return code
+
+
+def _problem(job: TrainingJob, code: int) -> str:
+    """What is wrong with a job that has ended; empty where it left the weights that its result names."""
+    if (job.directory / FAILURE).exists():
+        return str(json.loads((job.directory / FAILURE).read_text())["message"])
+    if code == HUNG_CODE:
+        return HUNG
+    if code != 0:
+        return f"torchrun ended with exit code {code}, expected 0."
+    return problem(job.directory)
+
+
+def _copy_lines(stream: IO[bytes], log: Path) -> None:
+    """Copy until the stream ends, whatever becomes of the file: a full pipe would stop the training."""
+    full = False
+    for line in stream:
+        try:
+            with open(log, "ab") as file:
+                file.write(line)
+        except OSError as error:
+            if not full:
+                logger.warning("%s is not written on (%s): the training goes on.", log, error.strerror)
+            full = True
+        logger.info("%s", line.decode(errors="replace").rstrip())
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return last_lines(lines, f"its log, {log}")

@@ -1,0 +1,239 @@
+"""Where training runs: everything that decides how a job is placed, and nothing that decides the bits of a model."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gatehouse.components.launchers.patience import HANG_SECONDS, SCHEDULING_MINUTES
+
+_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+_MEMORY = r"^[1-9][0-9]*(Ki|Mi|Gi|Ti)$"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Launch(_Frozen):
+    hang_seconds: float = Field(
+        HANG_SECONDS,
+        gt=0,
+        description="How long a rank may make no progress; to start, and to fetch a checkpoint, are a step each.",
+    )
+    machine: str = Field("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
+
+
+class LocalLaunch(_Launch):
+    """Torchrun on the machine of the train task."""
+
+    kind: Literal["local"] = "local"
+    max_restarts: int = Field(3, ge=0, description="How often a job that is preempted goes on at its last checkpoint.")
+
+
+class Resources(_Frozen):
+    """What each node, that is each pod, asks for and may use."""
+
+    cpu: str = Field("2", pattern=r"^[0-9]+(\.[0-9]+|m)?$")
+    memory: str = Field("4Gi", pattern=_MEMORY)
+    gpus: int = Field(0, ge=0, description="Of the resource named by `gpu`.")
+    gpu: str = "nvidia.com/gpu"
+
+
+class Toleration(_Frozen):
+    """A taint that the pods bear with."""
+
+    key: str
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+
+class Topology(_Frozen):
+    """How the pods of one job lie to each other."""
+
+    place: Literal["pack", "spread"] = Field(description="Together in one domain, or over as many as there are.")
+    key: str = Field("topology.kubernetes.io/zone", description="Label of nodes whose values are the domains.")
+    required: bool = Field(False, description="Rather do not run than lie otherwise.")
+
+
+class FromSecret(_Frozen):
+    """An environment variable whose value a secret, or a config map, holds."""
+
+    variable: str
+    source: Literal["secret", "config_map"] = "secret"
+    name: str = Field(pattern=_NAME)
+    key: str
+    optional: bool = True
+
+
+class Volume(_Frozen):
+    """A claim that is mounted in every pod."""
+
+    claim: str = Field(pattern=_NAME)
+    path: str = Field(pattern="^/")
+    read_only: bool = False
+
+
+SETTINGS, CREDENTIALS = "gatehouse-settings", "gatehouse-credentials"
+STORE_SECRETS = (
+    FromSecret(variable="AWS_ENDPOINT_URL", source="config_map", name=SETTINGS, key="aws-endpoint-url"),
+    FromSecret(variable="AWS_DEFAULT_REGION", source="config_map", name=SETTINGS, key="aws-region"),
+    FromSecret(variable="AWS_ACCESS_KEY_ID", name=CREDENTIALS, key="aws-access-key-id"),
+    FromSecret(variable="AWS_SECRET_ACCESS_KEY", name=CREDENTIALS, key="aws-secret-access-key"),
+)
+
+
+class ClusterLaunch(_Launch):
+    """What every job on a cluster has."""
+
+    namespace: str = Field("", description="Empty for the launcher's own.")
+    image: str = Field("", description="With the digest for a release; empty for the image of the train task.")
+    nodes: int = Field(1, ge=1, le=1024, description="Pods; `training.processes` is divided among them.")
+    resources: Resources = Resources()
+    shared_memory: str = Field("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    spot: tuple[Toleration, ...] = Field(
+        (), description="Taints of nodes that may be taken away at any time, and are good enough for this job."
+    )
+    topology: Topology | None = None
+    queue: str = Field("", description="Kueue's local queue; empty for none.")
+    queue_priority: str = Field("", description="Kueue's workload priority class.")
+    suspend: bool = Field(False, description="Create the job suspended: somebody else starts it.")
+    service_account: str = ""
+    env: dict[str, str] = {}
+    secrets: tuple[FromSecret, ...] = STORE_SECRETS
+    pull_secrets: tuple[str, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    grace_seconds: int = Field(120, ge=5, description="From a pod's SIGTERM to its SIGKILL: time for a checkpoint.")
+    scheduling_minutes: float = Field(
+        SCHEDULING_MINUTES,
+        gt=0,
+        description="After which a job whose pods do not run is withdrawn; the time to run counts apart.",
+    )
+    image_pull_minutes: float = Field(5.0, ge=0, description="After which an image that cannot be pulled ends the job.")
+    store: str = Field("", description="The store's address as pods see it; empty where it is the launcher's.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_nulls(cls, data: Any) -> Any:
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+class Elastic(_Frozen):
+    """Between how many nodes the job may run; a change of the world size may change bits, and is recorded."""
+
+    min_nodes: int = Field(1, ge=1)
+    max_nodes: int = Field(ge=1)
+    max_restarts: int = Field(10, ge=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Elastic":
+        if self.min_nodes > self.max_nodes:
+            raise ValueError(f"min_nodes={self.min_nodes} is more than max_nodes={self.max_nodes}")
+        return self
+
+
+class RunPolicy(_Frozen):
+    """What the Training Operator does with a job as a whole."""
+
+    clean_pods: Literal["Running", "All", "None"] = Field("Running", description="Which pods go when the job ends.")
+    backoff_limit: int = Field(3, ge=0, description="Restarts before the job has failed.")
+    keep_seconds: int = Field(
+        3600, ge=0, description="After its end, until the operator removes a job whose launcher did not."
+    )
+
+
+class PyTorchJobLaunch(ClusterLaunch):
+    """A PyTorchJob of the Kubeflow Training Operator v1."""
+
+    kind: Literal["pytorchjob"]
+    elastic: Elastic | None = None
+    run_policy: RunPolicy = RunPolicy()
+    restart: Literal["ExitCode", "OnFailure", "Never"] = Field(
+        "ExitCode", description="ExitCode: a pod starts again where it ends with 128 or more, as after a SIGTERM."
+    )
+    priority: str = Field("", description="Kubernetes' priority class.")
+    gang: Literal["", "volcano", "coscheduling"] = Field("", description="All pods are placed at once, or none.")
+    gang_queue: str = Field("", description="Volcano's queue.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "PyTorchJobLaunch":
+        if self.gang_queue and self.gang != "volcano":
+            raise ValueError(f"gang_queue: expected only with gang: volcano, found gang: {self.gang or 'none'}")
+        if self.elastic and not self.elastic.min_nodes <= self.nodes <= self.elastic.max_nodes:
+            raise ValueError(
+                f"nodes={self.nodes}: expected between elastic.min_nodes={self.elastic.min_nodes} and "
+                f"elastic.max_nodes={self.elastic.max_nodes}"
+            )
+        if self.spot and self.restart == "Never":
+            raise ValueError("spot: a job on nodes that may be taken away needs restart: ExitCode or OnFailure")
+        return self
+
+    @property
+    def fewest(self) -> int:
+        """Pods that must run for the job to run."""
+        return self.elastic.min_nodes if self.elastic else self.nodes
+
+    @property
+    def restarts(self) -> int | None:
+        """How often a pod may start again before the job has failed: the operator counts no pod that it makes anew."""
+        return self.run_policy.backoff_limit
+
+
+class TrainJobLaunch(ClusterLaunch):
+    """A TrainJob of Kubeflow Trainer v2. Restarts, gang and priority class are its runtime's."""
+
+    kind: Literal["trainjob"]
+    runtime: str = Field("torch-distributed", pattern=_NAME, description="Name of the training runtime.")
+    runtime_kind: Literal["ClusterTrainingRuntime", "TrainingRuntime"] = "ClusterTrainingRuntime"
+
+    @property
+    def fewest(self) -> int:
+        """Pods that must run for the job to run."""
+        return self.nodes
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainJobLaunch":
+        if self.topology and self.topology.place == "spread" and self.topology.required:
+            raise ValueError(
+                "topology: a TrainJob cannot require spread: its pods would repel each other, and no two share a "
+                "domain. Leave required out, or spread them in its runtime"
+            )
+        return self
+
+    @property
+    def restarts(self) -> int | None:
+        """None: its runtime says."""
+        return None
+
+
+Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
+
+
+def uneven(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
+    """What is wrong with a number of processes that its nodes cannot share; empty where they can.
+
+    Args:
+        launch: With the nodes.
+        processes: Over all of them.
+        name: Of the setting that says so.
+        model_size: Processes that share one copy of the model.
+    """
+    if isinstance(launch, LocalLaunch):
+        return ""
+    if processes % launch.nodes:
+        return (
+            f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
+            "Change one of them."
+        )
+    each = processes // launch.nodes
+    if isinstance(launch, PyTorchJobLaunch) and launch.elastic and each % model_size:
+        return (
+            f"launch.elastic: a node runs {each} of {name}={processes}, expected a multiple of the {model_size} that "
+            "share one copy of the model (tensor_parallel x pipeline_parallel), because nodes come and go. Give each "
+            "node more processes, or remove launch.elastic."
+        )
+    return ""

@@ -1,0 +1,1 @@
+"""How good predictions are: one metric, one file, for all tasks."""

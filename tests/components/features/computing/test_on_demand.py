@@ -1,0 +1,293 @@
+"""On-demand features: the same for a training set, for one online request, and for Feast's own clients."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.computing.on_demand import on_demand_features, with_on_demand
+from gatehouse.components.features.definitions.repository import Repository, read_repository
+from gatehouse.components.features.online.requests import online_features
+from gatehouse.components.features.online.store import OnlineStore, online_view, open_online
+from gatehouse.components.features.point_in_time.feast_store import applied
+from gatehouse.components.features.stage import (
+    ComputeRequest,
+    RetrieveRequest,
+    compute_features,
+    feature_files,
+    retrieve_training_set,
+)
+from gatehouse.components.training.models import build_model
+from gatehouse.components.training.predictor import Predictor
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation import Transformation
+from gatehouse.errors import ConfigurationError
+
+DEFINITIONS = """
+from datetime import timedelta
+from gatehouse.components.features.definitions import *
+
+shop = Entity(name="shop", type="int64")
+trade = Source(table="trade", event_time="day")
+sales = FeatureView(
+    name="sales",
+    entities=("shop",),
+    available=Available("event_timestamp"),
+    window=timedelta(0),
+    ttl=timedelta(days=3),
+    features={"turnover": "numeric", "region": "categorical"},
+)
+basket = OnDemandView(
+    name="basket",
+    views=("sales",),
+    request={"amount": "numeric", "currency": "categorical"},
+    features={"share": "numeric", "place": "categorical"},
+)
+returned = LabelView(name="returned", entities=("shop",), arrives=Available("decision_time"))
+both = FeatureService(name="both", views=("sales",), on_demand=("basket",))
+stored = FeatureService(name="stored", views=("sales",))
+"""
+QUERIES = {
+    "views/sales.sql": "SELECT shop, day AS event_timestamp, turnover, region FROM raw.trade",
+    "labels/returned.sql": "SELECT shop, decided AS decision_time, amount, currency, returned AS label FROM raw.orders",
+    "on_demand/basket.sql": "SELECT amount / turnover AS share, region || ' ' || upper(currency) AS place FROM rows",
+    "feature_store.yaml": "project: shops\nprovider: local\nonline_store: {type: sqlite}\noffline_store:\n"
+    "  type: gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore\n"
+    "entity_key_serialization_version: 3\n",
+}
+AS_OF = datetime(2024, 1, 9, tzinfo=UTC)
+SHOPS = 7
+
+
+def _write(folder: Path, **changes: str) -> Path:
+    files = {"definitions.py": DEFINITIONS, **QUERIES} | {
+        name.replace("__", "/"): text for name, text in changes.items()
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def _trade() -> pa.Table:
+    draw = np.random.default_rng(4)
+    days = [AS_OF - timedelta(days=1 + number // SHOPS) for number in range(3 * SHOPS)]
+    shops = [number % SHOPS for number in range(3 * SHOPS)]
+    turnover = pa.array(draw.uniform(1, 900, len(days)), mask=draw.random(len(days)) < 0.1)
+    region = pa.array([None if shop == 3 else f"r{shop % 3}" for shop in shops], pa.string())
+    return pa.table({"shop": shops, "day": days, "turnover": turnover, "region": region})
+
+
+def _orders() -> pa.Table:
+    # The last shop was never seen; all orders fall into the last day, when the newest sales are known.
+    draw = np.random.default_rng(5)
+    count = 120
+    shop = draw.integers(0, SHOPS + 1, count)
+    decided = [AS_OF - timedelta(seconds=number + 1) for number in range(count)]
+    amount = pa.array(draw.uniform(0, 50, count), mask=draw.random(count) < 0.1)
+    currency = pa.array(draw.choice(["eur", "usd"], count), mask=draw.random(count) < 0.1)
+    names = ["shop", "decided", "amount", "currency", "returned"]
+    return pa.table([shop, decided, amount, currency, draw.random(count) < 0.5], names=names)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return read_repository(_write(tmp_path_factory.mktemp("repo")))
+
+
+def _retrieved(store: ArtifactStore, folder: Path, service: str) -> tuple[pa.Table, dict[str, Any], str]:
+    datasets = {}
+    for name, table in (("trade", _trade()), ("orders", _orders())):
+        pq.write_table(table, folder / f"{name}.parquet")
+        datasets[name] = store.publish("datasets", name, {"part-00000.parquet": folder / f"{name}.parquet"})
+    details = {"as_of": AS_OF.isoformat()}
+    snapshot = str(store.publish("snapshots", "shops", {"source.json": "{}"}, derived_from=datasets, details=details))
+    definitions = str(store.publish("config", "shops-features", {"definitions.py": DEFINITIONS, **QUERIES}))
+    computed = compute_features.function(
+        ComputeRequest(snapshot=snapshot, definitions=definitions, project="shops"), store
+    )
+    request = RetrieveRequest(
+        snapshot=snapshot,
+        feature_tables=computed.feature_tables,
+        definitions=definitions,
+        service=service,
+        as_of=AS_OF.isoformat(),
+    )
+    training_set = retrieve_training_set.function(request, store).training_set
+    table = pq.read_table(store.path(training_set, "part-00000.parquet"))
+    sales = feature_files(store, computed.feature_tables)["sales"]
+    return table, store.manifest(training_set).details, str(sales)
+
+
+@pytest.fixture(scope="module")
+def training(
+    tmp_path_factory: pytest.TempPathFactory, repository: Repository
+) -> tuple[pa.Table, dict[str, Any], OnlineStore, Path]:
+    """The training set with its details; the online store of the same feature table; and that table."""
+    folder = tmp_path_factory.mktemp("shops")
+    table, details, sales = _retrieved(ArtifactStore.open(folder / "store"), folder, "both")
+    online = open_online(repository.folder, folder / "online.db")
+    online.write(online_view(repository.views["sales"]), pq.read_table(sales))
+    return table, details, online, Path(sales)
+
+
+def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
+    training: tuple[pa.Table, dict[str, Any], OnlineStore, Path],
+) -> None:
+    table, details, _, _ = training
+    assert details["numeric"] == ["turnover", "share"]
+    assert details["categorical"] == ["region", "place"]
+    assert (details["views"], details["on_demand"]) == (
+        {"sales": ["turnover", "region"]},
+        {"basket": ["share", "place"]},
+    )
+    assert table.num_rows == 120
+    for row in table.to_pylist():
+        known = row["amount"] is not None and row["turnover"] is not None
+        expected = np.float32(row["amount"]) / np.float32(row["turnover"]) if known else None
+        assert row["share"] == expected
+        named = row["region"] and row["currency"]
+        assert row["place"] == (f"{row['region']} {row['currency'].upper()}" if named else None)
+    assert 0 < table["share"].null_count < 60
+
+
+def test_a_service_without_on_demand_views_has_no_values_of_requests(store: ArtifactStore, tmp_path: Path) -> None:
+    table, details, _ = _retrieved(store, tmp_path, "stored")
+    assert table.column_names == ["shop", "decision_time", "label", "label_time", "turnover", "region"]
+    assert "on_demand" not in details
+
+
+def test_batch_and_online_give_the_same_score_to_the_bit(
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Path]
+) -> None:
+    table, details, online, _ = training
+    fitted = Transformation.fit(table, details["numeric"], details["categorical"])
+    architecture = {
+        "spec": TrainSpec(hidden=(9, 5)).model_dump(mode="json"),
+        "width": fitted.width,
+        "cardinalities": [column.cardinality for column in fitted.categorical],
+    }
+    torch.manual_seed(2)
+    weights = build_model(architecture).state_dict()
+    predictor = Predictor({"architecture": architecture, "transformation": fitted.to_json()}, weights)
+    batch = predictor.predict(table)
+    assert len(np.unique(batch)) > 60
+    requests = _orders().select(["shop", "amount", "currency"]).take(pa.array(range(119, -1, -1))).to_pylist()
+    together = online_features(repository, "both", online, requests, AS_OF)
+    assert np.array_equal(predictor.predict(together), batch)
+    assert np.array_equal(predictor.predict_online(together.to_pylist()), batch)
+    for request, score in list(zip(requests, batch, strict=True))[::10]:
+        alone = online_features(repository, "both", online, [request], AS_OF)
+        assert np.array_equal(predictor.predict(alone), [score])
+
+
+def test_feasts_own_clients_get_the_same_features(
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Path], tmp_path: Path
+) -> None:
+    table, _, _, sales = training
+    with applied(repository, {"sales": sales}, tmp_path) as feast:
+        rows = table.select(["shop", "amount", "currency"]).append_column("event_timestamp", table["decision_time"])
+        service = feast.get_feature_service("both")
+        joined = feast.get_historical_features(entity_df=rows.to_pandas(), features=service).to_arrow()
+    for name in ("turnover", "region", "share", "place"):
+        assert joined[name].to_pylist() == table[name].to_pylist(), name
+
+
+def test_requests_that_lack_or_mistake_a_value_are_named(
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Path]
+) -> None:
+    online = training[2]
+    for request, message in (
+        ({"shop": 1, "amount": 2.0}, "Request 0: currency is missing, found shop, amount"),
+        ({"shop": "one", "amount": 2.0, "currency": "eur"}, "shop: expected values of type int64"),
+        ({"shop": 1, "amount": "much", "currency": "eur"}, "amount: expected values of type double"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            online_features(repository, "both", online, [request], AS_OF)
+    whole = {"shop": 1, "amount": 10**30, "currency": "eur"}
+    assert online_features(repository, "both", online, [whole], AS_OF)["amount"].to_pylist() == [1e30]
+    with pytest.raises(ConfigurationError, match=r"rows of on_demand/basket\.sql: amount in row 1: .* '1e\+300'"):
+        online_features(repository, "both", online, [whole | {"amount": 1e300}], AS_OF)
+    with pytest.raises(ConfigurationError, match="no feature service 'none': expected one of both, stored"):
+        online_features(repository, "none", online, [], AS_OF)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT amount - avg(amount) OVER () AS share, region AS place FROM rows", "what that row alone gives"),
+        ("SELECT max(amount) AS share, min(region) AS place FROM rows", "for each of the 3 in `rows`, found 1"),
+        ("SELECT amount AS share, region AS place FROM rows WHERE amount > 2", "for each of the 3 in `rows`, found 1"),
+        ("SELECT amount AS share, region AS place FROM rows ORDER BY amount DESC", "what that row alone gives"),
+        ("SELECT random() AS share, region AS place FROM rows", "what that row alone gives"),
+        ("SELECT amount AS share FROM rows", "basket.sql does not run"),
+        ("SELECT amount AS share, decided AS place FROM rows", "basket.sql does not run"),
+    ],
+)
+def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, message: str) -> None:
+    changed = read_repository(_write(tmp_path, **{"on_demand__basket.sql": query}))
+    rows = pa.table({"amount": [1.0, 2.0, 3.0], "currency": ["eur"] * 3, "turnover": [5.0] * 3, "region": ["r1"] * 3})
+    with pytest.raises(ConfigurationError, match=message):
+        with_on_demand(changed, "both", rows, alone=True)
+    with pytest.raises(ConfigurationError, match="expected region among the features and request values"):
+        on_demand_features(changed.on_demand["basket"], rows.drop_columns("region"))
+
+
+@pytest.mark.parametrize("given", ["WHERE amount > 2", "CROSS JOIN range(2)"])
+def test_a_request_that_a_query_leaves_out_or_doubles_is_refused(tmp_path: Path, given: str) -> None:
+    query = f"SELECT amount AS share, region AS place FROM rows {given}"
+    changed = read_repository(_write(tmp_path, **{"on_demand__basket.sql": query}))
+    row = pa.table({"amount": [1.0], "currency": ["eur"], "turnover": [5.0], "region": ["r1"]})
+    with pytest.raises(ConfigurationError, match=r"basket\.sql: expected one row for each of the 1 in `rows`, found"):
+        with_on_demand(changed, "both", row)
+
+
+def test_a_feature_may_be_no_number(repository: Repository) -> None:
+    rows = pa.table({"amount": [0.0] * 3, "currency": ["eur"] * 3, "turnover": [0.0] * 3, "region": ["r1"] * 3})
+    assert str(with_on_demand(repository, "both", rows, alone=True)["share"].to_pylist()) == "[nan, nan, nan]"
+
+
+def test_feast_does_not_try_its_sample_values_on_a_query(
+    training: tuple[pa.Table, dict[str, Any], OnlineStore, Path], tmp_path: Path
+) -> None:
+    query = "SELECT amount / turnover AS share, year(currency::DATE)::VARCHAR AS place FROM rows"
+    changed = read_repository(_write(tmp_path / "repo", **{"on_demand__basket.sql": query}))
+    with applied(changed, {"sales": training[3]}, tmp_path) as feast:
+        rows = pd.DataFrame({"shop": [1], "amount": [2.0], "currency": ["2024-01-02"], "event_timestamp": [AS_OF]})
+        service = feast.get_feature_service("both")
+        assert feast.get_historical_features(entity_df=rows, features=service).to_df()["place"].tolist() == ["2024"]
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "{type: dask}", ""])
+def test_another_offline_store_is_refused(tmp_path: Path, kind: str) -> None:
+    settings = QUERIES["feature_store.yaml"].split("offline_store:")[0] + f"offline_store: {kind}\n"
+    (_write(tmp_path / "repo") / "feature_store.yaml").write_text(settings)
+    with (
+        pytest.raises(ConfigurationError, match=r"offline_store: expected type gatehouse\..*\.AsofOfflineStore"),
+        applied(read_repository(tmp_path / "repo"), {}, tmp_path),
+    ):
+        pass
+
+
+def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> None:
+    changed = DEFINITIONS.replace('views=("sales",),\n    request', 'views=("sale",),\n    request')
+    changed = changed.replace('"share": "numeric"', '"turnover": "numeric"')
+    changed = changed.replace('"amount": "numeric"', '"label": "numeric"')
+    changed = changed.replace('on_demand=("basket",)', 'on_demand=("basket", "bag")')
+    _write(tmp_path, **{"definitions.py": changed, "on_demand__basket.sql": "SELECT getvariable('as_of') FROM rows"})
+    with pytest.raises(ConfigurationError) as caught:
+        read_repository(tmp_path)
+    text = str(caught.value)
+    assert "basket: views: no FeatureView 'sale'" in text
+    assert "basket: 'turnover' is also given by another view" in text
+    assert "basket: 'label' is also given by another view, by the label or as an entity" in text
+    assert "both: on_demand: no OnDemandView 'bag'" in text
+    assert "both: on_demand: basket reads sale: add it to views" in text
+    assert "on_demand/basket.sql: the unknown parameter 'as_of': expected none" in text

@@ -1,0 +1,28 @@
+"""One ladder of waits: what is looked for first ends first."""
+
+import pytest
+
+from gatehouse.components.artifacts.world import WORLD
+from gatehouse.components.launchers import patience
+from gatehouse.components.launchers.spec import LocalLaunch, PyTorchJobLaunch
+from gatehouse.components.training.spec import TrainSpec
+
+
+def test_each_wait_is_longer_than_those_that_it_must_not_cut_short() -> None:
+    launch, spec = PyTorchJobLaunch(kind="pytorchjob"), TrainSpec()
+    assert LocalLaunch().hang_seconds == launch.hang_seconds
+    stage = patience.stage_minutes(launch.scheduling_minutes, spec.timeout_minutes)
+    ladder = [
+        launch.hang_seconds,
+        patience.peers_seconds(),
+        launch.scheduling_minutes * 60,
+        patience.job_minutes(launch.scheduling_minutes, spec.timeout_minutes) * 60,
+        stage * 60,
+    ]
+    assert ladder == sorted(set(ladder))
+    assert WORLD["train"].timeout_minutes >= stage and WORLD["tune"].timeout_minutes >= stage
+
+
+def test_ranks_wait_for_their_peers_longer_than_for_a_hang_that_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(patience.HANG, "7200")
+    assert patience.peers_seconds() > 7200
