@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def _wrapped(folder: str) -> list[str]:
-    return ["gatehouse.components.launchers.wrapper", "2", folder, "--program", MODULE]
+    return ["gatehouse.components.launchers.wrapper", MODULE, "2", folder]
 
 
 def _shipped(folder: str) -> list[str]:

@@ -96,7 +96,7 @@ class ClusterLauncher:
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         with kept_inputs(self._store, job.directory) as inputs:
-            digest = job_digest(inputs, program_code(job.directory))
+            digest = job_digest(inputs, program_code(job.program, job.builder))
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
             self._claims[job.directory] = claim = Claim(self._api, self._path, name, digest)
             logs = PodLogs(
@@ -171,7 +171,7 @@ class ClusterLauncher:
         launch, identity = self._launch, uuid.uuid4().hex
         folder, processes = f"jobs/{claim.name}/{identity}", job.processes // launch.nodes
         about = {"kind": self._operator.kind, "namespace": self._namespace, "name": claim.name}
-        record = write_identity(self._store, folder, inputs, program_code(job.directory), **about)
+        record = write_identity(self._store, folder, inputs, job, **about)
         address = launch.store or self._store.address
         made, waits = launch.image or image("gatehouse"), (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
         env = {IMAGE: made, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}

@@ -61,15 +61,19 @@ class TrainingJob:
 
     Attributes:
         directory: Holds `job.json` and the data, and takes checkpoints, weights and the result.
+        program: Dotted name of the module that every worker runs, with the directory as its argument.
         processes: Workers over all machines.
         timeout_minutes: After which the job is stopped, counted from when it runs.
         model_size: Processes that share one copy of the model: their number is always a multiple of it.
+        builder: `package.module:builder` of a model of one's own, whose code workers must hold too; empty for none.
     """
 
     directory: Path
+    program: str
     processes: int
     timeout_minutes: float
     model_size: int = 1
+    builder: str = ""
 
 
 class Launcher(Protocol):

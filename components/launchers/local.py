@@ -75,7 +75,7 @@ class LocalLauncher:
 
     def _attempt(self, job: TrainingJob, deadline: float) -> int:
         """Run the wrapper once; returns its exit code."""
-        command = [sys.executable, "-m", _WRAPPER, str(job.processes), str(job.directory)]
+        command = [sys.executable, "-m", _WRAPPER, job.program, str(job.processes), str(job.directory)]
         wrapper = subprocess.Popen(
             [*command, f"--hang-seconds={self._launch.hang_seconds}"],
             stdin=subprocess.DEVNULL,

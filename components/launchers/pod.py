@@ -30,6 +30,7 @@ from gatehouse.components.launchers.launcher import (
     RESULT,
 )
 from gatehouse.components.launchers.travel import (
+    Expected,
     fetch_inputs,
     outcome,
     program_code,
@@ -64,13 +65,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="job-") as directory:
         try:
             expected = fetch_inputs(store, arguments.folder, arguments.record, Path(directory))
-            _require_program(expected.code, Path(directory))
+            _require_program(expected)
             os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: expected.digest}
             launch = arguments.folder.rpartition("/")[2]
             waits = [f"--grace-seconds={_kept_for_ranks(arguments.grace)}", f"--hang-seconds={arguments.hang}"]
             spool = _spool(Path(directory), arguments.folder.split("/")[1])
             with sent_while_training(store, arguments.folder, spool):
-                code = _train(arguments.processes, launch, Path(directory), waits)
+                code = _train(expected.program, arguments.processes, launch, Path(directory), waits)
             _report(store, arguments.folder, Path(directory), code)
             if code < AGAIN_CODE:
                 _remove(spool)
@@ -83,11 +84,11 @@ def main() -> None:
     sys.exit(code)
 
 
-def _require_program(expected: str, directory: Path) -> None:
-    if expected != (found := program_code(directory)):
+def _require_program(expected: Expected) -> None:
+    if expected.code != (found := program_code(expected.program, expected.builder)):
         raise StaleSpecError(
             "The image of the pod holds another training program, or another builder of the model, than the launcher: "
-            f"expected {expected[:12]}, found {found[:12]}. Give launch.image the image of the train task."
+            f"expected {expected.code[:12]}, found {found[:12]}. Give launch.image the image of the train task."
         )
 
 
@@ -118,10 +119,10 @@ def _remove(spool: Path) -> None:
             kept.parent.rmdir()
 
 
-def _train(processes: int, launch: str, directory: Path, waits: list[str]) -> int:
+def _train(program: str, processes: int, launch: str, directory: Path, waits: list[str]) -> int:
     """Run the wrapper, hand it the pod's SIGTERM, and return its exit code."""
     given = [*waits, *_rendezvous(launch)]
-    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, str(processes), str(directory), *given])
+    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, program, str(processes), str(directory), *given])
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         wrapper.send_signal(number)

@@ -22,11 +22,10 @@ from gatehouse.components.artifacts.leases import Lease, leased
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import FAILURE, JOB, LOG, METRICS, PLACE, RESULT, WEIGHTS
+from gatehouse.components.launchers.launcher import FAILURE, LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
 from gatehouse.errors import CorruptArtifactError
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
-_PROGRAM = "gatehouse.components.training.program"
 _DISTRIBUTIONS = ("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow")
 
 
@@ -68,8 +67,17 @@ def _made(path: Path, directory: Path) -> bool:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a job is to be: the digest of the program, and that of program and files together."""
+    """What a job is to be.
 
+    Attributes:
+        program: Module that the workers run.
+        builder: Of a model of one's own; empty for none.
+        code: Digest of both.
+        digest: Of code and files together.
+    """
+
+    program: str
+    builder: str
     code: str
     digest: str
 
@@ -79,29 +87,29 @@ def job_digest(inputs: Inputs, code: str) -> str:
     return digest_of([inputs.digest, code])
 
 
-def program_code(directory: Path) -> str:
-    """Digest of the training program here, and of the builder that the job in `directory` names.
+def program_code(program: str, builder: str) -> str:
+    """Digest of a job's program as it is here, and of the builder that the job names.
 
     A pod whose image holds another one would train another model.
 
     Raises:
         BuilderError: if the builder's package is not here.
     """
-    spec = json.loads((directory / JOB).read_text()).get("spec", {})
-    return digest_of([code_digest(_PROGRAM, _DISTRIBUTIONS), builder_code(spec.get("architecture", ""))])
+    return digest_of([code_digest(program, _DISTRIBUTIONS), builder_code(builder)])
 
 
-def write_identity(store: ArtifactStore, folder: str, inputs: Inputs, code: str, **about: Any) -> str:
+def write_identity(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:
     """Write what the job is, before it exists; returns the SHA-256 of the record, which the pods are given.
 
     Args:
         store: Where.
         folder: `jobs/<name>/<launch>`.
         inputs: Files of the job.
-        code: Of the program.
+        job: Names the program.
         **about: Kind, namespace and name on the cluster, for people who look for what is left of a launcher.
     """
-    body = {"inputs": [asdict(entry) for entry in inputs.entries], "code": code, "about": about}
+    program = {"program": job.program, "builder": job.builder, "code": program_code(job.program, job.builder)}
+    body = {"inputs": [asdict(entry) for entry in inputs.entries], "about": about} | program
     data = canonical_json(body).encode()
     store.objects.put_bytes(f"{folder}/job.json", data)
     return sha256_bytes(data)
@@ -124,7 +132,8 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
     body = json.loads(data)
     entries = [FileEntry(**entry) for entry in body["inputs"]]
     _fetch(store, folder, entries, directory)
-    return Expected(str(body["code"]), job_digest(Inputs(tuple(entries)), str(body["code"])))
+    code = str(body["code"])
+    return Expected(str(body["program"]), str(body["builder"]), code, job_digest(Inputs(tuple(entries)), code))
 
 
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:

@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 PREEMPTED = "preempted.json"
 _AGENT = "gatehouse.components.launchers.agent"
-_PROGRAM = "gatehouse.components.training.program"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LAST_SECONDS = 10.0
@@ -40,6 +39,7 @@ class Options:
     """How the program is run on this machine.
 
     Attributes:
+        program: Module that the workers run.
         processes: Workers on this machine.
         directory: Of the job: takes logs and the outcome.
         nodes: Fewest and most machines, `min:max`.
@@ -48,9 +48,9 @@ class Options:
         max_restarts: How often all workers are started again after one has died.
         grace_seconds: From SIGTERM to the end of everything; shorter than the pod's grace period.
         hang_seconds: How long a rank may make no progress.
-        program: Module that the workers run.
     """
 
+    program: str
     processes: int
     directory: Path
     nodes: str = "1:1"
@@ -59,7 +59,6 @@ class Options:
     max_restarts: int = 3
     grace_seconds: float = 25.0
     hang_seconds: float = HANG_SECONDS
-    program: str = _PROGRAM
 
 
 def main() -> None:
@@ -208,9 +207,10 @@ def _arguments(options: Options) -> list[str]:
 
 def _parse(arguments: list[str]) -> Options:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
     parser.add_argument("processes", type=int)
     parser.add_argument("directory", type=Path)
-    for name, default in list(Options.__dataclass_fields__.items())[2:]:
+    for name, default in list(Options.__dataclass_fields__.items())[3:]:
         kind = type(default.default)
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default.default)
     return Options(**vars(parser.parse_args(arguments)))

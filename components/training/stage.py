@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from gatehouse.components.training.job import Prepared
     from gatehouse.components.training.transformation import Transformation
 
+PROGRAM = "gatehouse.components.training.program"
+"""Every worker runs it; the launcher is told its name. So a change of it, or of what it imports, is a change of this
+stage."""
+
 
 class TrainRequest(StageModel):
     """What to train on, and how."""
@@ -76,7 +80,14 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             params=spec.model_dump(mode="json"),
             inputs={"training_set": request.training_set, "split": request.split},
         )
-        job = TrainingJob(directory, spec.processes, spec.timeout_minutes, spec.model_size)
+        job = TrainingJob(
+            directory,
+            PROGRAM,
+            spec.processes,
+            spec.timeout_minutes,
+            model_size=spec.model_size,
+            builder=spec.architecture if ":" in spec.architecture else "",
+        )
         # Up to the model: whatever goes wrong before it is why the run has none.
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             where.run(job)

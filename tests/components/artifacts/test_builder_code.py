@@ -1,17 +1,15 @@
 """A builder of one's own: an edit of its package is another computation, for memo, checkpoints, tuning and pods."""
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from gatehouse.components.artifacts.builder_code import BuilderError, builder_code
-from gatehouse.components.launchers.launcher import JOB
 from gatehouse.components.launchers.pod import _require_program
-from gatehouse.components.launchers.travel import program_code
+from gatehouse.components.launchers.travel import Expected, program_code
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.stage import TrainRequest, job_key, train
+from gatehouse.components.training.stage import PROGRAM, TrainRequest, job_key, train
 from gatehouse.components.tuning.spec import Parameter, SearchSpace
 from gatehouse.components.tuning.stage import TuneRequest, tune
 from gatehouse.errors import StaleSpecError
@@ -75,10 +73,9 @@ def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package:
     assert all(one != two for one, two in zip(*keys, strict=True))
 
 
-def test_a_pod_with_another_builder_is_refused(package: Path, tmp_path: Path) -> None:
-    (tmp_path / JOB).write_text(json.dumps({"spec": {"architecture": BUILDER}}))
-    launchers = program_code(tmp_path)
-    _require_program(launchers, tmp_path)
+def test_a_pod_with_another_builder_is_refused(package: Path) -> None:
+    job = Expected(PROGRAM, BUILDER, program_code(PROGRAM, BUILDER), "")
+    _require_program(job)
     (package / "wide.py").write_text("tanh")
     with pytest.raises(StaleSpecError, match="another builder of the model, than the launcher"):
-        _require_program(launchers, tmp_path)
+        _require_program(job)

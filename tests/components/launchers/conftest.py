@@ -21,7 +21,7 @@ def job(tmp_path: Path) -> TrainingJob:
     (directory / "train").mkdir(parents=True)
     (directory / JOB).write_text("{}")
     (directory / "train" / "labels.npy").write_bytes(b"labels")
-    return TrainingJob(directory, processes=1, timeout_minutes=1)
+    return TrainingJob(directory, "tests.components.training.stand_in", processes=1, timeout_minutes=1)
 
 
 def train(job: Object, folder: Path, weights: bytes = b"weights", named: bytes = b"weights") -> None:

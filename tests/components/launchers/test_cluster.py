@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -321,7 +322,7 @@ def _runs_on(cluster: Cluster, job: Object) -> None:
 def test_a_job_that_runs_too_long_is_stopped_and_waiting_does_not_count(
     store: ArtifactStore, job: TrainingJob, kind: str
 ) -> None:
-    short = TrainingJob(job.directory, 1, MOMENT)
+    short = replace(job, timeout_minutes=MOMENT)
     began = time.monotonic()
     first, rest = _fails(ends.TrainingTimeoutError, _runs_on, store, short, kind, scheduling_minutes=1)
     assert time.monotonic() - began > 0.7
@@ -660,7 +661,7 @@ def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more
             if scenario is _never_admitted:
                 _killed_launcher(store, job, cluster, kind)
             with pytest.raises(LauncherError):
-                _launcher(cluster, store, kind, scheduling_minutes=waits).run(TrainingJob(job.directory, 1, MOMENT))
+                _launcher(cluster, store, kind, scheduling_minutes=waits).run(replace(job, timeout_minutes=MOMENT))
             asked |= cluster.asked
     role, _ = yaml.safe_load_all(ROLE.read_text())
     granted = {

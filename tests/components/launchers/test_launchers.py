@@ -23,7 +23,7 @@ from gatehouse.components.launchers.choose import LAUNCH, launcher
 from gatehouse.components.launchers.faults import FAULT
 from gatehouse.components.launchers.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.stage import TrainRequest, TrainResult, train
+from gatehouse.components.training.stage import PROGRAM, TrainRequest, TrainResult, train
 from gatehouse.process import descendants
 from tests.components.training.synthetic import lay_out
 from tests.kubernetes_api import Cluster, kubernetes, run_pods
@@ -151,7 +151,7 @@ def test_a_job_that_takes_too_long_is_stopped(place: Place, tmp_path: Path) -> N
     directory.mkdir()
     (directory / "job.json").write_text("{}")
     with pytest.raises(TrainingTimeoutError, match=r"timeout_minutes=0\.01 and was stopped"):
-        launcher(place.store).run(TrainingJob(directory, 1, 0.01))
+        launcher(place.store).run(TrainingJob(directory, PROGRAM, 1, 0.01))
     _wait_until_none_is_left(place)
 
 

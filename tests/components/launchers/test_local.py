@@ -18,6 +18,7 @@ from gatehouse.components.launchers.launcher import LOG, TAKEN_AWAY, EvictedErro
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.stage import PROGRAM
 from gatehouse.process import descendants, start_time
 from tests.components.training.synthetic import lay_out
 
@@ -29,7 +30,7 @@ from gatehouse.components.artifacts.stage import _end_on_sigterm
 from gatehouse.components.launchers.launcher import TrainingJob
 from gatehouse.components.launchers.local import LocalLauncher
 _end_on_sigterm()
-LocalLauncher().run(TrainingJob(Path(sys.argv[1]), 1, 5))
+LocalLauncher().run(TrainingJob(Path(sys.argv[1]), "gatehouse.components.training.program", 1, 5))
 """
 
 
@@ -38,7 +39,7 @@ def job(store: ArtifactStore, tmp_path: Path) -> TrainingJob:
     directory = tmp_path / "job"
     directory.mkdir()
     prepare_job(store, *lay_out(store), SPEC, directory)
-    return TrainingJob(directory, SPEC.processes, 5)
+    return TrainingJob(directory, PROGRAM, SPEC.processes, 5)
 
 
 def _log(job: TrainingJob) -> str:
@@ -49,7 +50,7 @@ def _log(job: TrainingJob) -> str:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_the_owner_of_the_job(job: TrainingJob, number: signal.Signals) -> None:
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(job.directory)], env=os.environ | {FAULT: "hang:0"})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while "epoch 1/3" not in _log(job):
         assert time.monotonic() < deadline, _log(job)
         time.sleep(0.05)
@@ -66,7 +67,7 @@ def test_no_process_outlives_the_owner_of_the_job(job: TrainingJob, number: sign
 STAND_IN = """
 import sys
 from pathlib import Path
-attempts = Path(sys.argv[2]) / "attempts"
+attempts = Path(sys.argv[3]) / "attempts"
 attempts.write_text(attempts.read_text() + "." if attempts.exists() else ".")
 print("attempt", len(attempts.read_text()), flush=True)
 sys.exit(143)
@@ -79,7 +80,7 @@ def test_a_preempted_job_goes_on_and_says_so_when_it_may_no_more(
     (tmp_path / "stand_in_wrapper.py").write_text(STAND_IN)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(local, "_WRAPPER", "stand_in_wrapper")
-    job = TrainingJob(tmp_path, 1, 5)
+    job = TrainingJob(tmp_path, PROGRAM, 1, 5)
     with pytest.raises(EvictedError) as caught:
         local.LocalLauncher(LocalLaunch(max_restarts=2)).run(job)
     assert str(caught.value).splitlines()[0] == TAKEN_AWAY

@@ -23,12 +23,20 @@ STAND_IN = "tests.components.training.stand_in"
 class Job:
     """One run of the wrapper; whatever happens, nothing of it outlives the test."""
 
-    def __init__(self, directory: Path, *options: str, **environment: str) -> None:
+    def __init__(self, program: str, directory: Path, *options: str, **environment: str) -> None:
         self.directory = directory
         self.log = directory / "wrapper.log"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gatehouse.components.launchers.wrapper", "2", str(directory), *options],
+                [
+                    sys.executable,
+                    "-m",
+                    "gatehouse.components.launchers.wrapper",
+                    program,
+                    "2",
+                    str(directory),
+                    *options,
+                ],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
@@ -59,7 +67,7 @@ def started() -> Iterator[list[Job]]:
 def _stand_in(started: list[Job], directory: Path, what: str, *options: str, steps: int = 1000) -> Job:
     directory.mkdir(exist_ok=True)
     (directory / "action").write_text(json.dumps({"what": what, "steps": steps}))
-    started.append(Job(directory, "--program", STAND_IN, *options))
+    started.append(Job(STAND_IN, directory, *options))
     return started[-1]
 
 
