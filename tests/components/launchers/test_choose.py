@@ -20,7 +20,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.project import ProjectFile, load_project
 
-PROJECT = Path(__file__).parents[4] / "pipelines" / "projects" / "flights" / "project.yaml"
+PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "project.yaml"
 
 
 @pytest.mark.parametrize(

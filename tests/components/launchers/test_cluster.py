@@ -28,7 +28,7 @@ from gatehouse.errors import ConfigurationError, LauncherError
 from tests.components.launchers.conftest import PACE, succeed, train
 from tests.kubernetes_api import Cluster, Object, container_of, kubernetes
 
-ROLE = Path(__file__).parents[4] / "docs" / "launcher-role.yaml"
+ROLE = Path(__file__).parents[3] / "docs" / "launcher-role.yaml"
 BACKOFF = "launch.run_policy.backoff_limit"
 MOMENT = 0.3 / 60
 """A deadline in minutes that a test can wait for."""
