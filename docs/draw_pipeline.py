@@ -1,7 +1,7 @@
-"""Draws docs/images/pipeline.svg: the tasks of the training pipeline, what flows between them, and the world's doors.
+"""Draws docs/images/pipeline.svg: the tasks of the training pipeline, what flows between them, and what they touch.
 
 Everything in the picture is read from the code: tasks from the pipeline's plan, what flows from its specification,
-doors from the table of `world.py`.
+what it reads and writes from its declaration.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from typing import Any
 from _pages import EXAMPLE, main
 from google.protobuf import json_format
 
-from gatehouse.components.artifacts.world import WORLD
+from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.pipelines.catalog import build
 from gatehouse.project import load_project
 
@@ -25,11 +25,11 @@ _STYLE = """
 .name{fill:#1b2430;font-size:12px}.note{fill:#5a6878;font-size:11.5px}
 .lane,.wire{stroke:#2f6fb0;fill:none;stroke-width:1.6}.dot{fill:#2f6fb0}.head{fill:#2f6fb0}
 .value .lane,.value .wire{stroke-dasharray:3 3}
-.door{stroke:#b3541e;fill:none;stroke-width:1.8}.doorhead{fill:#b3541e}.world{fill:#9a4512;font-size:12px}
+.effect{stroke:#b3541e;fill:none;stroke-width:1.8}.effecthead{fill:#b3541e}.world{fill:#9a4512;font-size:12px}
 @media (prefers-color-scheme:dark){
 .page{fill:#11161d}.box{fill:#202a36;stroke:#6d7f94}.always{fill:#11161d;stroke:#6d7f94}
 .title,.name{fill:#e6ecf3}.stage,.note{fill:#9fb0c3}
-.lane,.wire{stroke:#6fb1f0}.dot,.head{fill:#6fb1f0}.door{stroke:#f0a36b}.doorhead{fill:#f0a36b}.world{fill:#f3b283}}
+.lane,.wire{stroke:#6fb1f0}.dot,.head{fill:#6fb1f0}.effect{stroke:#f0a36b}.effecthead{fill:#f0a36b}.world{fill:#f3b283}}
 """
 
 
@@ -98,7 +98,7 @@ def picture() -> dict[str, str]:
         "docs/images/pipeline.svg": (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
             'role="img" font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif">\n'
-            "<title>The training pipeline: its tasks, the references that flow between them, and the world's doors"
+            "<title>The training pipeline: its tasks, the references that flow between them, and what they touch"
             f"</title>\n<style>{_STYLE}</style>\n"
             f'<rect class="page" width="{width}" height="{height}" rx="8"/>\n'
             f'<text class="world" x="20" y="36">the world</text>'
@@ -114,28 +114,28 @@ def _y(row: int) -> int:
 
 
 def _task(row: int, stage: str, title: str) -> str:
-    door, y = WORLD[stage], _y(row)
-    kind = "box" if door.memo else "always"
+    effects, y = declared_stages()[stage].declared.effects, _y(row)
+    kind = "box" if effects.memo else "always"
     parts = [
         f'<rect class="{kind}" x="{BOX_X}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
         f'<text class="title" x="{BOX_X + 10}" y="{y + 18}">{escape(title)}</text>',
         f'<text class="stage" x="{BOX_X + 10}" y="{y + 33}">{escape(stage)}</text>',
     ]
     label_y = y + 13
-    for text, out in ((door.reads, False), (door.writes, True)):
+    for text, out in ((effects.reads, False), (effects.writes, True)):
         if text:
-            parts.append(_door(text, label_y, out))
+            parts.append(_arrow(text, label_y, out))
             label_y += 18
     return "\n".join(parts)
 
 
-def _door(text: str, y: int, out: bool) -> str:
+def _arrow(text: str, y: int, out: bool) -> str:
     start, end = (BOX_X, BOX_X - 24) if out else (BOX_X - 24, BOX_X)
     tip = end + (5 if out else -5)
     label = f'<text class="world" x="{BOX_X - 32}" y="{y + 4}" text-anchor="end">{escape(text)}</text>'
     return (
-        f'{label}<path class="door" d="M{start} {y}H{tip}"/>'
-        f'<path class="doorhead" d="M{end} {y}L{tip} {y - 4}V{y + 4}Z"/>'
+        f'{label}<path class="effect" d="M{start} {y}H{tip}"/>'
+        f'<path class="effecthead" d="M{end} {y}L{tip} {y - 4}V{y + 4}Z"/>'
     )
 
 

@@ -1,7 +1,7 @@
 """Writes components/<stage>/README.md from the compiled specs, and the index components/README.md.
 
 What a component takes and gives, its image and its resources are read from the specs that `compile.py` writes; what it
-does to the world, and why it is cached or not, from the table of `world.py`.
+does to the world, and why it is cached or not, from the declaration of its stage.
 """
 
 import ast
@@ -18,8 +18,8 @@ from kfp import dsl
 from kfp.compiler import Compiler
 
 from gatehouse.compilation import compile_project
-from gatehouse.components.artifacts.world import WORLD
-from gatehouse.pipelines.governance import Tasks
+from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import load_project
 
 _COMPONENTS = ROOT / "components"
@@ -67,18 +67,19 @@ def components() -> dict[str, Component]:
         for folder in _folders():
             for name in _functions(folder / "component.py"):
                 if name not in found:
-                    found[name] = _alone(folder.name, name, Path(directory) / f"{name}.yaml")
+                    found[name] = _alone(folder, name, Path(directory) / f"{name}.yaml")
     return found
 
 
-def _alone(stage: str, name: str, path: Path) -> Component:
+def _alone(folder: Path, name: str, path: Path) -> Component:
     """A component that the example does not use, compiled as the only task of a pipeline."""
-    made = getattr(import_module(f"gatehouse.components.{stage}.component"), name)
+    made = getattr(import_module(f"gatehouse.components.{_room(folder).replace('/', '.')}.component"), name)
 
     @dsl.pipeline(name=name.replace("_", "-"))
     def pipeline() -> None:
         inputs = made.component_spec.inputs or {}
-        Tasks().add(made(**{key: _EMPTY[str(value.type)] for key, value in inputs.items()}), name, name)
+        given = {key: _EMPTY[str(value.type)] for key, value in inputs.items() if key not in ("store", "code")}
+        Tasks("alone", load_project(EXAMPLE)).add(made, **given)
 
     Compiler().compile(pipeline, str(path))
     spec, platform = yaml.safe_load_all(path.read_text())
@@ -159,18 +160,24 @@ def pages() -> dict[str, str]:
     for folder in _folders():
         names = _functions(folder / "component.py")
         sections = [_section(compiled[name], _results(folder).get(name, "")) for name in names]
-        head = f"# {folder.name}\n\n{_GENERATED}\n{_about(folder)}"
-        written[f"components/{folder.name}/README.md"] = "\n".join([head, *sections])
+        head = f"# {_room(folder)}\n\n{_GENERATED}\n{_about(folder)}"
+        written[f"components/{_room(folder)}/README.md"] = "\n".join([head, *sections])
     written["components/README.md"] = _index(compiled)
     return written
 
 
 def _folders() -> list[Path]:
-    return sorted(path.parent for path in _COMPONENTS.glob("*/component.py"))
+    return sorted(path.parent for path in _COMPONENTS.rglob("component.py"))
+
+
+def _room(folder: Path) -> str:
+    return folder.relative_to(_COMPONENTS).as_posix()
 
 
 def _functions(path: Path) -> list[str]:
-    return [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    """Names of the components of an interface; one that is made by a function is named before `_component`."""
+    functions = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    return [name.removesuffix("_component") for name in functions if not name.startswith("_")]
 
 
 def _results(folder: Path) -> dict[str, str]:
@@ -198,14 +205,14 @@ def _about(folder: Path) -> str:
 
 
 def _section(component: Component, result: str) -> str:
-    door = WORLD[component.name]
+    effects = declared_stages()[component.name].declared.effects
     resources = component.container["resources"]
     facts = [
-        ["reads", door.reads or "nothing but its parameters"],
-        ["writes", door.writes or "nothing but its artifacts"],
+        ["reads", effects.reads or "nothing but its parameters"],
+        ["writes", effects.writes or "nothing but its artifacts"],
         ["cache", "KFP's cache and the stage memo" if component.cache else "never: it runs every time"],
         ["retries", str(component.retries)],
-        ["why", door.why],
+        ["why", effects.why],
         ["resources", f"CPU {resources['resourceCpuLimit']}, memory {resources['resourceMemoryLimit']}"],
         ["ends after", f"{int(component.deadline) // 60} minutes"],
         ["image", f"`{component.container['image'].partition(':')[0]}`"],
@@ -222,15 +229,17 @@ def _section(component: Component, result: str) -> str:
 
 def _index(compiled: dict[str, Component]) -> str:
     stages, libraries = [], []
+    for folder in _folders():
+        names = ", ".join(f"`{name}`" for name in _functions(folder / "component.py"))
+        room = _room(folder)
+        stages.append([f"[{room}]({room}/README.md)", _first_line(folder / "__init__.py"), names])
     for folder in sorted(path.parent for path in _COMPONENTS.glob("*/__init__.py")):
-        about = _first_line(folder / "__init__.py")
-        if (folder / "component.py").is_file():
-            names = ", ".join(f"`{name}`" for name in _functions(folder / "component.py"))
-            stages.append([f"[{folder.name}]({folder.name}/README.md)", about, names])
-        else:
-            libraries.append([f"[{folder.name}]({folder.name})", about])
-    doors = [
-        [f"`{name}`", door.reads, door.writes, "yes" if door.memo else "", door.why] for name, door in WORLD.items()
+        if not any(folder.rglob("component.py")):
+            libraries.append([f"[{folder.name}]({folder.name})", _first_line(folder / "__init__.py")])
+    declared = [stage.declared for _, stage in sorted(declared_stages().items())]
+    effects = [
+        [f"`{one.name}`", one.effects.reads, one.effects.writes, "yes" if one.effects.memo else "", one.effects.why]
+        for one in declared
     ]
     return f"""# Components
 
@@ -239,15 +248,15 @@ One folder a stage. A folder holds `component.py` (the interface that KFP sees, 
 itself, a function of a request and the store), and what they need.
 
 {table(["stage", "what it does", "components"], stages)}
-Three libraries are shared; a library never imports a stage.
+Libraries are shared; a library never imports a stage.
 
 {table(["library", "what it is"], libraries)}
 ## Where the world enters and leaves
 
-The table of [artifacts/world.py](artifacts/world.py). What has no memo runs every time; the rest is a pure function of
-its parameters.
+As each stage declares it in its `stage.py`. What has no memo runs every time; the rest is a pure function of its
+parameters.
 
-{table(["task", "reads", "writes", "memo", "why"], doors)}"""
+{table(["task", "reads", "writes", "memo", "why"], effects)}"""
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.graded import Rule
 from gatehouse.components.validation.spec import StatisticsSpec
-from gatehouse.project import ProjectFile, Schedules
+from gatehouse.project import ProjectFile, Schedules, TaskResources
 
 _HEAD = """# A project
 
@@ -100,6 +100,7 @@ _WORDS = {
     ("ProjectFile", "monitoring"): "What counts as drift.",
     ("ProjectFile", "launch"): "Where training runs; it changes no bit of a model.",
     ("ProjectFile", "prices"): "What an hour of each type of machine costs.",
+    ("ProjectFile", "resources"): "What the pods of single tasks get.",
     ("ProjectFile", "schedules"): "When the pipelines recur.",
     **{(model.__name__, "kind"): "What the source is." for model in SOURCES},
     **{(model.__name__, "tables"): "The raw tables, by name." for model in SOURCES},
@@ -277,6 +278,7 @@ def page() -> dict[str, str]:
             "Where training runs; it changes no bit of a model. See [launchers](launchers.md).",
         ),
         "prices": Prices,
+        "resources": TaskResources,
         "schedules": Schedules,
     }
     held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}

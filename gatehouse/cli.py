@@ -23,7 +23,9 @@ def _register(verb: str) -> None:
         "data": _data,
         "features": _features,
         "models": _models,
+        "report": _report,
         "runs": _runs,
+        "why": _why,
     }
     for name in [verb] if verb in verbs else verbs:
         verbs[name]()
@@ -69,6 +71,18 @@ def _runs() -> None:
     from gatehouse.commands import runs
 
     app.add_typer(runs.app, name="runs")
+
+
+def _report() -> None:
+    from gatehouse.commands import report
+
+    app.command("report")(report.report)
+
+
+def _why() -> None:
+    from gatehouse.commands import why
+
+    app.command("why")(why.why)
 
 
 @app.callback()

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gatehouse.components.artifacts.world import WORLD
+from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.errors import GatehouseError
 from gatehouse.project import Project
 
@@ -104,14 +104,14 @@ def _leaf_tasks(spec: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _task_breaches(task: dict[str, Any], stage: str) -> Iterator[str]:
-    if stage not in WORLD:
-        yield f"stage {stage!r} is not in the table of world.py"
+    if stage not in declared_stages():
+        yield f"there is no stage {stage!r}: no stage.py declares it"
         return
-    door = WORLD[stage]
-    if bool(task.get("cachingOptions", {}).get("enableCache", False)) != door.memo:
-        yield f"cache: expected enableCache={door.memo}"
-    if bool(task.get("retryPolicy", {}).get("maxRetryCount")) != door.retry_safe:
-        yield f"retries: expected {'some' if door.retry_safe else 'none'}"
+    effects = declared_stages()[stage].declared.effects
+    if bool(task.get("cachingOptions", {}).get("enableCache", False)) != effects.memo:
+        yield f"cache: expected enableCache={effects.memo}"
+    if bool(task.get("retryPolicy", {}).get("maxRetryCount")) != effects.retry_safe:
+        yield f"retries: expected {'some' if effects.retry_safe else 'none'}"
     for name, parameter in task.get("inputs", {}).get("parameters", {}).items():
         constant = parameter.get("runtimeValue", {}).get("constant")
         if isinstance(constant, str):

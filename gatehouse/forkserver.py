@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.process import die_with_parent
 
 _HEADER = struct.Struct("!Q")
@@ -51,7 +52,7 @@ class ForkServer:
         self._client.write_text(_CLIENT.format(python=self._python, address=address))
         self._client.chmod(0o700)
         self._server = subprocess.Popen(
-            [self._python, "-m", "gatehouse.forkserver", str(self._listener.fileno())],
+            [self._python, "-m", "gatehouse.forkserver", str(self._listener.fileno()), str(os.getpid())],
             pass_fds=[self._listener.fileno()],
             stdin=subprocess.DEVNULL,
             env=os.environ | {"_KFP_RUNTIME": "true"},
@@ -143,14 +144,10 @@ def _run(arguments: list[str]) -> NoReturn:
 def preload() -> None:
     """Import KFP's runtime and the light module of every stage; frameworks stay out by the stages' own rule."""
     importlib.import_module("kfp.dsl.executor_main")
-    components = Path(__file__).parent / "components"
-    for path in sorted(components.glob("*/stage.py")):
-        importlib.import_module(f"gatehouse.components.{path.parent.name}.stage")
-    for name in ("prepare", "require"):
-        importlib.import_module(f"gatehouse.components.artifacts.{name}")
+    declared_stages()
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(int(sys.argv[2]))
     preload()
     serve(socket.socket(fileno=int(sys.argv[1])))

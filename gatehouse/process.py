@@ -30,9 +30,15 @@ def owner_env() -> dict[str, str]:
     return {OWNER: f"{os.getpid()}:{start_time(os.getpid())}"}
 
 
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when the thread that started it ends."""
+def die_with_parent(parent: int = 0) -> None:
+    """Ask Linux to kill this process when the thread that started it ends.
+
+    Args:
+        parent: Process id of the one that started it; where that is given and gone already, this process ends now.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent and os.getppid() != parent:
+        os._exit(1)
 
 
 def follow_owner() -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.spec import FeaturesSpec
@@ -38,6 +39,23 @@ class Schedules(BaseModel):
     training: str = ""
     monitoring: str = ""
     materialization: str = ""
+
+
+class TaskResources(BaseModel):
+    """What the pod of one task gets; what is empty stays as its stage declares it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpu: str = Field("", pattern=r"^([0-9]+m|[0-9]+(\.[0-9]+)?)?$", description="CPUs, as Kubernetes writes them.")
+    memory: str = Field("", pattern=r"^([0-9]+(\.[0-9]+)?[EPTGMK]i?)?$", description="Memory, such as 32G or 512Mi.")
+    accelerator: int = Field(0, ge=0, le=64, description="Number of accelerators.")
+    accelerator_type: str = Field("nvidia.com/gpu", description="Resource name of the accelerators.")
+
+    @field_validator("cpu", mode="before")
+    @classmethod
+    def _number(cls, given: Any) -> Any:
+        """YAML reads `cpu: 8` as a number."""
+        return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
 
 class ProjectFile(BaseModel):
@@ -78,6 +96,16 @@ class ProjectFile(BaseModel):
     )
     schedules: Schedules = Schedules()
     prices: Prices = Field(Prices(), description="What an hour of each type of machine costs; tracked with every run.")
+
+    resources: dict[str, TaskResources] = Field({}, description="Resources of single tasks, by the stage's name.")
+
+    @field_validator("resources")
+    @classmethod
+    def _of_stages(cls, given: dict[str, TaskResources]) -> dict[str, TaskResources]:
+        stages = declared_stages()
+        if unknown := sorted(given.keys() - stages.keys()):
+            raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
+        return given
 
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":

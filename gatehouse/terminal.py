@@ -1,6 +1,5 @@
 """What a person sees of a run: the steps live, then a summary. Plain lines where the output is no terminal."""
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ from rich.text import Text
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.rendering import has_page, rendered
 from gatehouse.components.tracking.mlflow_client import URI, tracking_of
 from gatehouse.errors import GatehouseError
 from gatehouse.local_run import LocalRun, PlannedTask
 
-REPORT = "report.html"
 _MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red")}
 
 
@@ -112,26 +111,17 @@ class Screen:
         self._print_reports(run)
 
     def _print_reports(self, run: LocalRun) -> None:
-        folder = self._store.local_folder / "reports" / run.run
         try:
-            for path in publish_reports(self._store, run, folder):
+            for path in pages(self._store, run):
                 self._console.print(f"[dim]{'report':<16}[/]{path}", soft_wrap=True)
         except (OSError, GatehouseError) as error:
-            self._console.print(Text(f"The reports could not be copied to {folder}: {error}", style="yellow"))
+            self._console.print(Text(f"The reports could not be drawn: {error}", style="yellow"))
 
 
-def publish_reports(store: ArtifactStore, run: LocalRun, folder: Path) -> list[Path]:
-    """Copy the HTML report of each stage of the run to `folder`, under names that a person can read."""
-    found: list[Path] = []
-    for task in run.plan:
-        for reference in references_in(list(run.result(task.stage).values())):
-            manifest = store.manifest(reference)
-            if manifest.entry(REPORT) is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-                target = folder / f"{task.stage}.html"
-                shutil.copyfile(store.path(reference, REPORT), target)
-                found.append(target)
-    return found
+def pages(store: ArtifactStore, run: LocalRun) -> list[Path]:
+    """The page of each artifact that the run's stages gave, as files, in order of the pipeline."""
+    given = (reference for task in run.plan for reference in references_in(list(run.result(task.stage).values())))
+    return [rendered(store, reference) for reference in dict.fromkeys(given) if has_page(reference)]
 
 
 def summary(run: LocalRun) -> list[tuple[str, str]]:

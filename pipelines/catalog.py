@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.pipelines.governance import Tasks
+from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
 
@@ -26,7 +26,7 @@ def build(name: str, project: Project) -> Pipeline:
     builders = _builders()
     if name not in builders:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(builders)}.")
-    tasks = Tasks(name)
+    tasks = Tasks(name, project)
     return Pipeline(builders[name](project, tasks), tasks.plan)
 
 

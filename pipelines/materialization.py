@@ -4,10 +4,10 @@ from typing import Any
 
 from kfp import dsl
 
+from gatehouse.components.control.component import require_no_skew
 from gatehouse.components.features.component import materialize
-from gatehouse.pipelines.data import add_data_tasks, begin
-from gatehouse.pipelines.governance import Tasks, entrust
-from gatehouse.pipelines.require import require_no_skew
+from gatehouse.pipelines.data import add_data_tasks
+from gatehouse.pipelines.tasks import Tasks, entrust
 from gatehouse.project import Project
 
 ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
@@ -36,10 +36,10 @@ def materialization(project: Project, tasks: Tasks) -> Any:
             force: Stages to run whatever the memo holds; empty for none.
             rewrite: Write the online store from the beginning, also where it was brought to a later time before.
         """
-        run = begin(tasks, project, store, force)
-        data = add_data_tasks(tasks, project, run, source, window, backfill)
-        written = materialize(
-            store=store,
+        tasks.begin(store, force)
+        data = add_data_tasks(tasks, source, window, backfill)
+        written = tasks.add(
+            materialize,
             snapshot=data.snapshot,
             feature_tables=data.feature_tables,
             definitions=str(project.definitions.reference),
@@ -50,12 +50,7 @@ def materialization(project: Project, tasks: Tasks) -> Any:
             rewrite=rewrite,
         )
         entrust(written, "online-store", ONLINE_STORE)
-        judged = tasks.add(written, "materialize", "Materialize online")
-        verdict, reasons, report = (judged.outputs[name] for name in ("verdict", "reasons", "report"))
-        tasks.add(
-            require_no_skew(store=store, verdict=verdict, reasons=reasons, report=report),
-            "require_no_skew",
-            "Require no skew",
-        )
+        verdict, reasons, report = (written.outputs[name] for name in ("verdict", "reasons", "report"))
+        tasks.add(require_no_skew, verdict=verdict, reasons=reasons, report=report)
 
     return pipeline

@@ -5,10 +5,9 @@ from typing import Any
 from kfp import dsl
 
 from gatehouse.components.monitoring.component import monitor
-from gatehouse.components.monitoring.stage import monitor as monitor_stage
 from gatehouse.components.registry.component import champion
-from gatehouse.pipelines.data import add_data_tasks, begin, configuration_slice
-from gatehouse.pipelines.governance import Tasks
+from gatehouse.pipelines.data import add_data_tasks, configuration_slice
+from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
 
@@ -35,22 +34,17 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             since: Judge rows decided after this time (ISO 8601 with zone); empty for all after the last train row.
             force: Stages to run whatever the memo holds; empty for none.
         """
-        found = tasks.add(champion(store=store, model_name=file.model), "champion", "Find the champion")
-        run = begin(tasks, project, store, force)
-        data = add_data_tasks(tasks, project, run, source, window, backfill)
+        tasks.begin(store, force)
+        found = tasks.add(champion, model_name=file.model)
+        data = add_data_tasks(tasks, source, window, backfill)
         tasks.add(
-            monitor(
-                store=store,
-                reference=found.outputs["training_set"],
-                split=found.outputs["split"],
-                current=data.training_set,
-                since=since,
-                spec=configuration_slice(file.monitoring),
-                model=found.outputs["model"],
-                code=monitor_stage.code(),
-            ),
-            "monitor",
-            "Compare with the champion's data",
+            monitor,
+            reference=found.outputs["training_set"],
+            split=found.outputs["split"],
+            current=data.training_set,
+            since=since,
+            spec=configuration_slice(file.monitoring),
+            model=found.outputs["model"],
         )
 
     return pipeline

@@ -5,7 +5,7 @@ from typing import Any
 from kfp import dsl
 
 from gatehouse.components.registry.component import promote
-from gatehouse.pipelines.governance import Tasks
+from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
 
@@ -23,10 +23,7 @@ def promotion(project: Project, tasks: Tasks) -> Any:
             version: The version to promote (0 for the one in staging), to withdraw by rollback, or to archive.
             reason: Why; kept in the ledger.
         """
-        tasks.add(
-            promote(store=store, model_name=file.model, action=action, version=version, reason=reason),
-            "promote",
-            "Move the champion alias",
-        )
+        tasks.begin(store)
+        tasks.add(promote, model_name=file.model, action=action, version=version, reason=reason)
 
     return pipeline

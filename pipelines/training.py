@@ -3,29 +3,24 @@
 from typing import Any
 
 from kfp import dsl
+from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.control.component import require_no_leakage
 from gatehouse.components.evaluation.component import evaluate
-from gatehouse.components.evaluation.stage import evaluate as evaluate_stage
 from gatehouse.components.features.component import check_leakage
-from gatehouse.components.features.stage import check_leakage as check_leakage_stage
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.patience import stage_minutes
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.registry.component import register, resolve
 from gatehouse.components.splitting.component import split
-from gatehouse.components.splitting.stage import split as split_stage
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.training.component import fit_transformation, train
-from gatehouse.components.training.fitting import fit_transformation as fit_stage
-from gatehouse.components.training.stage import train as train_stage
 from gatehouse.components.tuning.component import tune
-from gatehouse.components.tuning.stage import tune as tune_stage
 from gatehouse.images import image
-from gatehouse.pipelines.data import Data, Run, add_data_tasks, begin, configuration_slice
-from gatehouse.pipelines.governance import Tasks
-from gatehouse.pipelines.require import require_no_leakage
-from gatehouse.project import Project
+from gatehouse.pipelines.data import Data, add_data_tasks, configuration_slice
+from gatehouse.pipelines.tasks import Tasks
+from gatehouse.project import Project, ProjectFile
 
 
 def training(project: Project, tasks: Tasks) -> Any:
@@ -51,129 +46,100 @@ def training(project: Project, tasks: Tasks) -> Any:
             seed: Seed of trials and weights.
             force: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
         """
-        run = begin(tasks, project, store, force)
-        data = add_data_tasks(tasks, project, run, source, window, backfill)
-        parts = _add_split_tasks(tasks, project, run, data)
-        candidate = _add_candidate_tasks(tasks, project, run, data, parts, seed)
-        _add_gate_tasks(tasks, project, run, data, parts, candidate)
+        tasks.begin(store, force)
+        data = add_data_tasks(tasks, source, window, backfill)
+        parts = _add_split_tasks(tasks, data)
+        candidate = _add_candidate_tasks(tasks, data, parts, seed)
+        _add_gate_tasks(tasks, data, parts, candidate)
 
     return pipeline
 
 
-def _add_split_tasks(tasks: Tasks, project: Project, run: Run, data: Data) -> Any:
+def _add_split_tasks(tasks: Tasks, data: Data) -> Any:
     """Leakage check, its requirement, and the split; returns the split."""
+    file = tasks.project.file
     checked = tasks.add(
-        check_leakage(
-            snapshot=data.snapshot,
-            feature_tables=data.feature_tables,
-            training_set=data.training_set,
-            definitions=str(project.definitions.reference),
-            alarm=project.file.features.leakage_alarm,
-            **run.memoised(check_leakage_stage),
-        ),
-        "check_leakage",
-        "Check for leakage",
+        check_leakage,
+        snapshot=data.snapshot,
+        feature_tables=data.feature_tables,
+        training_set=data.training_set,
+        definitions=str(tasks.project.definitions.reference),
+        alarm=file.features.leakage_alarm,
     )
     verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))
-    clean = tasks.add(
-        require_no_leakage(store=run.store, verdict=verdict, reasons=reasons, report=report),
-        "require_no_leakage",
-        "Require no leakage",
-    )
-    spec = configuration_slice(project.file.split)
-    divided = split(training_set=data.training_set, spec=spec, **run.memoised(split_stage)).after(clean)
-    return tasks.add(divided, "split", "Split").outputs["split"]
+    clean = tasks.add(require_no_leakage, verdict=verdict, reasons=reasons, report=report)
+    divided = tasks.add(split, training_set=data.training_set, spec=configuration_slice(file.split)).after(clean)
+    return divided.outputs["split"]
 
 
-def _add_candidate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, parts: Any, seed: Any) -> Any:
+def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any:
     """The fitted transformation, tuning, and training of its best trial on the full budget; returns the candidate."""
-    file = project.file
+    file = tasks.project.file
     scheduling = 0.0 if isinstance(file.launch, LocalLaunch) else file.launch.scheduling_minutes
     minutes = stage_minutes(scheduling, file.training.timeout_minutes)
     fitted = tasks.add(
-        fit_transformation(
-            training_set=data.training_set,
-            split=parts,
-            spec=configuration_slice(file.transformation),
-            model_name=file.model,
-            **run.memoised(fit_stage),
-        ),
-        "fit_transformation",
-        "Fit the transformation",
+        fit_transformation,
+        training_set=data.training_set,
+        split=parts,
+        spec=configuration_slice(file.transformation),
+        model_name=file.model,
     )
     transformation = fitted.outputs["transformation"]
     tuned = tasks.add(
-        tune(
-            training_set=data.training_set,
-            split=parts,
-            transformation=transformation,
-            base=configuration_slice(file.training),
-            space=configuration_slice(file.tuning),
-            model_name=file.model,
-            seed=seed,
-            **run.memoised(tune_stage),
-        ),
-        "tune",
-        "Tune hyperparameters",
-        file.tuning.trials * minutes,
+        tune,
+        minutes=file.tuning.trials * minutes,
+        training_set=data.training_set,
+        split=parts,
+        transformation=transformation,
+        base=configuration_slice(file.training),
+        space=configuration_slice(file.tuning),
+        model_name=file.model,
+        seed=seed,
     )
     trained = tasks.add(
-        train(
-            training_set=data.training_set,
-            split=parts,
-            transformation=transformation,
-            spec=tuned.outputs["best"],
-            model_name=file.model,
-            **run.memoised(train_stage),
-        ),
-        "train",
-        "Train the candidate",
-        minutes,
+        train,
+        minutes=minutes,
+        training_set=data.training_set,
+        split=parts,
+        transformation=transformation,
+        spec=tuned.outputs["best"],
+        model_name=file.model,
     )
-    if file.prices.per_hour:
-        for task in (tuned, trained):
-            task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
-    if file.launch != LocalLaunch():
-        # Not a parameter: where training runs is no part of a cache key.
-        given = {"kind": file.launch.kind} | file.launch.model_dump(mode="json", exclude_defaults=True)
-        if not isinstance(file.launch, LocalLaunch):
-            given["image"] = file.launch.image or image("gatehouse")
-        for task in (tuned, trained):
-            task.set_env_variable(LAUNCH, canonical_json(given))
+    for task in (tuned, trained):
+        _say_where(task, file)
     return trained.outputs["model"]
 
 
-def _add_gate_tasks(tasks: Tasks, project: Project, run: Run, data: Data, parts: Any, candidate: Any) -> None:
+def _say_where(task: PipelineTask, file: ProjectFile) -> None:
+    """Tell a task where training runs and what it costs. Not as parameters: neither is part of a cache key."""
+    if file.prices.per_hour:
+        task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
+    if file.launch != LocalLaunch():
+        given = {"kind": file.launch.kind} | file.launch.model_dump(mode="json", exclude_defaults=True)
+        if not isinstance(file.launch, LocalLaunch):
+            given["image"] = file.launch.image or image("gatehouse")
+        task.set_env_variable(LAUNCH, canonical_json(given))
+
+
+def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> None:
     """Champion, evaluation against it, and registration behind the gate."""
-    name, policy = project.file.model, configuration_slice(project.policy)
+    name, policy = tasks.project.file.model, configuration_slice(tasks.project.policy)
     resolved = tasks.add(
-        resolve(
-            store=run.store,
-            model_name=name,
-            candidate=candidate,
-            training_set=data.training_set,
-            split=parts,
-            policy=policy,
-        ),
-        "resolve",
-        "Resolve the champion",
+        resolve,
+        model_name=name,
+        candidate=candidate,
+        training_set=data.training_set,
+        split=parts,
+        policy=policy,
     )
     evaluated = tasks.add(
-        evaluate(
-            model=candidate,
-            champion=resolved.outputs["champion"],
-            training_set=data.training_set,
-            split=parts,
-            spec=configuration_slice(project.file.evaluation),
-            policy=policy,
-            **run.memoised(evaluate_stage),
-        ),
-        "evaluate",
-        "Evaluate against the champion",
+        evaluate,
+        model=candidate,
+        champion=resolved.outputs["champion"],
+        training_set=data.training_set,
+        split=parts,
+        spec=configuration_slice(tasks.project.file.evaluation),
+        policy=policy,
     )
     evaluation = evaluated.outputs["evaluation"]
-    tasks.add(
-        register(store=run.store, model_name=name, model=candidate, evaluation=evaluation, policy=policy),
-        "register",
-        "Register behind the gate",
-    )
+    tasks.add(register, model_name=name, model=candidate, evaluation=evaluation, policy=policy)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ROOT / "components"
-LIBRARIES = ("artifacts", "tracking", "reports")
+LIBRARIES = ("artifacts", "tracking", "reports", "launchers", "metrics", "distances")
 _FOLDERS = ("components", "pipelines", "feature_repo", "gatehouse", "tests", "benchmarks", "images", "docs")
 
 
@@ -51,6 +51,6 @@ def sources(*folders: str) -> list[Source]:
 
 def stage_folders() -> list[Path]:
     """The folders of the stages."""
-    found = sorted(path.parent for path in COMPONENTS.glob("*/__init__.py") if path.parent.name not in LIBRARIES)
+    found = sorted(path.parent for path in COMPONENTS.rglob("component.py"))
     assert found, "no stage in components/"
     return found

@@ -20,9 +20,8 @@ import yaml
 import gatehouse
 from gatehouse.components.artifacts.reference import references_in
 from gatehouse.components.artifacts.run import RUN_ID, events
-from gatehouse.components.artifacts.stage import FAULT
+from gatehouse.components.artifacts.stage import FAULT, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.artifacts.world import WORLD
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.local_run import LocalRun, run_pipeline
 
@@ -139,7 +138,7 @@ def test_an_unchanged_run_is_all_memo_and_imports_no_framework(
     for _ in range(2):
         again = run(project, store, flights_archive)
         assert again.exit_code == 0, explain(again)
-        memoised = {stage: state for stage, state in states(again).items() if WORLD[stage].memo}
+        memoised = {stage: state for stage, state in states(again).items() if _memoised(stage)}
         assert set(memoised.values()) == {"hit"}
         assert again.latest("snapshot:ingest").event == "hit"  # type: ignore[union-attr]  # it ran
         assert all(again.result(task.stage) == before.result(task.stage) for task in before.plan)
@@ -151,7 +150,7 @@ def test_an_unchanged_run_is_all_memo_and_imports_no_framework(
 def test_a_store_copied_elsewhere_verifies_and_hits(copy: ArtifactStore, project: Path, flights_archive: Path) -> None:
     again = run(project, copy, flights_archive)
     assert again.exit_code == 0, explain(again)
-    assert {state for stage, state in states(again).items() if WORLD[stage].memo} == {"hit"}
+    assert {state for stage, state in states(again).items() if _memoised(stage)} == {"hit"}
     for reference in copy.references():
         copy.verify(reference)
 
@@ -159,7 +158,7 @@ def test_a_store_copied_elsewhere_verifies_and_hits(copy: ArtifactStore, project
 def test_forcing_a_stage_runs_it_and_only_it(copy: ArtifactStore, project: Path, flights_archive: Path) -> None:
     again = run(project, copy, flights_archive, force="split")
     assert again.exit_code == 0, explain(again)
-    ran = {stage for stage, state in states(again).items() if WORLD[stage].memo and state == "finished"}
+    ran = {stage for stage, state in states(again).items() if _memoised(stage) and state == "finished"}
     assert ran == {"split"}
 
 
@@ -170,7 +169,7 @@ def test_a_worse_candidate_restarts_at_tuning_and_is_refused(
     outcome = run(worse, copy, flights_archive)
     assert outcome.exit_code == 0, explain(outcome)
     ended = states(outcome)
-    ran = {stage for stage, state in ended.items() if WORLD[stage].memo and state == "finished"}
+    ran = {stage for stage, state in ended.items() if _memoised(stage) and state == "finished"}
     assert ran == {"tune", "train", "evaluate"}
     champion = first[1].result("train")["model"]
     assert outcome.result("resolve")["champion"] == champion != outcome.result("train")["model"]
@@ -224,7 +223,7 @@ def test_one_changed_raw_row_runs_everything_that_reads_it(
     changed = _rewrite_flights(raw_folder, tmp_path / "changed", delay_one)
     outcome = run(project, copy, changed, backfill="one delay was corrected")
     assert outcome.exit_code == 0, explain(outcome)
-    ended = {stage: state for stage, state in states(outcome).items() if WORLD[stage].memo}
+    ended = {stage: state for stage, state in states(outcome).items() if _memoised(stage)}
     assert set(ended.values()) == {"finished"}
 
 
@@ -337,3 +336,7 @@ def test_a_run_killed_in_training_resumes_to_the_same_digest(
     assert again.exit_code == 0, explain(again)
     assert again.result("train")["model"] == model
     assert json.dumps(again.result("evaluate")) == json.dumps(first[1].result("evaluate"))
+
+
+def _memoised(stage: str) -> bool:
+    return declared_stages()[stage].declared.effects.memo

@@ -116,11 +116,9 @@ def test_a_killed_owner_takes_the_server_along() -> None:
     assert owner.stdout is not None and owner.stdout.readline() == "open\n"
     below = descendants(owner.pid)
     assert below
-    # The server asks for its own end as its first act; give it the time to get there.
-    time.sleep(1.0)
     owner.kill()
     owner.wait()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(start_time(pid) for pid in below) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(start_time(pid) for pid in below)

@@ -5,6 +5,7 @@ import os
 from typing import Any, Literal
 
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
+from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -50,7 +51,14 @@ class AlertResult(StageModel):
     why: str
 
 
-@stage("alert")
+@stage(
+    "alert",
+    title="Tell of the verdict",
+    effects=Effects(
+        writes="the webhook", why="Posts under an idempotency key, and nothing that this run delivered before."
+    ),
+    resources=Resources(cpu="500m", memory="512M", minutes=5),
+)
 def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     """Post a verdict to the webhook that `GATEHOUSE_ALERT_WEBHOOK` names, where `when` asks for it.
 

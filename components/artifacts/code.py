@@ -1,67 +1,124 @@
-"""Code digests: which sources a stage's result depends on, found without importing them."""
+"""Code digests: which sources decide a stage's result, found without importing them.
 
-import hashlib
-import re
-from collections.abc import Iterable
+A digest covers the modules in the import closure of a stage that decide (see `carriers`), each as its syntax tree
+without what cannot change a result; the versions of the distributions that these modules import; and the formats that
+carriers write.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import gatehouse
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.carriers import FORMATS, carries
+from gatehouse.components.artifacts.source_tree import SourceFacts, facts_of, keep_facts
 
 _ROOT = Path(gatehouse.__file__).parent
 _PACKAGE = "gatehouse"
-# Parsing every file takes a quarter of a second, which a run that finds nothing new would notice. One statement a line,
-# and no backslash at its end, is what the formatter leaves; a line of a docstring that reads so only adds a module.
-_IMPORT = re.compile(
-    rf"^[ \t]*(?:from ({_PACKAGE}[\w.]*) import (\([^)]*\)|[^\n]*)|import ({_PACKAGE}[\w.]*))", re.MULTILINE
-)
-_NAME = re.compile(r"\w+")
+VALIDATORS = frozenset({"pydantic", "pydantic_core"})
+"""Packages that check a request: what they let pass stands in the request, and so in the key."""
+DISTRIBUTIONS = {
+    "google.api_core": "google-api-core",
+    "google.auth": "google-auth",
+    "google.cloud": "google-cloud-storage",
+    "google.protobuf": "protobuf",
+    "sklearn": "scikit-learn",
+    "xgboost": "xgboost-cpu",
+    "yaml": "PyYAML",
+}
+"""Distributions whose name is not that of the package that is imported."""
 
 
-def code_digest(module: str, distributions: Iterable[str] = ()) -> str:
-    """SHA-256 over a stage's import closure inside `gatehouse` and the versions of the distributions it declares.
+@dataclass(frozen=True)
+class Code:
+    """What decides a stage's result, apart from its request.
 
-    Every import statement counts, also those inside functions. A distribution that is not installed counts as
-    `absent`.
+    Attributes:
+        modules: Digest of the syntax tree of each deciding module, by dotted name.
+        distributions: Installed version of each distribution that these modules import; `absent` for none.
+    """
+
+    modules: dict[str, str]
+    distributions: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The code as JSON; its digest is the code digest."""
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return {
+            "modules": self.modules,
+            "distributions": self.distributions | {"python": python},
+            "formats": dict(FORMATS),
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, as 64 hexadecimal digits."""
+        return digest_of(self.to_json())
+
+
+def code_of(module: str) -> Code:
+    """The code that decides what `module` computes.
 
     Args:
-        module: Dotted name of the stage's module.
-        distributions: Names of the distributions whose version changes the stage's result.
+        module: Dotted name of a stage's module, or of a program.
     """
-    digest = hashlib.sha256()
-    for name in sorted(import_closure(module)):
-        path = _source(name)
-        if path is not None:
-            digest.update(f"{name}\0{_file_digest(path)}\n".encode())
-    for distribution in sorted(set(distributions)):
-        digest.update(f"{distribution}=={_version(distribution)}\n".encode())
-    return digest.hexdigest()
+    closure = closure_of(module, carries)
+    modules = source_digests(closure)
+    packages = {package for name in closure for package in _facts(name).packages}
+    distributions = {distribution_of(package) for package in packages - VALIDATORS}
+    return Code(
+        modules=modules,
+        distributions={name: _version(name) for name in sorted(distributions)},
+    )
 
 
-def import_closure(module: str) -> frozenset[str]:
-    """Dotted names of all modules inside `gatehouse` that importing `module`, and running it, can load."""
+def code_digest(module: str) -> str:
+    """SHA-256 over everything that decides what `module` computes, as 64 hexadecimal digits."""
+    return code_of(module).digest
+
+
+def closure_of(module: str, left_out: Callable[[str], bool]) -> frozenset[str]:
+    """Dotted names of the modules of ours that running `module` can load, itself among them.
+
+    Imports inside functions count. So does a text that is the dotted name of a module: a program that is started as a
+    process of its own is named so.
+
+    Args:
+        module: Where to begin.
+        left_out: Says of a module that neither it nor what it imports counts.
+    """
     seen: set[str] = set()
     pending = [module]
     while pending:
         name = pending.pop()
-        if name in seen or _source(name) is None:
+        if name in seen or source_of(name) is None or left_out(name):
             continue
         seen.add(name)
-        pending.extend(_imports(name))
+        pending.extend(imports_of(name))
     return frozenset(seen)
 
 
-@cache
-def _imports(module: str) -> frozenset[str]:
-    path = _source(module)
-    if path is None:
-        return frozenset()
-    found: set[str] = set()
-    for base, names, whole in _IMPORT.findall(path.read_text()):
-        found.update(_parents(base or whole))
-        found.update(f"{base}.{name}" for name in _NAME.findall(names))
-    return frozenset(name for name in found if _source(name) is not None)
+def source_digests(modules: Iterable[str]) -> dict[str, str]:
+    """Digest of the syntax tree of each module, by name, without what cannot change a result."""
+    found = {name: _facts(name).digest for name in sorted(modules)}
+    keep_facts()
+    return found
+
+
+def imports_of(module: str) -> frozenset[str]:
+    """Dotted names of the modules of ours that `module` names, and the packages that they are in."""
+    named = (part for name in _facts(module).names for part in _parents(name))
+    return frozenset(name for name in named if source_of(name) is not None)
+
+
+def distribution_of(package: str) -> str:
+    """The distribution that provides an imported package."""
+    return DISTRIBUTIONS.get(package, package)
 
 
 def _parents(module: str) -> list[str]:
@@ -70,7 +127,7 @@ def _parents(module: str) -> list[str]:
 
 
 @cache
-def _source(module: str) -> Path | None:
+def source_of(module: str) -> Path | None:
     """The source file of a module of ours, or None where the name is no module (an attribute, another package)."""
     if module.split(".")[0] != _PACKAGE:
         return None
@@ -82,8 +139,10 @@ def _source(module: str) -> Path | None:
 
 
 @cache
-def _file_digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _facts(module: str) -> SourceFacts:
+    path = source_of(module)
+    assert path is not None, module
+    return facts_of(path.read_bytes())
 
 
 @cache
@@ -93,3 +152,9 @@ def _version(distribution: str) -> str:
         return metadata.version(distribution).split("+")[0]
     except metadata.PackageNotFoundError:
         return "absent"
+
+
+def forget_sources() -> None:
+    """Read every source again at the next call: for a process that edits them."""
+    source_of.cache_clear()
+    _facts.cache_clear()

@@ -7,7 +7,6 @@ content sees it (see `Erasures.settle`).
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.erasure import (
     RECORDS,
     Erasure,
@@ -18,6 +17,7 @@ from gatehouse.components.artifacts.erasure import (
     remove_blob,
 )
 from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.pages import pages_of
 from gatehouse.components.artifacts.records import author, create_record, read_records, remove_record
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.roots import Manifests, lineage_of
@@ -25,7 +25,6 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
 FORMAT = "gatehouse/erasure/1"
-REPORTS = "reports"
 _Children = dict[Reference, set[Reference]]
 
 
@@ -140,7 +139,7 @@ def finish(store: ArtifactStore, erasure: Erasure) -> None:
     removed = 0
     while True:
         # Reports are copied out of their artifacts for people to open: the copies go as well.
-        removed += sum(remove_blob(objects, key) for key in erasure.blobs) + _remove_copies(store, erasure)
+        removed += sum(remove_blob(objects, key) for key in erasure.blobs) + _remove_pages(store, erasure)
         present = manifests.read()
         late = {each for each, manifest in present.items() if erasure.blobs.keys() & {e.blob for e in manifest.files}}
         erased = {str(each) for each in late} | erasure.artifacts
@@ -180,14 +179,9 @@ def _mark(store: ArtifactStore, erasure: Erasure, erased: Iterable[str], dependa
     return sum(create_record(store.objects, key, {"record": erasure.key}) for key in missing)
 
 
-def _remove_copies(store: ArtifactStore, erasure: Erasure) -> int:
-    digests = {key.rsplit("/", 1)[1][:64] for key in erasure.blobs}
-    sizes = set(erasure.blobs.values())
-    copies = store.objects.stats(list(store.objects.list(REPORTS)))
-    alike = [key for key, found in copies.items() if found is not None and found.bytes in sizes]
-    return sum(
-        remove_blob(store.objects, key) for key in alike if sha256_bytes(store.objects.get_bytes(key)) in digests
-    )
+def _remove_pages(store: ArtifactStore, erasure: Erasure) -> int:
+    """Remove the pages that were drawn of what is erased; returns how many."""
+    return sum(remove_blob(store.objects, key) for each in sorted(erasure.artifacts) for key in pages_of(store, each))
 
 
 def _lists(present: dict[Reference, Manifest], wanted: Iterable[str]) -> dict[str, tuple[Reference, ...]]:

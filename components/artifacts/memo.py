@@ -9,7 +9,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 
 
 def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
-    """The key of one computation: digest of the stage's name, its code digest and its whole request."""
+    """The key of one computation: digest of the stage's name, its code digest and the identity of its request."""
     return digest_of({"stage": stage, "code": code, "request": request})
 
 

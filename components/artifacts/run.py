@@ -31,6 +31,8 @@ class Attempt:
         self._run = os.environ.get(RUN_ID, "")
         self._number = 1
         self._began = time.time()
+        self.facts: dict[str, Any] = {}
+        """What each later event of this attempt says besides its own."""
         if self._run:
             while not self._write("started", {"pid": os.getpid()}):
                 self._number += 1
@@ -42,7 +44,7 @@ class Attempt:
     def note(self, event: str, **body: Any) -> None:
         """Record an event of this attempt."""
         if self._run:
-            self._write(event, body)
+            self._write(event, self.facts | body)
 
     def provenance(self, references: Iterator[str] | tuple[str, ...]) -> None:
         """Record beside each reference in which run it was made and when."""

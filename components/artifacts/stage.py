@@ -1,25 +1,30 @@
-"""What makes a plain function a stage: memo, verification of its outputs, run record, provenance."""
+"""What makes a plain function a stage: memo, verification of its outputs, run record, provenance, its page."""
 
 import contextlib
 import contextvars
 import errno
+import importlib
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import ValidationError, model_validator
 
+import gatehouse
 from gatehouse.components.artifacts import memo
-from gatehouse.components.artifacts.code import code_digest
+from gatehouse.components.artifacts.code import Code, code_of
+from gatehouse.components.artifacts.declaration import PURE, USUAL, Declaration, Effects, Resources
+from gatehouse.components.artifacts.identity import Spec, identity_of
+from gatehouse.components.artifacts.pages import draw
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.artifacts.world import WORLD
 from gatehouse.errors import GatehouseError, InvalidReferenceError, StageResultError, StaleSpecError, StoreError
 from gatehouse.process import follow_owner
 
@@ -30,10 +35,8 @@ _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "
 _outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
 
 
-class StageModel(BaseModel):
+class StageModel(Spec):
     """Base of requests and results: frozen, strict about names, and holding identities, never addresses."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
@@ -58,33 +61,35 @@ class Stage(Generic[Req, Res]):
     """A stage: call it with a request and a store.
 
     A call looks up the memo, runs the function on a miss, verifies that what it returned exists, and writes memo, run
-    record and provenance. Whether the memo is used at all stands in the table of `world.py`.
+    record and provenance. Whether the memo is used at all stands in the stage's declaration.
     """
 
     def __init__(
         self,
-        name: str,
+        declared: Declaration,
         function: Callable[[Req, ArtifactStore], Res],
-        distributions: tuple[str, ...],
         outside: Callable[[Req], str] | None = None,
     ) -> None:
-        self.name = name
+        self.declared = declared
+        self.name = declared.name
         self.function = function
-        self.distributions = distributions
         self.outside = outside
-        self.door = WORLD[name]
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._result: type[Res] = get_type_hints(function)["return"]
 
+    def sources(self) -> Code:
+        """What decides this stage's result as it stands on disk, apart from its request."""
+        return code_of(self.function.__module__)
+
     def code(self) -> str:
         """The code digest of this stage as it stands on disk."""
-        return code_digest(self.function.__module__, self.distributions)
+        return self.sources().digest
 
     def key(self, request: Req, code: str = "") -> str:
         """The memo key of `request`: also of the code of yours that it names, which no compiled spec knows."""
         outside = self.outside(request) if self.outside else ""
-        return memo.memo_key(self.name, (code or self.code()) + outside, request.model_dump(mode="json"))
+        return memo.memo_key(self.name, (code or self.code()) + outside, identity_of(request))
 
     def __call__(self, request: Req, store: ArtifactStore, *, code: str = "", force: str = "") -> Res:
         """Return the stage's result for `request`.
@@ -121,7 +126,8 @@ class Stage(Generic[Req, Res]):
         finally:
             _outer.reset(token)
         loaded = [name for name in _HEAVY if name in sys.modules]
-        attempt.note("hit" if hit else "finished", result=result.model_dump(mode="json"), imported=loaded)
+        body = result.model_dump(mode="json")
+        attempt.note("hit" if hit else "finished", result=body, imported=loaded, memo=self.declared.effects.memo)
         return result
 
     def _recall_or_run(
@@ -130,18 +136,20 @@ class Stage(Generic[Req, Res]):
         inputs = references_in(request.model_dump(mode="json"))
         if deprecated := list(filter(None, map(store.require_readable, inputs))):
             attempt.note("warned", message=" ".join(deprecated))
-        if not self.door.memo:
+        if not self.declared.effects.memo:
             return self.function(request, store), False
         key = self.key(request, code)
-        known = None if force else memo.recall(store, self.name, key)
+        attempt.facts = {"key": key, "code": code or self.code(), "request": identity_of(request)}
+        known = None if force else self._known(store, key)
         if known is not None:
-            return self._result.model_validate(known), True
+            return known, True
         if code and code != self.code():
             raise StaleSpecError(
                 f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
                 f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image "
                 f"that the spec was compiled for."
             )
+        record_code(store, self.sources())
         result = self.function(request, store)
         body = result.model_dump(mode="json")
         outputs = references_in(body)
@@ -155,24 +163,77 @@ class Stage(Generic[Req, Res]):
             logger.warning(message)
             attempt.note("warned", message=message)
         attempt.provenance(tuple(str(reference) for reference in outputs))
+        self._draw_pages(store, outputs, attempt)
         return result, False
+
+    def _known(self, store: ArtifactStore, key: str) -> Res | None:
+        """The result that the memo holds; none where it is of another form than results have now."""
+        known = memo.recall(store, self.name, key)
+        try:
+            return None if known is None else self._result.model_validate(known)
+        except ValidationError:
+            return None
+
+    def _draw_pages(self, store: ArtifactStore, outputs: Sequence[Reference], attempt: Attempt) -> None:
+        """Draw the pages of what was made; what goes wrong is a warning, as no result depends on it."""
+        for reference in outputs:
+            page = self.declared.pages.get(reference.kind)
+            if page is None:
+                continue
+            try:
+                draw(store, reference, page)
+            except Exception as error:
+                message = f"The page of {reference} was not drawn: {type(error).__name__}: {error}"
+                logger.warning(message)
+                attempt.note("warned", message=message)
+
+
+STAGES: dict[str, Stage[Any, Any]] = {}
+"""The stages whose modules are imported, by name; `declared_stages` imports all of them."""
 
 
 def stage(
-    name: str, *, distributions: tuple[str, ...] = (), outside: Callable[[Any], str] | None = None
+    name: str,
+    *,
+    title: str,
+    effects: Effects = PURE,
+    resources: Resources = USUAL,
+    pages: Mapping[str, str] | None = None,
+    outside: Callable[[Any], str] | None = None,
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
     """Make a function `(request, store) -> result` a stage.
 
     Args:
-        name: Its row in the table of `world.py`.
-        distributions: Distributions whose version changes the result, e.g. `("duckdb",)`.
+        name: Of the stage, of its KFP component, and of its rows in records and tables.
+        title: What people call it.
+        effects: What it does to the world; a pure function by default.
+        resources: What its pod gets.
+        pages: What draws the page of an artifact of a kind: a function `(store, reference) -> HTML`, named as
+            `package.module:name`, by kind.
         outside: Digest of code outside of `gatehouse` that a request names and its result depends on; empty for none.
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
-        return Stage(name, function, distributions, outside)
+        declared = Stage(Declaration(name, title, effects, resources, pages or {}), function, outside)
+        STAGES[name] = declared
+        return declared
 
     return decorate
+
+
+def declared_stages() -> dict[str, Stage[Any, Any]]:
+    """All stages by name: those of every `stage.py` below `components`, in order of their paths."""
+    root = Path(gatehouse.__file__).parent
+    for path in sorted((root / "components").rglob("*.py")):
+        if path.name != "stage.py" and b"\n@stage(" not in path.read_bytes():
+            continue
+        importlib.import_module(".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)))
+    return STAGES
+
+
+def record_code(store: ArtifactStore, code: Code) -> None:
+    """Keep beside the memo what a code digest was made of, so that two runs can be compared later."""
+    store.record(f"code/{code.digest}.json", code.to_json())
 
 
 def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:

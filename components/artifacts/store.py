@@ -29,6 +29,7 @@ from gatehouse.errors import ConfigurationError, CorruptArtifactError, Gatehouse
 NO_KINDS = frozenset(
     [
         "blobs",
+        "code",
         "erasures",
         "gc",
         "jobs",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -68,7 +69,7 @@ class ScoringError(GatehouseError):
     """A model cannot score the test rows, or gave a score that is no probability."""
 
 
-@stage("fit_baseline", distributions=("scikit-learn", "xgboost-cpu", "scipy", "numpy", "pyarrow"))
+@stage("fit_baseline", title="Fit the baseline")
 def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResult:
     """Fit logistic regression, and trees where they are wanted, on the train part; again only when the data changes.
 
@@ -96,7 +97,7 @@ def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResu
     return BaselineResult(baseline=str(reference))
 
 
-@stage("evaluate", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow", "scipy"))
+@stage("evaluate", title="Evaluate against the champion", resources=Resources(cpu="2", memory="4G"))
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 

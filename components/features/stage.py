@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -124,7 +125,16 @@ class MaterializeResult(StageModel):
     report: str
 
 
-@stage("previous_features")
+@stage(
+    "previous_features",
+    title="Find earlier feature tables",
+    effects=Effects(
+        reads="earlier feature tables",
+        writes="the record of its choices",
+        why="Sees which feature tables there are; a choice that was made stays.",
+    ),
+    resources=Resources(cpu="500m", memory="512M", minutes=5),
+)
 def previous_features(request: PreviousRequest, store: ArtifactStore) -> PreviousResult:
     """Find the feature tables that those of a snapshot can be added to, and remember the choice.
 
@@ -136,7 +146,7 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
     return PreviousResult(feature_tables=find_parent(store, request.project, request.snapshot, request.definitions))
 
 
-@stage("compute_features", distributions=("duckdb", "pyarrow"))
+@stage("compute_features", title="Compute feature tables", resources=Resources(cpu="2", memory="4G"))
 def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeResult:
     """Run the feature definitions on a snapshot: one table a view, each row with the time from which it is known.
 
@@ -175,7 +185,7 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
     return ComputeResult(feature_tables=str(reference), rows=rows)
 
 
-@stage("retrieve_training_set", distributions=("duckdb", "pyarrow", "feast"))
+@stage("retrieve_training_set", title="Join features point-in-time", resources=Resources(cpu="2", memory="8G"))
 def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> RetrieveResult:
     """Join a feature service to the entity rows point-in-time, through Feast.
 
@@ -235,7 +245,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
     return RetrieveResult(training_set=str(reference), rows=found.table.num_rows, set_aside=set_aside)
 
 
-@stage("check_leakage", distributions=("duckdb", "pyarrow", "numpy"))
+@stage("check_leakage", title="Check for leakage", resources=Resources(cpu="2", memory="8G"))
 def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResult:
     """Judge whether the training set holds only what was known at decision time; it writes its report either way."""
     import pyarrow.parquet as pq
@@ -288,7 +298,16 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     return LeakageResult(leakage=str(reference), verdict=body["verdict"], reasons=tuple(reasons))
 
 
-@stage("materialize", distributions=("duckdb", "pyarrow", "feast"))
+@stage(
+    "materialize",
+    title="Materialize online",
+    effects=Effects(
+        reads="the online store",
+        writes="the online store",
+        why="Writes what the store does not hold yet; a repeat goes on where it stopped.",
+    ),
+    resources=Resources(cpu="2", memory="4G", minutes=60),
+)
 def materialize(request: MaterializeRequest, store: ArtifactStore) -> MaterializeResult:
     """Bring the online store up to what was known at `as_of`, read a sample back, and judge the skew.
 

@@ -26,7 +26,6 @@ from gatehouse.components.launchers.launcher import FAILURE, LOG, METRICS, PLACE
 from gatehouse.errors import CorruptArtifactError
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
-_DISTRIBUTIONS = ("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def program_code(program: str, builder: str) -> str:
     Raises:
         BuilderError: if the builder's package is not here.
     """
-    return digest_of([code_digest(program, _DISTRIBUTIONS), builder_code(builder)])
+    return digest_of([code_digest(program), builder_code(builder)])
 
 
 def write_identity(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.spec import MonitoringSpec
@@ -46,7 +47,7 @@ class MissingColumnError(GatehouseError):
     """The current rows lack a column that the model was trained on."""
 
 
-@stage("monitor", distributions=("numpy", "pyarrow", "torch", "safetensors"))
+@stage("monitor", title="Compare with the champion's data", resources=Resources(cpu="2", memory="4G"))
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     """Compare column by column; the artifact holds `drift.json` and `report.html`.
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
@@ -13,6 +14,11 @@ from gatehouse.components.registry.resolve import policy_digest, resolve_champio
 from gatehouse.components.registry.state import Subject, Verdict
 from gatehouse.components.tracking.lineage import lineage_of
 from gatehouse.errors import ConfigurationError, GatehouseError
+
+_SEES_CHAMPIONS = Effects(reads="the ledger", why="Champions change without any parameter changing.")
+_WRITES_LEDGER = Effects(
+    reads="the ledger", writes="the ledger, MLflow", why="Appends to the ledger once; a repeat finds its record."
+)
 
 
 class WrongEvaluationError(GatehouseError):
@@ -98,7 +104,12 @@ class NoChampionError(GatehouseError):
     """A model has no champion yet."""
 
 
-@stage("resolve")
+@stage(
+    "resolve",
+    title="Resolve the champion",
+    effects=_SEES_CHAMPIONS,
+    resources=Resources(cpu="500m", memory="1G", minutes=5),
+)
 def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
     """Find the champion that the candidate must compare with: never the candidate itself."""
     digest = policy_digest(request.policy)
@@ -108,7 +119,7 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
     return ResolveResult(champion=champion)
 
 
-@stage("register")
+@stage("register", title="Register behind the gate", effects=_WRITES_LEDGER)
 def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     """Enter the gate's verdict in the ledger, and show the ledger in MLflow where it changed.
 
@@ -140,7 +151,7 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     )
 
 
-@stage("promote")
+@stage("promote", title="Move the champion alias", effects=_WRITES_LEDGER)
 def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     """Promote, roll back or archive a version, and show it in MLflow; a repeat changes nothing.
 
@@ -171,7 +182,12 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
 _DONE = {"promote": "promoted", "rollback": "rolled back", "archive": "archived"}
 
 
-@stage("champion")
+@stage(
+    "champion",
+    title="Find the champion",
+    effects=_SEES_CHAMPIONS,
+    resources=Resources(cpu="500m", memory="1G", minutes=5),
+)
 def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
     """Find the champion and what it was trained on.
 

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.snapshot.window import window_of
 from gatehouse.errors import ConfigurationError
-
-_DISTRIBUTIONS = ("duckdb", "pyarrow")
 
 
 class SnapshotRequest(StageModel):
@@ -23,10 +23,10 @@ class SnapshotRequest(StageModel):
 
     source: SourceSpec
     window: str = ""
-    location: str = Field("", exclude=True)
-    backfill: str = Field("", exclude=True)
-    code: str = Field("", exclude=True)
-    force: str = Field("", exclude=True)
+    location: str = operational("")
+    backfill: str = operational("")
+    code: str = operational("")
+    force: str = operational("")
 
 
 class IngestRequest(StageModel):
@@ -50,7 +50,16 @@ class SnapshotResult(StageModel):
     warnings: tuple[str, ...] = ()
 
 
-@stage("snapshot", distributions=_DISTRIBUTIONS)
+@stage(
+    "snapshot",
+    title="Snapshot the source",
+    effects=Effects(
+        reads="the source, the record of its deliveries",
+        writes="the record of its deliveries",
+        why="Sees whether the source changed; what it ingests is memoised by content.",
+    ),
+    resources=Resources(cpu="2", memory="4G"),
+)
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     """Look at the source, ingest it where its content is not known yet, and record the delivery.
 
@@ -72,7 +81,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill)
         taken: list[Taken] = []
 
-        @stage("ingest", distributions=_DISTRIBUTIONS)
+        @stage("ingest", title="Ingest the source")
         def ingest(wanted: IngestRequest, store: ArtifactStore) -> SnapshotResult:
             """Read every table and publish it; the same content gives the same references on any machine."""
             taken.append(take(opened, store, anew=bool(request.force)))

@@ -32,7 +32,7 @@ class SplitResult(StageModel):
     checks: dict[str, str]
 
 
-@stage("split", distributions=("numpy", "pyarrow", "scipy"))
+@stage("split", title="Split")
 def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     """Divide a training set.
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.artifacts.world import WORLD
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tracking.mlflow_client import (
     REFERENCE,
@@ -54,7 +53,7 @@ def track_run(store: ArtifactStore, run: str) -> None:
 
 def _works(event: Event) -> bool:
     """Whether a stage did work that the memo could have spared; what looks at the world runs every time."""
-    return event.event == "finished" and event.stage in WORLD and WORLD[event.stage].memo
+    return event.event == "finished" and bool(event.body.get("memo"))
 
 
 def _ended(store: ArtifactStore, run: str) -> list[Event]:

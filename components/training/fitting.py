@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -29,7 +30,7 @@ class FitResult(StageModel):
     transformation: str
 
 
-@stage("fit_transformation", distributions=("numpy", "pyarrow"))
+@stage("fit_transformation", title="Fit the transformation", resources=Resources(cpu="2", memory="4G"))
 def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
     """Fit on the train part, which is all that is read; the artifact holds `transformation.json`.
 

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from gatehouse.components.artifacts.builder_code import builder_code as builder_code
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -32,7 +34,7 @@ class TrainRequest(StageModel):
     transformation: str = Field("", description="Reference; empty fits the default one on the train part.")
     spec: TrainSpec
     model_name: str
-    live: bool = Field(False, exclude=True, description="Show the metrics while they are made.")
+    live: bool = operational(False, description="Show the metrics while they are made.")
 
 
 class TrainResult(StageModel):
@@ -47,7 +49,13 @@ def _builder(request: TrainRequest) -> str:
     return builder_code(request.spec.architecture)
 
 
-@stage("train", distributions=("torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"), outside=_builder)
+@stage(
+    "train",
+    title="Train the candidate",
+    effects=Effects(memo=True, why="Resumes from its last checkpoint."),
+    resources=Resources(cpu="2", memory="8G", minutes=240),
+    outside=_builder,
+)
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 

@@ -1,6 +1,7 @@
 """The tune stage: a search space becomes an experiment, and the spec of its best trial on the full budget."""
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import TrainSpec
@@ -35,7 +36,9 @@ def _builders(request: TuneRequest) -> str:
 
 @stage(
     "tune",
-    distributions=("optuna", "torch", "xgboost-cpu", "numpy", "safetensors", "pyarrow"),
+    title="Tune hyperparameters",
+    effects=Effects(memo=True, why="Trials are memoised one by one, so a retry goes on where it stopped."),
+    resources=Resources(cpu="2", memory="8G", minutes=240),
     outside=_builders,
 )
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.spec import StatisticsSpec
@@ -33,7 +35,7 @@ class MeasureRequest(StageModel):
     datasets: dict[str, str]
     sensitive: dict[str, tuple[str, ...]] = Field({})
     baseline: str = ""
-    statistics: StatisticsSpec = Field(StatisticsSpec(), exclude=True)
+    statistics: StatisticsSpec = operational(StatisticsSpec())
 
 
 class MeasureResult(StageModel):
@@ -42,7 +44,7 @@ class MeasureResult(StageModel):
     statistics: str
 
 
-@stage("measure", distributions=("numpy", "pyarrow", "tfx-bsl"))
+@stage("measure", title="Measure the tables", resources=Resources(cpu="2", memory="4G"))
 def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
     """Measure every table in one pass.
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pydantic import Field
-
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -24,8 +24,8 @@ class SkewRequest(StageModel):
     training_set: str
     serving: str
     spec: SkewSpec = SkewSpec()
-    statistics: StatisticsSpec = Field(StatisticsSpec(), exclude=True)
-    force: str = Field("", exclude=True)
+    statistics: StatisticsSpec = operational(StatisticsSpec())
+    force: str = operational("")
 
 
 class SkewResult(StageModel):
@@ -36,7 +36,7 @@ class SkewResult(StageModel):
     reasons: tuple[str, ...]
 
 
-@stage("skew", distributions=measure.distributions)
+@stage("skew", title="Compare serving with training", resources=Resources(cpu="2", memory="4G"))
 def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
     """Compare feature by feature, in bins of the training set; skew is a verdict, not an error.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -31,8 +33,8 @@ class ValidateRequest(StageModel):
     contract: str
     baseline: str = ""
     snapshots: dict[str, str] = Field({})
-    statistics: StatisticsSpec = Field(StatisticsSpec(), exclude=True)
-    force: str = Field("", exclude=True)
+    statistics: StatisticsSpec = operational(StatisticsSpec())
+    force: str = operational("")
 
 
 class ValidateResult(StageModel):
@@ -43,7 +45,7 @@ class ValidateResult(StageModel):
     reasons: tuple[str, ...]
 
 
-@stage("validate", distributions=("duckdb", *measure.distributions))
+@stage("validate", title="Validate against the contract", resources=Resources(cpu="2", memory="4G"))
 def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     """Judge a snapshot. A breach is a verdict, not an error: the report is written either way.
 

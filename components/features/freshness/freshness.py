@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
@@ -87,7 +88,16 @@ class FreshnessResult(StageModel):
     reasons: tuple[str, ...]
 
 
-@stage("freshness")
+@stage(
+    "freshness",
+    title="Measure freshness",
+    effects=Effects(
+        reads="the clock, unless the project says as_of",
+        writes="a measurement",
+        why="Feature tables age without any parameter changing; a repeat measures again.",
+    ),
+    resources=Resources(cpu="500m", memory="1G", minutes=10),
+)
 def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResult:
     """Measure the freshness of every view that has a time, and judge it; a view that states none is only measured.
 

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from gatehouse.components.alerting.stage import alert
 from gatehouse.components.alerting.webhook import Patience, post
-from gatehouse.components.artifacts.world import WORLD
 from tests.components.reports.hook import PATH, hooked
 
 QUICK = Patience(attempts=4, timeout=0.4, backoff=0.02, deadline=6.0)
@@ -186,4 +186,4 @@ def test_a_certificate_that_cannot_be_verified_is_sent_nothing(tmp_path: Path) -
 
 
 def test_posting_ends_long_before_its_task_would_be_ended() -> None:
-    assert Patience().deadline + Patience().timeout < WORLD["alert"].timeout_minutes * 60 / 2
+    assert Patience().deadline + Patience().timeout < alert.declared.resources.minutes * 60 / 2

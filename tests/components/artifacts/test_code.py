@@ -1,54 +1,150 @@
 """Code digests: what changes them and what does not."""
 
-import ast
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from gatehouse.components.artifacts import code
-from gatehouse.components.artifacts.code import code_digest, import_closure
+from gatehouse.components.artifacts.carriers import carries
+from gatehouse.components.artifacts.code import closure_of, code_digest, code_of, distribution_of, forget_sources
+from gatehouse.components.artifacts.stage import declared_stages
+
+STAGE = '''"""A stage."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from gatehouse.components.artifacts.stage import stage
+from gatehouse.errors import SourceError
+
+if TYPE_CHECKING:
+    from gatehouse.components.room.typed import Typed
+
+logger = logging.getLogger(__name__)
+LIMIT = 3
+"""The most."""
 
 
-def test_the_closure_holds_imports_of_imports_and_nothing_of_others() -> None:
-    closure = import_closure("gatehouse.components.artifacts.stage")
-    assert "gatehouse.components.artifacts.manifest" in closure
-    assert "gatehouse.errors" in closure
-    assert not any("training" in name or "kfp" in name for name in closure)
+class Request(StageModel):
+    """A request."""
+
+    rows: int = 3
 
 
-def test_a_stage_does_not_depend_on_another_stage_s_code() -> None:
-    assert not any(".evaluation." in name for name in import_closure("gatehouse.components.splitting.stage"))
+@stage("room", title="A room")
+def room(request, store):
+    """Count."""
+    from gatehouse.components.room.parts import count
+
+    logger.info("counting")
+    if request.rows < 0:
+        raise SourceError(f"{request.rows} rows")
+    return count(request.rows) + LIMIT, "gatehouse.components.room.program"
+'''
+FILES = {
+    "__init__": "",
+    "errors": "class SourceError(Exception): ...\n",
+    "components/__init__": "",
+    "components/artifacts/__init__": "",
+    "components/artifacts/stage": "import gatehouse.components.artifacts.store\n",
+    "components/artifacts/store": "x = 1\n",
+    "components/room/__init__": "",
+    "components/room/stage": STAGE,
+    "components/room/parts": "import numpy\n\n\ndef count(rows):\n    return rows + 1\n",
+    "components/room/typed": "class Typed: ...\n",
+    "components/room/program": "import torch\n",
+    "components/room/report": "from gatehouse.components.room import stage\n",
+    "components/other/__init__": "",
+    "components/other/stage": "x = 1\n",
+}
+ROOM = "gatehouse.components.room.stage"
 
 
-def test_the_digest_names_the_distributions_versions() -> None:
-    module = "gatehouse.components.artifacts.canonical"
-    assert code_digest(module) != code_digest(module, ("pydantic",))
-    assert code_digest(module, ("no-such-distribution",)) != code_digest(module)
+class Tree:
+    """A small package of its own whose files can be edited."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name, text in FILES.items():
+            self.write(name, text)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        forget_sources()
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.root / f"{name}.py").read_text()
+        assert old in text
+        self.write(name, text.replace(old, new))
 
 
-def test_imports_inside_functions_count_and_edits_change_the_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in {
-        "__init__": "",
-        "a": "def f():\n    from gatehouse.b import g\n    return g()\n",
-        "b": "def g():\n    return 1\n",
-        "c": "x = 1\n",
-    }.items():
-        (tmp_path / f"{name}.py").write_text(text)
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     monkeypatch.setattr(code, "_ROOT", tmp_path)
-    digests = []
-    for edited in (None, "c", "b"):
-        if edited:
-            (tmp_path / f"{edited}.py").write_text("def g():\n    return 2\n")
-        for function in (code._imports, code._source, code._file_digest):
-            function.cache_clear()
-        digests.append(code_digest("gatehouse.a"))
-    for function in (code._imports, code._source, code._file_digest):
-        function.cache_clear()
-    assert digests[0] == digests[1] != digests[2]
+    yield Tree(tmp_path)  # type: ignore[misc]
+    forget_sources()
+
+
+def test_the_closure_holds_what_decides_and_ends_at_carriers(tree: Tree) -> None:
+    names = {name.removeprefix("gatehouse.components.") for name in closure_of(ROOM, carries)}
+    assert names == {"gatehouse", "gatehouse.components", "room", "room.stage", "room.parts", "room.program"}
+
+
+def test_distributions_are_those_that_the_closure_imports(tree: Tree) -> None:
+    assert set(code_of(ROOM).distributions) == {"numpy", "torch"}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("room/stage", "LIMIT = 3\n", "LIMIT = 3  # of rows\n\n\n"),
+        ("room/stage", '"""Count."""', '"""Count the rows."""'),
+        ("room/stage", '"""The most."""', '"""The most there may be."""'),
+        ("room/stage", 'logger.info("counting")', 'logger.debug("counting %s", request)'),
+        ("room/stage", 'SourceError(f"{request.rows} rows")', 'SourceError("fewer rows than none", request)'),
+        ("room/stage", 'title="A room"', 'title="Another", resources=Resources(cpu="8")'),
+        ("room/stage", "rows: int = 3\n", 'rows: int = Field(3, description="How many.")\n    more: str = ""\n'),
+        ("room/stage", "room.typed import Typed", "room.typed import Typed as Other"),
+        ("room/parts", "rows + 1", "(rows+\n        1)"),
+        ("room/report", "import stage", "import stage as counted"),
+        ("artifacts/store", "x = 1", "x = 2"),
+        ("other/stage", "x = 1", "x = 2"),
+    ],
+)
+def test_an_edit_that_cannot_change_a_result_leaves_the_digest(tree: Tree, file: str, old: str, new: str) -> None:
+    before = code_digest(ROOM)
+    tree.edit(f"components/{file}", old, new)
+    assert code_digest(ROOM) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("room/stage", "LIMIT = 3", "LIMIT = 4"),
+        ("room/stage", "request.rows < 0", "request.rows < 1"),
+        ("room/stage", "raise SourceError", "raise ValueError"),
+        ("room/parts", "rows + 1", "rows + 2"),
+        ("room/parts", "import numpy", "import scipy"),
+        ("room/program", "import torch", "import torch\nx = 1"),
+    ],
+)
+def test_an_edit_that_can_change_a_result_changes_the_digest(tree: Tree, file: str, old: str, new: str) -> None:
+    before = code_digest(ROOM)
+    tree.edit(f"components/{file}", old, new)
+    assert code_digest(ROOM) != before
+
+
+def test_a_new_version_of_a_format_or_a_package_changes_the_digest(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_digest(ROOM)
+    monkeypatch.setitem(code.FORMATS, "manifest", "gatehouse/manifest/0")
+    formats = code_digest(ROOM)
+    monkeypatch.setattr(code, "_version", lambda name: "0.1")
+    assert len({before, formats, code_digest(ROOM)}) == 3
 
 
 def test_computing_a_digest_imports_nothing_of_the_stage() -> None:
@@ -60,19 +156,26 @@ def test_computing_a_digest_imports_nothing_of_the_stage() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_the_imports_that_are_found_are_those_of_the_syntax_tree() -> None:
-    root = Path(code.__file__).parents[2]
-    for path in sorted((root / "components").rglob("*.py")) + sorted((root / "gatehouse").glob("*.py")):
-        name = ".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
-        name = name.replace("gatehouse.gatehouse", "gatehouse")
-        wanted: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                wanted.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                wanted.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
-        ours = {each for each in wanted if each.startswith("gatehouse") and code._source(each)}
-        assert ours <= code._imports(name), path
-        assert {
-            each for each in code._imports(name) - ours if not any(other.startswith(each) for other in ours)
-        } == set()
+def test_every_package_that_a_stage_imports_has_a_distribution() -> None:
+    installed = {
+        name.lower().replace("_", "-") for names in metadata.packages_distributions().values() for name in names
+    }
+    wanted = {name for stage in declared_stages().values() for name in stage.sources().distributions}
+    assert len(wanted) > 10
+    assert {name for name in wanted if distribution_of(name).lower().replace("_", "-") not in installed} == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("gatehouse.errors", True),
+        ("gatehouse.components.artifacts.objects.s3", True),
+        ("gatehouse.components.training.component", True),
+        ("gatehouse.components.splitting.report", True),
+        ("gatehouse.components.validation.reports.card", True),
+        ("gatehouse.components.splitting.stage", False),
+        ("gatehouse.components.metrics.binary", False),
+    ],
+)
+def test_a_path_says_whether_a_module_carries(module: str, expected: bool) -> None:
+    assert carries(module) is expected

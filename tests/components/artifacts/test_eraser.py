@@ -179,12 +179,13 @@ def test_a_memo_of_an_erased_artifact_is_a_miss(store: ArtifactStore) -> None:
     assert memo.recall(store, "split", "key") is None
 
 
-def test_a_report_that_was_copied_out_goes_too(store: ArtifactStore) -> None:
-    report = store.publish("validations", "v", {"report.html": b"<p>example row"})
-    store.objects.put_bytes("reports/run/validate.html", b"<p>example row")
-    store.objects.put_bytes("reports/run/other.html", b"<p>another row")
-    _erase(store, report)
-    assert list(store.objects.list("reports")) == ["reports/run/other.html"]
+def test_the_pages_of_what_is_erased_go_too(store: ArtifactStore) -> None:
+    erased = store.publish("validations", "v", {"verdict.json": b"{}"})
+    other = store.publish("validations", "w", {"verdict.json": b"{}"})
+    for reference, style in ((erased, "old"), (erased, "new"), (other, "new")):
+        store.objects.put_bytes(f"reports/{reference}/{style}.html", b"<p>example row")
+    _erase(store, erased)
+    assert list(store.objects.list("reports")) == [f"reports/{other}/new.html"]
 
 
 def test_problems_are_not_corruption_after_an_erasure(store: ArtifactStore) -> None:

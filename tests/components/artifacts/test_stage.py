@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts import stage as stage_module
+from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.stage import Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.control.prepare import forced
+from gatehouse.components.control.stage import forced
 from gatehouse.errors import ConfigurationError, StageResultError, StaleSpecError, StoreError
 
 
@@ -37,7 +38,7 @@ class Counted:
             self.runs += 1
             return Result(split=str(store.publish("splits", "s", {"x.json": f"{request.value}{self.salt}"})))
 
-        self.stage: Stage[Request, Result] = Stage(name, function, ())
+        self.stage: Stage[Request, Result] = Stage(Declaration(name, name), function)
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_a_result_that_does_not_exist_is_an_error(store: ArtifactStore) -> None:
         return Result(split=f"splits/s/sha256-{'0' * 64}")
 
     with pytest.raises(StageResultError, match="splits/s"):
-        Stage("split", lying, ())(Request(value=1), store)
+        Stage(Declaration("split", "Split"), lying)(Request(value=1), store)
     assert not list(store.objects.list("memo"))
 
 
@@ -111,7 +112,7 @@ def test_a_failure_is_recorded_with_its_cause(store: ArtifactStore) -> None:
         raise ConfigurationError("column x: expected int64, found string")
 
     with pytest.raises(ConfigurationError):
-        Stage("split", failing, ())(Request(value=1), store)
+        Stage(Declaration("split", "Split"), failing)(Request(value=1), store)
     failed = next(event for event in _events(store) if event.event == "failed")
     assert failed.body["error"] == "ConfigurationError" and failed.body["exit_code"] == 4
     assert failed.body["message"] == "column x: expected int64, found string"
@@ -122,7 +123,7 @@ def test_a_full_disk_is_said_in_words(store: ArtifactStore) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/big/part.parquet")
 
     with pytest.raises(StoreError, match=r"The disk is full while .* was written"):
-        Stage("split", failing, ())(Request(value=1), store)
+        Stage(Declaration("split", "Split"), failing)(Request(value=1), store)
     assert next(event for event in _events(store) if event.event == "failed").body["error"] == "StoreError"
 
 
@@ -141,7 +142,7 @@ def test_stages_inside_a_stage_are_recorded_under_it(store: ArtifactStore) -> No
     def outer(request: Request, store: ArtifactStore) -> Result:
         return inner.stage(request, store)
 
-    Stage("tune", outer, ())(Request(value=1), store)
+    Stage(Declaration("tune", "Tune"), outer)(Request(value=1), store)
     assert {event.stage for event in _events(store)} == {"tune", "tune:split"}
 
 
@@ -161,7 +162,8 @@ def test_provenance_says_which_run_made_an_artifact(store: ArtifactStore) -> Non
 
 
 def test_force_names_stages_and_an_optional_nonce() -> None:
-    assert forced("") == {}
-    assert forced("train, evaluate@2") == {"train": "2", "evaluate": "2"}
+    stages = ("train", "evaluate")
+    assert forced("", stages) == {}
+    assert forced("train, evaluate@2", stages) == {"train": "2", "evaluate": "2"}
     with pytest.raises(ConfigurationError, match=r"'trian'.*train"):
-        forced("trian")
+        forced("trian", stages)

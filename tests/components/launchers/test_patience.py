@@ -2,7 +2,7 @@
 
 import pytest
 
-from gatehouse.components.artifacts.world import WORLD
+from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.launchers import patience
 from gatehouse.components.launchers.spec import LocalLaunch, PyTorchJobLaunch
 from gatehouse.components.training.spec import TrainSpec
@@ -20,7 +20,7 @@ def test_each_wait_is_longer_than_those_that_it_must_not_cut_short() -> None:
         stage * 60,
     ]
     assert ladder == sorted(set(ladder))
-    assert WORLD["train"].timeout_minutes >= stage and WORLD["tune"].timeout_minutes >= stage
+    assert all(declared_stages()[name].declared.resources.minutes >= stage for name in ("train", "tune"))
 
 
 def test_ranks_wait_for_their_peers_longer_than_for_a_hang_that_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

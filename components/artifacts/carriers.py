@@ -1,0 +1,43 @@
+"""What carries, runs or shows results and decides none: its code is in no code digest. From a path one sees which.
+
+A carrier imports nothing that decides, which a contract of import-linter checks; pages and KFP interfaces alone do, as
+they stand at the end of what they show or wrap. Where a carrier writes a format that decides what is read back, the
+format has a version in `FORMATS`, which is in every code digest.
+"""
+
+from gatehouse.components.artifacts.manifest import FORMAT as MANIFEST_FORMAT
+
+_COMPONENTS = "gatehouse.components"
+
+LIBRARIES = {
+    "gatehouse.errors": "Errors end a run; their words are for people.",
+    "gatehouse.process": "Ties processes to the one that owns them.",
+    "gatehouse.images": "Names the images that tasks run in.",
+    "gatehouse.yaml_lines": "Finds the line of a mistake in a YAML file.",
+    f"{_COMPONENTS}.artifacts": "Stores bytes under their digest and reads them back verified.",
+    f"{_COMPONENTS}.tracking": "Tells MLflow what happened, after it happened.",
+    f"{_COMPONENTS}.reports": "Draws pages from artifacts.",
+    f"{_COMPONENTS}.launchers": "Runs the training program somewhere, and tells whether it ended well.",
+    f"{_COMPONENTS}.alerting": "Tells a webhook of verdicts.",
+    f"{_COMPONENTS}.control": "Checks what a run needs before it starts, and ends it where a verdict says no.",
+}
+"""Packages that carry, each with the reason."""
+
+IN_A_ROOM = {
+    "component": "The KFP interface: it maps parameters to a request.",
+    "report": "A page that is rendered from an artifact.",
+    "reports": "Pages that are rendered from artifacts.",
+}
+"""Modules and folders that carry wherever they stand in `components`, by name, each with the reason."""
+
+FORMATS = {"manifest": MANIFEST_FORMAT}
+"""The formats that carriers write, by name."""
+
+
+def carries(module: str) -> bool:
+    """Whether a module of ours carries, so that no result depends on how it is written."""
+    if any(module == library or module.startswith(f"{library}.") for library in LIBRARIES):
+        return True
+    if not module.startswith(f"{_COMPONENTS}."):
+        return False
+    return any(part in IN_A_ROOM for part in module.split(".")[3:])

@@ -1,0 +1,63 @@
+"""What a stage says of itself, once: its name and title, what it does to the world, and what its pod needs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a stage reads and writes besides its parameters and its artifacts.
+
+    Attributes:
+        reads: What it reads that its parameters do not name; empty for none.
+        writes: What it writes beside its artifacts; empty for none.
+        memo: Whether its result may be taken from the stage memo, and its KFP cache entry be used.
+        retry_safe: Whether running it twice leaves the same world as running it once.
+        why: The reason for these settings, in one sentence.
+    """
+
+    reads: str = ""
+    writes: str = ""
+    memo: bool = False
+    retry_safe: bool = True
+    why: str = ""
+
+
+PURE = Effects(memo=True, why="A pure function of its parameters.")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the pod of a stage gets, unless a project says otherwise.
+
+    Attributes:
+        cpu, memory: Request and limit, as Kubernetes writes them.
+        minutes: After which KFP ends it.
+    """
+
+    cpu: str = "1"
+    memory: str = "2G"
+    minutes: int = 30
+
+
+USUAL = Resources()
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A stage as it is declared in its room.
+
+    Attributes:
+        name: Of the stage, of its KFP component, and of its rows in records and tables.
+        title: What people call it, in the terminal and in the KFP UI.
+        effects: What it does to the world; a pure function by default.
+        resources: What its pod gets.
+        pages: What draws the page of an artifact of a kind: a function `(store, reference) -> HTML`, named as
+            `package.module:name`, by kind.
+    """
+
+    name: str
+    title: str
+    effects: Effects = PURE
+    resources: Resources = USUAL
+    pages: Mapping[str, str] = field(default_factory=dict)

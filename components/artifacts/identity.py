@@ -1,0 +1,114 @@
+"""What identifies a request or a configuration: its values that can change a result, and nothing else.
+
+Two rules keep a digest as it is where nothing changed. An operational field (a timeout, a place, a price) is left out.
+So is a field that has its default: a field that is added later with a default changes no digest. A default that is
+changed means another thing under the same name, so its model raises `format_version`.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from gatehouse.components.artifacts.canonical import digest_of
+
+_OPERATIONAL = "operational"
+
+
+class Spec(BaseModel):
+    """Base of every request and configuration: frozen, and strict about the names of its fields.
+
+    Attributes:
+        format_version: Raised by one when a default changes, so that digests change with the meaning.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: ClassVar[int] = 1
+
+
+def operational(default: Any = ..., **arguments: Any) -> Any:
+    """A field that says how, where or how long something runs, and never what comes out of it.
+
+    Args:
+        default: The field's default; without one the field is required.
+        **arguments: Those of `pydantic.Field`.
+
+    Example:
+        >>> class Train(Spec):
+        ...     epochs: int = 10
+        ...     timeout_minutes: int = operational(60, ge=1)
+        >>> identity_of(Train(epochs=5, timeout_minutes=90))
+        {'epochs': 5}
+    """
+    return Field(default, json_schema_extra={_OPERATIONAL: True}, **arguments)
+
+
+def identity_of(model: BaseModel) -> dict[str, Any]:
+    """The values of a model that identify it, as a JSON object: without operational fields and without defaults.
+
+    A tag, which is a field with one possible value, is kept: it tells the members of a union apart.
+    """
+    dumped = model.model_dump(mode="json")
+    found: dict[str, Any] = {}
+    for name, field in type(model).model_fields.items():
+        if is_operational(field):
+            continue
+        value = _plain(getattr(model, name), dumped.get(name))
+        if _is_tag(field) or field.is_required() or value != _default(field):
+            found[name] = value
+    version = getattr(type(model), "format_version", 1)
+    return found if version == 1 else found | {"format_version": version}
+
+
+def identity_digest(model: BaseModel) -> str:
+    """SHA-256 of `identity_of` a model, as 64 hexadecimal digits."""
+    return digest_of(identity_of(model))
+
+
+def is_operational(field: FieldInfo) -> bool:
+    """Whether a field was declared with `operational`."""
+    return isinstance(field.json_schema_extra, dict) and bool(field.json_schema_extra.get(_OPERATIONAL))
+
+
+def _is_tag(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
+
+
+def _default(field: FieldInfo) -> Any:
+    value = field.get_default(call_default_factory=True)
+    return _plain(value, _json(value))
+
+
+def _plain(value: Any, dumped: Any) -> Any:
+    """`value` as JSON, with the models in it reduced to their identity; `dumped` is its JSON as pydantic writes it."""
+    if isinstance(value, BaseModel):
+        return identity_of(value)
+    if isinstance(value, Mapping) and isinstance(dumped, Mapping):
+        return {key: _plain(each, part) for (key, part), each in zip(dumped.items(), value.values(), strict=True)}
+    if isinstance(value, list | tuple) and isinstance(dumped, list):
+        return [_plain(each, part) for each, part in zip(value, dumped, strict=True)]
+    if isinstance(value, set | frozenset):
+        return sorted(dumped)
+    return dumped
+
+
+def _json(value: Any) -> Any:
+    """A default in the JSON that pydantic would write for it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(key): _json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_json(each) for each in value]
+    if isinstance(value, dt.date | dt.timedelta):
+        return _Moment(value=value).model_dump(mode="json")["value"]
+    return value
+
+
+class _Moment(BaseModel):
+    """Writes a time as pydantic does."""
+
+    value: dt.datetime | dt.date | dt.timedelta

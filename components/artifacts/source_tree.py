@@ -1,0 +1,176 @@
+"""A source file as a syntax tree without what cannot change a result, and what it imports.
+
+Left out are comments and layout, docstrings, blocks for type checkers, log lines, the wording of errors, the fields of
+requests and configurations (their values are in the key themselves) and the declaration of a stage.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = "gatehouse"
+_DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+")
+_SPECS = frozenset({"Spec", "StageModel"})
+_MOST_KEPT = 20_000
+_kept = 0
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What a digest needs to know of one source file.
+
+    Attributes:
+        digest: SHA-256 of the reduced syntax tree.
+        names: Dotted names of ours that it imports, or names as a text; some are of attributes, not of modules.
+        packages: Packages of others that it imports, the standard library left out.
+    """
+
+    digest: str
+    names: tuple[str, ...]
+    packages: tuple[str, ...]
+
+
+def facts_of(source: bytes) -> SourceFacts:
+    """The facts of a source file, from the cache of this user where the same bytes were read before.
+
+    Parsing all sources takes a second, which a run that finds nothing new would notice.
+    """
+    key = hashlib.sha256(source).hexdigest()
+    known = _cache()
+    if key not in known:
+        known[key] = analyse(source)
+    return known[key]
+
+
+def keep_facts() -> None:
+    """Write the cache where it grew; where it cannot be written, the next process parses again."""
+    global _kept
+    known = _cache()
+    if len(known) == _kept:
+        return
+    _kept = len(known)
+    body = {key: [one.digest, one.names, one.packages] for key, one in list(known.items())[-_MOST_KEPT:]}
+    with suppress(OSError):
+        folder = _cache_file().parent
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        with open(descriptor, "w") as file:
+            json.dump(body, file)
+        os.replace(name, _cache_file())
+
+
+def analyse(source: bytes) -> SourceFacts:
+    """The facts of a source file. Raises SyntaxError where it is none."""
+    tree = _Deciding(source).reduced()
+    names, packages = set(), set()
+    for name in _imported(tree):
+        top = name.split(".")[0]
+        if top == _PACKAGE:
+            names.add(name)
+        elif top not in sys.stdlib_module_names:
+            packages.add(".".join(name.split(".")[:2]) if top == "google" else top)
+    digest = hashlib.sha256(ast.dump(tree, annotate_fields=False).encode()).hexdigest()
+    return SourceFacts(digest, tuple(sorted(names)), tuple(sorted(packages)))
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
+            yield node.value
+
+
+class _Deciding(ast.NodeTransformer):
+    """Takes out of a syntax tree what cannot change a result."""
+
+    def __init__(self, source: bytes) -> None:
+        self._tree = ast.parse(source)
+        self._specs = set(_SPECS)
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.ClassDef) and self._is_spec(node):
+                self._specs.add(node.name)
+
+    def reduced(self) -> ast.AST:
+        tree: ast.AST = self.visit(self._tree)
+        return tree
+
+    def _is_spec(self, node: ast.ClassDef) -> bool:
+        return any(_last_name(base) in self._specs for base in node.bases)
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        """Docstrings, and texts that describe a constant; log lines."""
+        if isinstance(node.value, ast.Constant):
+            return None
+        if isinstance(node.value, ast.Call) and _is_log_line(node.value):
+            return None
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> Any:
+        """A block for type checkers is never run."""
+        if _last_name(node.test) == "TYPE_CHECKING":
+            return [self.visit(each) for each in node.orelse]
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        """What an error says does not matter; that it is raised does."""
+        if _last_name(node.func).endswith("Error"):
+            return ast.Call(func=node.func, args=[], keywords=[])
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        """The fields of a specification have their values in the request."""
+        if self._is_spec(node):
+            node.body = [each for each in node.body if not isinstance(each, ast.AnnAssign)]
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        """The declaration of a stage says how it is run."""
+        node.decorator_list = [each for each in node.decorator_list if not _declares_a_stage(each)]
+        return self.generic_visit(node)
+
+
+def _last_name(node: ast.expr) -> str:
+    """`b` of `a.b` and of `b`; empty for other expressions."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_log_line(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and _last_name(call.func.value) in ("logger", "logging")
+
+
+def _declares_a_stage(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and _last_name(decorator.func) == "stage"
+
+
+@cache
+def _cache() -> dict[str, SourceFacts]:
+    global _kept
+    known: dict[str, SourceFacts] = {}
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        body = json.loads(_cache_file().read_text())
+        known = {key: SourceFacts(one[0], tuple(one[1]), tuple(one[2])) for key, one in body.items()}
+    _kept = len(known)
+    return known
+
+
+@cache
+def _cache_file() -> Path:
+    """One file for each version of this module: another version may see other facts in the same bytes."""
+    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "gatehouse" / f"sources-{version}.json"

@@ -1,0 +1,122 @@
+"""The tasks that steer a run: what it checks before its first stage, and what ends it where a verdict says no.
+
+A stage that judges succeeds; the task that requires its verdict does not.
+"""
+
+from collections.abc import Collection
+
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import (
+    ConfigurationError,
+    ContractBreachError,
+    LeakageError,
+    MissingArtifactError,
+    SkewError,
+)
+
+_REQUIRES = Effects(why="Ends the run where the verdict says no; costs nothing to repeat.")
+_SMALL = Resources(cpu="500m", memory="512M", minutes=5)
+
+
+class PrepareRequest(StageModel):
+    """The run's `force` parameter, the stages that it may name, and the configuration that the tasks will read."""
+
+    force: str = ""
+    stages: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+
+
+class PrepareResult(StageModel):
+    """Nonce by stage; only forced stages are in it."""
+
+    nonces: dict[str, str]
+
+
+@stage(
+    "prepare",
+    title="Prepare the run",
+    effects=Effects(reads="the store", why="Sees whether the configuration is published in this store."),
+    resources=_SMALL,
+)
+def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
+    """Check the configuration references and split `force` into one nonce a stage.
+
+    `force` is `stage[,stage…]` with an optional `@nonce`, e.g. `train,evaluate@2`: two runs with the same nonce force
+    once where KFP's own cache is on.
+
+    Raises:
+        MissingArtifactError: if a configuration reference is not in the store.
+        ConfigurationError: if `force` names a stage that does not exist or is never memoised.
+    """
+    missing = [config for config in request.configs if not store.exists(config)]
+    if missing:
+        raise MissingArtifactError(
+            f"The store {store.address} does not hold the configuration that this spec was compiled with: "
+            f"{', '.join(missing)}. Publish it with "
+            f"`gatehouse compile --publish --store {store.address}`, then run again."
+        )
+    return PrepareResult(nonces=forced(request.force, request.stages))
+
+
+def forced(force: str, stages: Collection[str]) -> dict[str, str]:
+    """Nonce by stage of a `force` parameter.
+
+    Args:
+        force: As the pipeline got it.
+        stages: The stages that can be forced.
+
+    Raises:
+        ConfigurationError: if it names another stage.
+    """
+    names, _, nonce = force.partition("@")
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wrong = [name for name in wanted if name not in stages]
+    if wrong:
+        raise ConfigurationError(
+            f"--force names {', '.join(repr(name) for name in wrong)}: "
+            f"expected stages among {', '.join(sorted(stages))}."
+        )
+    return dict.fromkeys(wanted, nonce or "forced")
+
+
+class Requirement(StageModel):
+    """A verdict, the reasons that were given for it, and the reference of the report that explains them."""
+
+    verdict: str
+    reasons: tuple[str, ...] = ()
+    report: str = ""
+
+
+class Satisfied(StageModel):
+    """The verdict was `pass`."""
+
+
+def _explain(subject: str, request: Requirement) -> str:
+    listed = "".join(f"\n  - {reason}" for reason in request.reasons)
+    return f"{subject}: verdict {request.verdict!r}, expected 'pass'.{listed}\nThe report is in {request.report}."
+
+
+@stage("require_contract", title="Require the contract", effects=_REQUIRES, resources=_SMALL)
+def require_contract(request: Requirement, store: ArtifactStore) -> Satisfied:
+    """End the run unless the data keeps its contract. Raises ContractBreachError."""
+    if request.verdict != "pass":
+        raise ContractBreachError(_explain("The snapshot breaks its contract", request))
+    return Satisfied()
+
+
+@stage("require_no_leakage", title="Require no leakage", effects=_REQUIRES, resources=_SMALL)
+def require_no_leakage(request: Requirement, store: ArtifactStore) -> Satisfied:
+    """End the run unless the training set holds only what was known at decision time. Raises LeakageError."""
+    if request.verdict != "pass":
+        raise LeakageError(_explain("The training set leaks the future or the label", request))
+    return Satisfied()
+
+
+@stage("require_no_skew", title="Require no skew", effects=_REQUIRES, resources=_SMALL)
+def require_no_skew(request: Requirement, store: ArtifactStore) -> Satisfied:
+    """End the run unless the online store gives what the offline store gives. Raises SkewError."""
+    if request.verdict != "pass":
+        raise SkewError(_explain("The online store differs from the offline store", request))
+    return Satisfied()

@@ -1,0 +1,23 @@
+"""`gatehouse report`: the page of any artifact, of today or of long ago, in today's style."""
+
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from gatehouse.commands.output import StoreOption, find, open_store
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.reports.rendering import rendered
+
+
+def report(
+    reference: Annotated[str, typer.Argument(help="An artifact, its digest may be cut.")],
+    store: StoreOption = str(DEFAULT_STORE),
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+) -> None:
+    """Draw the page of an artifact, print where it is, and open it."""
+    opened = open_store(store)
+    page = rendered(opened, find(opened, reference))
+    typer.echo(str(page))
+    if open_page:
+        webbrowser.open(page.resolve().as_uri())

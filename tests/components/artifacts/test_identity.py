@@ -1,0 +1,73 @@
+"""What identifies a model: neither operational fields nor defaults, and tags always."""
+
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+import pytest
+from pydantic import Field
+
+from gatehouse.components.artifacts.identity import Spec, identity_digest, identity_of, operational
+
+
+class Inner(Spec):
+    kind: Literal["inner"] = "inner"
+    width: int = 4
+    waits: timedelta = timedelta(minutes=3)
+
+
+class Other(Spec):
+    kind: Literal["other"] = "other"
+    width: int = 4
+
+
+class Outer(Spec):
+    name: str
+    rate: float = 0.1
+    part: Inner | Other = Inner()
+    parts: tuple[Inner, ...] = ()
+    bars: dict[str, Inner] = Field({})
+    chosen: frozenset[str] = frozenset()
+    timeout_minutes: int = operational(60, ge=1)
+
+
+def test_defaults_and_operational_fields_are_left_out() -> None:
+    assert identity_of(Outer(name="a", timeout_minutes=5)) == {"name": "a"}
+    assert identity_of(Outer(name="a", rate=0.1, part=Inner(width=4))) == {"name": "a"}
+
+
+def test_what_differs_from_a_default_is_kept_at_every_depth() -> None:
+    found = identity_of(
+        Outer(name="a", part=Inner(width=8), parts=(Inner(),), bars={"x": Inner(waits=timedelta(0))}, chosen={"b", "a"})
+    )
+    assert found == {
+        "name": "a",
+        "part": {"kind": "inner", "width": 8},
+        "parts": [{"kind": "inner"}],
+        "bars": {"x": {"kind": "inner", "waits": "PT0S"}},
+        "chosen": ["a", "b"],
+    }
+
+
+def test_members_of_a_union_differ_by_their_tag() -> None:
+    assert identity_of(Outer(name="a", part=Other()))["part"] == {"kind": "other"}
+
+
+def test_a_field_that_is_added_with_a_default_changes_no_digest() -> None:
+    class Grown(Outer):
+        more: int = 0
+
+    assert identity_digest(Grown(name="a", rate=0.2)) == identity_digest(Outer(name="a", rate=0.2))
+    assert identity_digest(Grown(name="a", more=1)) != identity_digest(Outer(name="a"))
+
+
+def test_a_new_version_of_the_format_changes_the_digest() -> None:
+    class Changed(Outer):
+        format_version: ClassVar[int] = 2
+        rate: float = 0.3
+
+    assert identity_digest(Changed(name="a")) != identity_digest(Outer(name="a"))
+
+
+def test_a_bound_of_an_operational_field_holds() -> None:
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        Outer(name="a", timeout_minutes=0)
