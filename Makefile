@@ -9,6 +9,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+# Bytecode is kept, whatever the shell says: without it every process that imports torch compiles it for four seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Stamps carry the digest of what they installed: nothing is installed twice, and a changed lock is installed again.
 digest = $(shell cat $(1) | sha256sum | cut -c1-16)

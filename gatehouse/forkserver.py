@@ -45,18 +45,20 @@ class ForkServer:
         self._python = sys.executable
         self._folder = Path(tempfile.mkdtemp(prefix=f"gatehouse-{os.getpid()}-"))
         address = str(self._folder / "socket")
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(address)
-        self._listener.listen()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(address)
+        listener.listen()
         self._client = self._folder / "python"
         self._client.write_text(_CLIENT.format(python=self._python, address=address))
         self._client.chmod(0o700)
         self._server = subprocess.Popen(
-            [self._python, "-m", "gatehouse.forkserver", str(self._listener.fileno()), str(os.getpid())],
-            pass_fds=[self._listener.fileno()],
+            [self._python, "-m", "gatehouse.forkserver", str(listener.fileno()), str(os.getpid())],
+            pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,
             env=os.environ | {"_KFP_RUNTIME": "true"},
         )
+        # Only the server holds it now: where the server has ended, a client is refused and does not wait for ever.
+        listener.close()
 
     def __enter__(self) -> "ForkServer":
         sys.executable = str(self._client)
@@ -68,7 +70,6 @@ class ForkServer:
         sys.executable = self._python
         self._server.kill()
         self._server.wait()
-        self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

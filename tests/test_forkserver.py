@@ -103,6 +103,13 @@ def test_a_task_that_fails_ends_with_its_code(server: ForkServer, tmp_path: Path
     assert _run(tmp_path, "well").returncode == 0
 
 
+def test_a_task_whose_server_is_gone_fails_and_does_not_wait(tmp_path: Path) -> None:
+    with ForkServer() as opened:
+        opened._server.kill()
+        opened._server.wait()
+        assert _run(tmp_path, "x").returncode == 1
+
+
 def test_the_interpreter_is_put_back_and_nothing_is_left() -> None:
     before = sys.executable
     with ForkServer():
