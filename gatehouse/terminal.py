@@ -63,7 +63,7 @@ class Screen:
                 table.add_row(Text("·", style="dim"), Text(task.title, style="dim"), "", "")
             elif event.event in _MARKS:
                 mark, style = _MARKS[event.event]
-                table.add_row(Text(mark, style=style), task.title, _duration(event, run), _gist(task.stage, event, run))
+                table.add_row(Text(mark, style=style), task.title, _duration(event, run), _gist(event))
             else:
                 elapsed = time.time() - event.body["at"]
                 table.add_row(self._spinner, task.title, f"{elapsed:.0f} s", _progress(task.stage, run))
@@ -74,7 +74,7 @@ class Screen:
         line = Text(f"{mark} ", style=style)
         line.append(f"{task.title:<44}", style="default")
         line.append(f"{_duration(event, run):>12}  ", style="dim")
-        line.append(_gist(task.stage, event, run))
+        line.append(_gist(event))
         return line
 
     def summarise(self, run: LocalRun) -> None:
@@ -125,95 +125,79 @@ def pages(store: ArtifactStore, run: LocalRun) -> list[Path]:
 
 
 def summary(run: LocalRun) -> list[tuple[str, str]]:
-    """Name and value of everything worth reading at the end of a run, in order of the pipeline."""
-    rows: list[tuple[str, str]] = []
+    """Name and value of everything worth reading at the end of a run, in order of the pipeline.
+
+    What a result is called says how it is shown: references, decisions with their reasons, and the metrics of a stage
+    that judges.
+    """
+    rows: dict[str, str] = {}
+    reasons: list[tuple[str, str]] = []
     for task in run.plan:
         result = run.result(task.stage)
-        for field in _REFERENCES.get(task.stage, ()):
-            if result.get(field):
-                rows.append((field.replace("_", " "), result[field]))
-    tuned = run.result("tune")
-    if tuned:
-        rows.append(("best trial", _gist_of("tune", tuned)))
-    evaluated = run.result("evaluate")
-    if evaluated:
-        rows.append(("test metrics", _metrics(evaluated["metrics"])))
-        for who, whose in (("champion", "champion's"), ("baseline", "baseline's"), ("boosted_trees", "boosted trees'")):
-            if evaluated.get(f"{who}_metrics"):
-                rows.append((whose, _metrics(evaluated[f"{who}_metrics"])))
-    registered = run.result("register")
-    if registered:
-        rows.append(("gate", _decision(registered)))
-        rows.extend(("", f"- {reason}") for reason in evaluated.get("reasons", ()))
-    for stage in ("monitor", "promote", "materialize"):
-        result = run.result(stage)
-        rows.extend((name, str(result[name])) for name in ("decision", "version", "skew") if name in result)
-        rows.extend(("", f"- {reason}") for reason in result.get("reasons", ()))
-    return rows
+        for field, value in result.items():
+            if isinstance(value, str) and references_in([value]):
+                rows.setdefault(_words(field), value)
+            elif field.endswith("metrics") and "verdict" in result and value:
+                rows[_words(field)] = _metrics(value)
+        if "decision" in result:
+            rows["decision"] = _decision(result)
+            reasons = [("", f"- {reason}") for reason in result.get("reasons", ())]
+    return [*rows.items(), *reasons]
 
 
 def warnings(run: LocalRun) -> list[tuple[str, str]]:
-    """Stage and message of what the guards of the snapshot said and of all warnings on the record."""
-    found = [("snapshot", message) for message in run.result("snapshot").get("warnings", ())]
+    """Stage and message of the warnings in results, and of all warnings on the record."""
+    found = [(task.stage, message) for task in run.plan for message in run.result(task.stage).get("warnings", ())]
     return found + [(event.stage, event.body.get("message", "")) for event in run.events if event.event == "warned"]
 
 
-_REFERENCES = {
-    "snapshot": ("snapshot",),
-    "validate": ("validation",),
-    "compute_features": ("feature_tables",),
-    "retrieve_training_set": ("training_set",),
-    "split": ("split",),
-    "fit_transformation": ("transformation",),
-    "tune": ("experiment",),
-    "train": ("model",),
-    "resolve": ("champion",),
-    "evaluate": ("evaluation",),
-}
+def _words(field: str) -> str:
+    return field.replace("_", " ")
 
 
-def _metrics(metrics: dict[str, float]) -> str:
-    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+def _metrics(metrics: dict[str, float], most: int | None = None) -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in list(metrics.items())[:most])
 
 
 def _decision(result: dict[str, Any]) -> str:
     version = f", version {result['version']}" if result.get("version") else ""
     aliases = result.get("aliases") or ()
     alias = f" as {', '.join(aliases)}" if aliases else ""
-    return f"{result.get('decision', '')}{version}{alias}"
+    return f"{result['decision']}{version}{alias}"
+
+
+def _verdict(result: dict[str, Any]) -> str:
+    """A verdict with what tells most about it: the reasons for a no, or the first metrics."""
+    verdict = str(result["verdict"])
+    if verdict != "pass" and result.get("reasons"):
+        return f"{verdict}: {'; '.join(result['reasons'])}"
+    return f"{verdict}: {_metrics(result['metrics'], 2)}" if result.get("metrics") else verdict
 
 
 def _duration(event: Event, run: LocalRun) -> str:
-    inner = run.latest("snapshot:ingest") if event.stage == "snapshot" else None
-    hit = "hit" in (event.event, inner.event if inner else "")
+    inner = [part for part in run.events if part.stage.startswith(f"{event.stage}:")]
+    hit = event.event == "hit" or (bool(inner) and all(part.event in ("started", "hit") for part in inner))
     return "from memo" if hit else f"{event.body['seconds']:.1f} s"
 
 
-def _gist(stage: str, event: Event, run: LocalRun) -> str:
+def _gist(event: Event) -> str:
+    """One line that says what a stage found, by what its result is called."""
     if event.event == "failed":
         return str(event.body.get("error", ""))
-    return _gist_of(stage, event.body.get("result", {}))
-
-
-def _gist_of(stage: str, result: dict[str, Any]) -> str:
-    if stage == "evaluate":
-        shown = {name: result["metrics"][name] for name in ("roc_auc", "log_loss") if name in result.get("metrics", {})}
-        return f"{result.get('verdict')}: {_metrics(shown)}"
-    if stage == "tune":
-        return str(result.get("summary", ""))
-    if stage == "register":
+    result = event.body.get("result", {})
+    if "decision" in result:
         return _decision(result)
-    if stage == "freshness" and result.get("reasons"):
-        # Nothing ends the run for it, so this line is all that tells why.
-        return f"{result['verdict']}: {'; '.join(result['reasons'])}"
     if "verdict" in result:
-        return str(result["verdict"])
-    if isinstance(result.get("rows"), dict) and len(result["rows"]) > 5:
-        return f"{len(result['rows'])} tables, {sum(result['rows'].values()):,} rows"
-    if isinstance(result.get("rows"), dict):
-        return " ".join(f"{name} {count:,}" for name, count in result["rows"].items())
-    if isinstance(result.get("rows"), int):
-        return f"{result['rows']:,} rows"
+        return _verdict(result)
+    if "summary" in result:
+        return str(result["summary"])
+    rows = result.get("rows")
+    if isinstance(rows, dict) and len(rows) > 5:
+        return f"{len(rows)} tables, {sum(rows.values()):,} rows"
+    if isinstance(rows, dict):
+        return " ".join(f"{name} {count:,}" for name, count in rows.items())
+    if isinstance(rows, int):
+        return f"{rows:,} rows"
     references = [Reference.parse(value).short for value in references_in(list(result.values()))]
     return references[0] if references else ""
 

@@ -16,7 +16,8 @@ def _finished(tmp_path: Path) -> LocalRun:
     guarded = {"seconds": 1.0, "result": {"warnings": ["Table flights: 9 columns are new."]}}
     noted = {"message": "MLflow could not be written", "seconds": 0.1}
     events = [Event("snapshot", 1, "finished", guarded), Event("train", 1, "warned", noted)]
-    return LocalRun("20130115-081500-3fa2", tmp_path / "run.log", events=events, exit_code=0)
+    plan = [PlannedTask("snapshot", "snapshot", "Snapshot the source")]
+    return LocalRun("20130115-081500-3fa2", tmp_path / "run.log", plan=plan, events=events, exit_code=0)
 
 
 def test_warnings_of_guards_and_of_stages_are_shown(
