@@ -176,7 +176,8 @@ def _verdict(result: dict[str, Any]) -> str:
 
 def _duration(event: Event, run: LocalRun) -> str:
     inner = [part for part in run.events if part.stage.startswith(f"{event.stage}:")]
-    hit = event.event == "hit" or (bool(inner) and all(part.event in ("started", "hit") for part in inner))
+    looked = not event.body.get("memo", True) and any(part.event == "hit" for part in inner)
+    hit = event.event == "hit" or (looked and all(part.event in ("started", "hit") for part in inner))
     return "from memo" if hit else f"{event.body['seconds']:.1f} s"
 
 
