@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from gatehouse.components.launchers.heartbeat import Heartbeat
+from gatehouse.components.launchers.worker.heartbeat import Heartbeat
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 

@@ -13,7 +13,7 @@ from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.spec import FeaturesSpec
-from gatehouse.components.launchers.spec import Launch, LocalLaunch, uneven
+from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
@@ -110,7 +110,7 @@ class ProjectFile(BaseModel):
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":
         for section, processes in (("training", self.training.processes), ("tuning", self.tuning.processes)):
-            if problem := uneven(self.launch, processes, f"{section}.processes", self.training.model_size):
+            if problem := division_problem(self.launch, processes, f"{section}.processes", self.training.model_size):
                 raise ValueError(problem)
         return self
 

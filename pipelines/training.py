@@ -10,8 +10,8 @@ from gatehouse.components.control.component import require_no_leakage
 from gatehouse.components.evaluation.component import evaluate
 from gatehouse.components.features.component import check_leakage
 from gatehouse.components.launchers.choose import LAUNCH
-from gatehouse.components.launchers.patience import stage_minutes
 from gatehouse.components.launchers.spec import LocalLaunch
+from gatehouse.components.launchers.timeouts import stage_minutes
 from gatehouse.components.registry.component import register, resolve
 from gatehouse.components.splitting.component import split
 from gatehouse.components.tracking.cost import PRICES

@@ -40,9 +40,9 @@ def launcher(store: ArtifactStore) -> Launcher:
         from gatehouse.components.launchers.local import LocalLauncher
 
         return LocalLauncher(launch)
-    from gatehouse.components.launchers.cluster import ClusterLauncher
-    from gatehouse.components.launchers.pytorchjob import PyTorchJobs
-    from gatehouse.components.launchers.trainjob import TrainJobs
+    from gatehouse.components.launchers.kubernetes.launcher import ClusterLauncher
+    from gatehouse.components.launchers.kubernetes.pytorchjob import PyTorchJobs
+    from gatehouse.components.launchers.kubernetes.trainjob import TrainJobs
 
     operator = PyTorchJobs(launch) if isinstance(launch, PyTorchJobLaunch) else TrainJobs(launch)
     return ClusterLauncher(store, operator, launch)

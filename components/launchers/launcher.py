@@ -16,7 +16,7 @@ WEIGHTS = "weights"
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
 """Name in the environment the artifact store that gets a copy of every checkpoint, and what the run is called there."""
 TAIL_LINES = 20
-PREEMPTED_CODE, HUNG_CODE, AGAIN_CODE = 143, 124, 128
+PREEMPTED_CODE, HUNG_CODE, RETRY_CODE = 143, 124, 128
 """Exit codes of the wrapper: it was preempted, and goes on at its last checkpoint if it is started again; it hung; the
 least after which an operator starts a pod again: what ended it, as a store that is away, may pass."""
 TAKEN_AWAY = "Training failed: it was preempted or evicted more often than it may start again."

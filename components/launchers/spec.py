@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gatehouse.components.launchers.patience import HANG_SECONDS, SCHEDULING_MINUTES
+from gatehouse.components.launchers.timeouts import HANG_SECONDS, SCHEDULING_MINUTES
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _MEMORY = r"^[1-9][0-9]*(Ki|Mi|Gi|Ti)$"
@@ -213,7 +213,7 @@ class TrainJobLaunch(ClusterLaunch):
 Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
 
 
-def uneven(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
+def division_problem(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
     """What is wrong with a number of processes that its nodes cannot share; empty where they can.
 
     Args:

@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gatehouse.components.launchers.heartbeat import FOLDER, Pulse, pulses, stacks
 from gatehouse.components.launchers.launcher import FAILURE, HUNG_CODE, PREEMPTED_CODE
-from gatehouse.components.launchers.patience import HANG, HANG_SECONDS
-from gatehouse.components.launchers.preemption import FLAG, OUTCOME, Flag, Preempted
+from gatehouse.components.launchers.timeouts import HANG, HANG_SECONDS
+from gatehouse.components.launchers.worker.heartbeat import FOLDER, Pulse, pulses, stacks
+from gatehouse.components.launchers.worker.preemption import FLAG, OUTCOME, Flag, Preempted
 from gatehouse.process import descendants, die_with_parent, follow_owner, owner_env, stop_descendants
 
 logger = logging.getLogger(__name__)
 
 PREEMPTED = "preempted.json"
-_AGENT = "gatehouse.components.launchers.agent"
+_AGENT = "gatehouse.components.launchers.torchrun"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LAST_SECONDS = 10.0

@@ -22,11 +22,11 @@ import xgboost
 from xgboost.collective import CommunicatorContext
 from xgboost.tracker import RabitTracker
 
-from gatehouse.components.launchers.boundary import Agreed, Boundary
-from gatehouse.components.launchers.heartbeat import Heartbeat
 from gatehouse.components.launchers.launcher import METRICS, WEIGHTS
-from gatehouse.components.launchers.patience import peers_seconds
-from gatehouse.components.launchers.preemption import Preempted
+from gatehouse.components.launchers.timeouts import collective_seconds
+from gatehouse.components.launchers.worker.heartbeat import Heartbeat
+from gatehouse.components.launchers.worker.preemption import Preempted
+from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.data import Rows
@@ -94,7 +94,7 @@ class BoostingTrainer:
             settings["base_score"] = float(np.median(whole.labels.numpy()))
         self.state = BoostingState(settings, [self.train_matrix, self.validation_matrix])
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
-        self.boundary = Boundary(heartbeat)
+        self.barrier = StepBarrier(heartbeat)
         self.metrics = SpoolWriter(directory / METRICS) if self.rank == 0 else None
 
     def train(self) -> dict[str, Any] | None:
@@ -104,10 +104,10 @@ class BoostingTrainer:
             DivergedError: if the loss of either part is not finite.
         """
         state = self.state
-        self.boundary.alive(0)
+        self.barrier.beat(0)
         self.checkpointer.load(state)
-        self.boundary.alive(len(state.history))
-        agreed = Agreed()
+        self.barrier.beat(len(state.history))
+        agreed = Agreement()
         try:
             while len(state.history) < self.spec.epochs and not out_of_patience(state.history, self.spec):
                 number = len(state.history)
@@ -115,10 +115,10 @@ class BoostingTrainer:
                 done = number + 1
                 ended = done % CHECKPOINT_ROUNDS == 0
                 self.checkpointer.maybe_save(state, done, due=agreed.due, epoch_ended=ended)
-                agreed = self.boundary.check(done, due=self.checkpointer.due, epoch_ended=number)
+                agreed = self.barrier.agree(done, due=self.checkpointer.due, epoch_ended=number)
                 if agreed.preempted:
                     saved = self.checkpointer.save_now(state, done, ("preemption",), agreed.seconds - _LAST_SECONDS)
-                    self.boundary.tell(Preempted(done, saved))
+                    self.barrier.report(Preempted(done, saved))
                     return None
             self.checkpointer.finish()
         finally:
@@ -222,7 +222,7 @@ def _collective() -> Iterator[None]:
 
 def _place(rank: int) -> dict[str, Any]:
     """This process among the others: in the same order as torch's, in which sums are taken, and as patient."""
-    return {"dmlc_task_id": f"{rank:06d}", "dmlc_timeout": math.ceil(peers_seconds())}
+    return {"dmlc_task_id": f"{rank:06d}", "dmlc_timeout": math.ceil(collective_seconds())}
 
 
 def _matrix(rows: Rows) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.components.launchers.heartbeat import Heartbeat
+from gatehouse.components.launchers.worker.heartbeat import Heartbeat
 from gatehouse.components.training.spec import TrainSpec
 
 Score = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float64]]

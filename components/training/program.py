@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gatehouse.components.launchers.heartbeat import Heartbeat
-from gatehouse.components.launchers.launcher import AGAIN_CODE, FAILURE, JOB, RESULT
-from gatehouse.components.launchers.patience import peers_seconds
-from gatehouse.components.launchers.whole_file import write_json
+from gatehouse.components.artifacts.atomic_file import write_json
+from gatehouse.components.launchers.launcher import FAILURE, JOB, RESULT, RETRY_CODE
+from gatehouse.components.launchers.timeouts import collective_seconds
+from gatehouse.components.launchers.worker.heartbeat import Heartbeat
 from gatehouse.components.training.divergence import DivergedError
 from gatehouse.components.training.frameworks import framework_of
 from gatehouse.components.training.spec import TrainSpec
@@ -43,7 +43,7 @@ def main() -> None:
         write_json(directory / FAILURE, {"message": str(error)})
         sys.exit(str(error))
     backend = "nccl" if spec.device == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=peers_seconds()))
+    dist.init_process_group(backend, timeout=timedelta(seconds=collective_seconds()))
     try:
         result = framework_of(spec).train(spec, job["architecture"], directory, heartbeat)
         if result is not None and dist.get_rank() == 0:
@@ -52,7 +52,7 @@ def main() -> None:
         raise  # A peer or the machine may be the cause: torchrun starts the workers again, from the last checkpoint.
     except StoreError as error:
         logger.error("StoreError: %s", error)
-        sys.exit(AGAIN_CODE)
+        sys.exit(RETRY_CODE)
     except Exception as error:
         known = isinstance(error, DivergedError | GatehouseError)
         message = str(error) if known else f"{type(error).__name__}: {error}"

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gatehouse.components.launchers.boundary import Agreed, Boundary
-from gatehouse.components.launchers.heartbeat import Heartbeat
 from gatehouse.components.launchers.launcher import METRICS, WEIGHTS
-from gatehouse.components.launchers.preemption import Preempted
+from gatehouse.components.launchers.worker.heartbeat import Heartbeat
+from gatehouse.components.launchers.worker.preemption import Preempted
+from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.rng import draw_again, drawn, seed_all
@@ -77,7 +77,7 @@ class Trainer:
             part, self.optimizer, LossScaler(spec), Position(), Progress(), copy_of(part), self.device
         )
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
-        self.boundary = Boundary(heartbeat)
+        self.barrier = StepBarrier(heartbeat)
         self.metrics = SpoolWriter(directory / METRICS) if self.layout.leads else None
         self.began = 0, time.monotonic()
 
@@ -90,13 +90,13 @@ class Trainer:
             DivergedError: if a gradient or the validation loss is not finite; names step and tensor.
         """
         state, position = self.state, self.state.position
-        self.boundary.alive(0)
+        self.barrier.beat(0)
         restored = self.checkpointer.load(state)
-        self.boundary.alive(state.progress.step)
+        self.barrier.beat(state.progress.step)
         if restored is not None and not restored.same_world:
             self._seed(position.epoch)
         self.began = state.progress.step, time.monotonic()
-        agreed = Agreed()
+        agreed = Agreement()
         steps = self.loader.from_position(position)
         try:
             while not out_of_patience(state.progress.history, self.spec) and (step := next(steps, None)):
@@ -114,7 +114,7 @@ class Trainer:
                 self.checkpointer.maybe_save(
                     state, state.progress.step, due=agreed.due, epoch_ended=step.last, best=best
                 )
-                agreed = self.boundary.check(state.progress.step, due=self.checkpointer.due, epoch_ended=ended)
+                agreed = self.barrier.agree(state.progress.step, due=self.checkpointer.due, epoch_ended=ended)
                 if agreed.preempted:
                     self._end_preempted(agreed.seconds)
                     return None
@@ -129,7 +129,7 @@ class Trainer:
     def _end_preempted(self, seconds: float) -> None:
         step = self.state.progress.step
         saved = self.checkpointer.save_now(self.state, step, ("preemption",), seconds - _LAST_SECONDS)
-        self.boundary.tell(Preempted(step, saved))
+        self.barrier.report(Preempted(step, saved))
 
     def _seed(self, epoch: int) -> None:
         """Dropout follows from seed, epoch and place; tensor neighbours, who hold the same activations, draw alike.
@@ -216,7 +216,7 @@ class Trainer:
             self.loss,
             self.outputs,
             self.device,
-            lambda: self.boundary.alive(progress.step),
+            lambda: self.barrier.beat(progress.step),
         )
         self._require_sound(row)
         progress.history.append(row)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from gatehouse.components.artifacts.objects.opening import open_objects
 from gatehouse.components.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE
-from gatehouse.components.launchers.patience import peers_seconds
+from gatehouse.components.launchers.timeouts import collective_seconds
 from gatehouse.components.training.checkpointing.background import BackgroundWriter
 from gatehouse.components.training.checkpointing.buffer import StagingBuffer
 from gatehouse.components.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError
@@ -81,7 +81,7 @@ class Checkpointer:
         self._policy = policy
         self._far, self._far_prefix = far, f"scratch/checkpoints/{name}"
         alone = not (dist.is_initialized() and dist.get_world_size() > 1)
-        self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=peers_seconds()))
+        self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=collective_seconds()))
         self._rank, self._world = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
         self._worlds: tuple[tuple[int, int], ...] = ((0, self._world),)
         self._sequence = 0

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.builder_code import BuilderError, builder_code
-from gatehouse.components.launchers.pod import _require_program
-from gatehouse.components.launchers.travel import Expected, program_code
+from gatehouse.components.launchers.kubernetes.pod import _require_program
+from gatehouse.components.launchers.kubernetes.transfer import Expected, program_code
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM, TrainRequest, job_key, train
 from gatehouse.components.tuning.spec import Parameter, SearchSpace

@@ -20,8 +20,8 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.choose import LAUNCH, launcher
-from gatehouse.components.launchers.faults import FAULT
 from gatehouse.components.launchers.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
+from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM, TrainRequest, TrainResult, train
 from gatehouse.process import descendants
@@ -32,7 +32,7 @@ SPEC = TrainSpec(hidden=(8,), epochs=2, batch_size=256, learning_rate=0.01, proc
 REAL = os.environ.get("GATEHOUSE_TEST_KUBECONFIG", "")
 MARK = "GATEHOUSE_TEST_PLACE"
 POD_PLACES = ["local", "pytorchjob", "trainjob"] if REAL else ["local", "pytorchjob"]
-"""For what pods do: those of both operators are the same processes here, and `test_cluster.py` has both."""
+"""For what pods do: those of both operators are the same processes here, and `kubernetes/test_launcher.py` has both."""
 OWNER = """
 import sys
 from gatehouse.components.artifacts.store import ArtifactStore

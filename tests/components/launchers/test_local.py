@@ -13,9 +13,9 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers import local
-from gatehouse.components.launchers.faults import FAULT
 from gatehouse.components.launchers.launcher import LOG, TAKEN_AWAY, EvictedError, TrainingFailedError, TrainingJob
 from gatehouse.components.launchers.spec import LocalLaunch
+from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.job import prepare_job
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.launchers.launcher import RESULT
-from gatehouse.components.launchers.preemption import Preempted
+from gatehouse.components.launchers.worker.preemption import Preempted
 from gatehouse.components.launchers.wrapper import PREEMPTED
 from gatehouse.process import descendants, start_time
 

@@ -22,7 +22,7 @@ import torch.distributed.tensor
 import torch.multiprocessing as mp
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from gatehouse.components.launchers.boundary import Agreed, Boundary
+from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.training.checkpointing.checkpointer import Restored
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.clipping import gradient_norm
@@ -121,14 +121,14 @@ def _lay_out(directory: Path, folder: Path) -> None:
             (directory / part).symlink_to(folder / part)
 
 
-class Ending(Boundary):
+class Ending(StepBarrier):
     """Ends all ranks by an error after two steps."""
 
-    def check(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreed:
-        """See `Boundary.check`."""
+    def agree(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreement:
+        """See `StepBarrier.agree`."""
         if step == 2:
             raise InterruptedError
-        return super().check(step, due=due, epoch_ended=epoch_ended)
+        return super().agree(step, due=due, epoch_ended=epoch_ended)
 
 
 def _interrupt(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> None:
@@ -138,7 +138,7 @@ def _interrupt(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -
         _lay_out(each, directory.parents[1])
     dist.barrier()
     trainer = Trainer(spec, architecture, directory)
-    trainer.boundary = Ending()
+    trainer.barrier = Ending()
     with suppress(InterruptedError):
         trainer.train()
     trainer = Trainer(spec, architecture, directory)

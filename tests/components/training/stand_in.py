@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from gatehouse.components.launchers.heartbeat import Heartbeat
-from gatehouse.components.launchers.preemption import FLAG, OUTCOME, Flag, Preempted
+from gatehouse.components.launchers.worker.heartbeat import Heartbeat
+from gatehouse.components.launchers.worker.preemption import FLAG, OUTCOME, Flag, Preempted
 from gatehouse.process import die_with_parent
 
 

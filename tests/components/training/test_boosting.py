@@ -11,9 +11,9 @@ import torch
 import xgboost
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.faults import FAULT
 from gatehouse.components.launchers.launcher import WEIGHTS
-from gatehouse.components.launchers.patience import HANG
+from gatehouse.components.launchers.timeouts import HANG
+from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training import boosting
 from gatehouse.components.training.boosting import train as boost
 from gatehouse.components.training.boosting_spec import BoostingSpec

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from gatehouse.components.launchers import agent
+from gatehouse.components.launchers import torchrun as agent
 from gatehouse.components.launchers.launcher import FAILURE, JOB
 from gatehouse.components.training import program
 from gatehouse.components.training.divergence import DivergedError

@@ -16,8 +16,8 @@ import torch
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.choose import LAUNCH
-from gatehouse.components.launchers.faults import FAULT
 from gatehouse.components.launchers.local import LocalLauncher
+from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.checkpointing.part import near
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.job import prepare_job

@@ -18,7 +18,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.faults import FAULT
+from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training import trainer as trainer_module
 from gatehouse.components.training import validation
 from gatehouse.components.training.data import Batch, Rows

@@ -31,8 +31,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gatehouse.components.launchers.boundary import Boundary
-from gatehouse.components.launchers.preemption import FLAG, Flag
+from gatehouse.components.launchers.worker.preemption import FLAG, Flag
+from gatehouse.components.launchers.worker.step_barrier import StepBarrier
 from gatehouse.components.training.checkpointing import checkpointer as checkpointer_module
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
@@ -112,14 +112,14 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
         seed_all(700 + 10 * run.step + rank)
     first = run.step
     data = torch.randn(ROWS, 7, generator=torch.Generator().manual_seed(1))
-    boundary = Boundary()
+    barrier = StepBarrier()
     while run.step < asked["steps"]:
         run.train_step(data, rank, world)
         if asked.get("kill") == [rank, run.step]:
             os.kill(os.getpid(), signal.SIGKILL)
         checkpointer.maybe_save(run, run.step)
         time.sleep(asked.get("pause", 0.0))
-        agreed = boundary.check(run.step)
+        agreed = barrier.agree(run.step)
         if agreed.preempted:
             saved = checkpointer.save_now(run, run.step, ("preemption",), agreed.seconds)
             Path(f"{asked['result']}-{rank}").write_text(json.dumps([run.step, saved]))

@@ -1,0 +1,1 @@
+"""Trains on a Kubernetes cluster, through one of its training operators."""

@@ -1,0 +1,138 @@
+"""PyTorchJob of the Kubeflow Training Operator v1, built with the models of kubeflow-training."""
+
+from typing import Any
+
+from gatehouse.components.launchers.kubernetes.operator import MANAGED, Ended, Order, condition
+from gatehouse.components.launchers.kubernetes.pod_template import environment, placement, resources, volumes
+from gatehouse.components.launchers.spec import PyTorchJobLaunch
+
+_SCHEDULERS = {"volcano": "volcano", "coscheduling": "scheduler-plugins-scheduler"}
+
+
+class PyTorchJobs:
+    """The operator of PyTorchJobs."""
+
+    kind = "PyTorchJob"
+    resource = "kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"
+    container = "pytorch"
+
+    def __init__(self, launch: PyTorchJobLaunch) -> None:
+        self._launch = launch
+
+    def pods(self, name: str) -> dict[str, str]:
+        """The label that the operator gives to the job's pods."""
+        return {"training.kubeflow.org/job-name": name}
+
+    def build(self, order: Order) -> dict[str, Any]:
+        """One Master and the other nodes as Workers; Workers alone where the job is elastic."""
+        from kubeflow.training import models
+        from kubernetes.client import ApiClient
+
+        launch = self._launch
+        job = models.KubeflowOrgV1PyTorchJob(
+            api_version="kubeflow.org/v1",
+            kind=self.kind,
+            metadata=models.V1ObjectMeta(
+                name=order.name,
+                namespace=order.namespace,
+                labels=MANAGED | self._queue() | launch.labels,
+                annotations=order.annotations | launch.annotations,
+            ),
+            spec=models.KubeflowOrgV1PyTorchJobSpec(
+                nproc_per_node=str(order.processes),
+                pytorch_replica_specs=self._replicas(order),
+                elastic_policy=self._elastic(order),
+                run_policy=self._run_policy(order),
+            ),
+        )
+        built: dict[str, Any] = ApiClient().sanitize_for_serialization(job)
+        return built
+
+    def _queue(self) -> dict[str, str]:
+        labels = {
+            "kueue.x-k8s.io/queue-name": self._launch.queue,
+            "kueue.x-k8s.io/priority-class": self._launch.queue_priority,
+        }
+        return {name: value for name, value in labels.items() if value}
+
+    def _replicas(self, order: Order) -> dict[str, Any]:
+        from kubeflow.training import models
+
+        def replica(count: int) -> Any:
+            return models.KubeflowOrgV1ReplicaSpec(
+                replicas=count, restart_policy=self._launch.restart, template=self._template(order)
+            )
+
+        if self._launch.elastic:
+            return {"Worker": replica(self._launch.nodes)}
+        workers = {"Worker": replica(self._launch.nodes - 1)} if self._launch.nodes > 1 else {}
+        return {"Master": replica(1), **workers}
+
+    def _template(self, order: Order) -> dict[str, Any]:
+        launch = self._launch
+        own, mounts = volumes(launch)
+        container = {
+            "name": self.container,
+            "image": order.image,
+            "command": list(order.command),
+            "env": environment(launch, order.env),
+            "resources": resources(launch),
+            "volumeMounts": mounts,
+        }
+        spec = {"containers": [container], "volumes": own} | placement(launch, self.pods(order.name), constraints=True)
+        # The operator looks at the job's own deadline only when a pod changes: this makes one change, by the kubelet.
+        spec["activeDeadlineSeconds"] = order.deadline_seconds
+        if launch.priority:
+            spec["priorityClassName"] = launch.priority
+        if launch.gang:
+            spec["schedulerName"] = _SCHEDULERS[launch.gang]
+        # A mesh's sidecar would outlive the training and keep the job from ending.
+        annotations = {"sidecar.istio.io/inject": "false"} | launch.annotations
+        return {"metadata": {"labels": MANAGED | launch.labels, "annotations": annotations}, "spec": spec}
+
+    def _elastic(self, order: Order) -> Any:
+        from kubeflow.training import models
+
+        elastic = self._launch.elastic
+        if elastic is None:
+            return None
+        return models.KubeflowOrgV1ElasticPolicy(
+            min_replicas=elastic.min_nodes,
+            max_replicas=elastic.max_nodes,
+            max_restarts=elastic.max_restarts,
+            rdzv_backend="c10d",
+            rdzv_id=order.launch,
+        )
+
+    def _run_policy(self, order: Order) -> Any:
+        from kubeflow.training import models
+
+        policy = self._launch.run_policy
+        return models.KubeflowOrgV1RunPolicy(
+            clean_pod_policy=policy.clean_pods,
+            backoff_limit=policy.backoff_limit,
+            active_deadline_seconds=order.deadline_seconds,
+            ttl_seconds_after_finished=policy.keep_seconds,
+            suspend=self._launch.suspend,
+            scheduling_policy=self._gang(),
+        )
+
+    def _gang(self) -> Any:
+        from kubeflow.training import models
+
+        launch = self._launch
+        if not launch.gang:
+            return None
+        return models.KubeflowOrgV1SchedulingPolicy(
+            min_available=launch.fewest,
+            queue=launch.gang_queue or None,
+            priority_class=launch.priority or None,
+            schedule_timeout_seconds=round(launch.scheduling_minutes * 60) if launch.gang == "coscheduling" else None,
+        )
+
+    def ended(self, job: dict[str, Any]) -> Ended | None:
+        """How the job ended, by its conditions `Succeeded` and `Failed`."""
+        for kind in ("Failed", "Succeeded"):
+            if found := condition(job, kind):
+                return Ended(kind == "Succeeded", found.get("reason", ""), found.get("message", ""))
+        return None

@@ -1,0 +1,85 @@
+"""TrainJob of Kubeflow Trainer v2: the job names a runtime, and patches its pods."""
+
+from typing import Any
+
+from gatehouse.components.launchers.kubernetes.operator import MANAGED, Ended, Order, condition
+from gatehouse.components.launchers.kubernetes.pod_template import environment, placement, resources, volumes
+from gatehouse.components.launchers.spec import TrainJobLaunch
+
+_REPLICATED_JOB = "node"
+
+
+class TrainJobs:
+    """The operator of TrainJobs."""
+
+    kind = "TrainJob"
+    resource = "trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"
+    container = "node"
+
+    def __init__(self, launch: TrainJobLaunch) -> None:
+        self._launch = launch
+
+    def pods(self, name: str) -> dict[str, str]:
+        """The label that JobSet gives to the job's pods."""
+        return {"jobset.sigs.k8s.io/jobset-name": name}
+
+    def build(self, order: Order) -> dict[str, Any]:
+        """The TrainJob; what its runtime decides (restarts, gang, priority class) is not in it."""
+        launch = self._launch
+        queue = {
+            "kueue.x-k8s.io/queue-name": launch.queue,
+            "kueue.x-k8s.io/priority-class": launch.queue_priority,
+        }
+        labels = MANAGED | {name: value for name, value in queue.items() if value} | launch.labels
+        return {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": self.kind,
+            "metadata": {
+                "name": order.name,
+                "namespace": order.namespace,
+                "labels": labels,
+                "annotations": order.annotations | launch.annotations,
+            },
+            "spec": {
+                "runtimeRef": {
+                    "apiGroup": "trainer.kubeflow.org",
+                    "kind": launch.runtime_kind,
+                    "name": launch.runtime,
+                },
+                "suspend": launch.suspend,
+                "activeDeadlineSeconds": order.deadline_seconds,
+                "trainer": {
+                    "image": order.image,
+                    "command": list(order.command),
+                    "numNodes": launch.nodes,
+                    "numProcPerNode": order.processes,
+                    "resourcesPerNode": resources(launch),
+                    "env": environment(launch, order.env),
+                },
+                "runtimePatches": [self._patch(order)],
+            },
+        }
+
+    def _patch(self, order: Order) -> dict[str, Any]:
+        launch = self._launch
+        own, mounts = volumes(launch)
+        spec = placement(launch, self.pods(order.name), constraints=False)
+        pod = {
+            "metadata": {
+                "labels": MANAGED | launch.labels,
+                "annotations": {"sidecar.istio.io/inject": "false"} | launch.annotations,
+            },
+            "spec": {"volumes": own, "containers": [{"name": self.container, "volumeMounts": mounts}]} | spec,
+        }
+        replicated = {"name": _REPLICATED_JOB, "template": {"spec": {"template": pod}}}
+        return {
+            "manager": "gatehouse.dev/launcher",
+            "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [replicated]}}},
+        }
+
+    def ended(self, job: dict[str, Any]) -> Ended | None:
+        """How the job ended, by its conditions `Complete` and `Failed`."""
+        for kind in ("Failed", "Complete"):
+            if found := condition(job, kind):
+                return Ended(kind == "Complete", found.get("reason", ""), found.get("message", ""))
+        return None

@@ -1,0 +1,42 @@
+"""What a pod runs: it heeds SIGTERM from its first moment on."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.kubernetes import pod as program
+
+
+def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: ArtifactStore) -> None:
+    folder = Path(store.address) / "jobs" / "gatehouse-1" / "first"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "job.json")
+    arguments = [store.address, "jobs/gatehouse-1/first", "0" * 64, "1", "30", "900"]
+    # As the first process of a container does, it ignores what it does not ask for.
+    pod = subprocess.Popen(
+        [sys.executable, "-m", "gatehouse.components.launchers.kubernetes.pod", *arguments],
+        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN) and None,
+    )
+    with open(folder / "job.json", "wb"):  # Returns when the pod reads it.
+        pod.send_signal(signal.SIGTERM)
+        assert pod.wait(timeout=20) == 143
+
+
+def test_a_node_that_is_done_leaves_nothing_of_its_own_on_the_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
+    spools = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("PET_NODE_RANK", rank)
+        (tmp_path / rank).mkdir()
+        spools.append(program._spool(tmp_path / rank, "gatehouse-1"))
+    program._remove(spools[0])
+    assert os.listdir(tmp_path / "volume" / "gatehouse-1") == ["1"]
+    program._remove(spools[1])
+    assert os.listdir(tmp_path / "volume") == []
