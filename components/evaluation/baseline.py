@@ -3,7 +3,7 @@
 It prepares features on its own, so that a mistake in the candidate's transformation does not weaken both alike.
 """
 
-import warnings
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_limits
 
-_ITERATIONS = 100
+from gatehouse.components.evaluation.logistic_fit import fit_coefficients, logistic
+
+_ROOT_ROWS_PER_PENALTY = 25.0
+_MOST_VALUES = 256
 _TAIL = 0.001
 Floats = npt.NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class Standardised:
 
 @dataclass(frozen=True)
 class OneHot:
-    """One categorical column: a column a value seen in training; nulls and unseen values have none."""
+    """One categorical column: a column for each of its most frequent values; nulls and other values have none."""
 
     name: str
     values: tuple[str, ...]
@@ -75,7 +75,9 @@ class Baseline:
 
     @classmethod
     def fit(cls, table: pa.Table, labels: npt.NDArray[Any], numeric: list[str], categorical: list[str]) -> "Baseline":
-        """Fit on a table, with L2 regularisation, one thread and a fixed start: the same numbers on every run.
+        """Fit on a table: the same numbers on every run and every processor.
+
+        The L2 penalty is the square root of the rows over 25: of less and less weight with more rows.
 
         Args:
             table: The train rows.
@@ -89,13 +91,11 @@ class Baseline:
             (),
             0.0,
         )
-        model = LogisticRegression(C=1.0, max_iter=_ITERATIONS, solver="lbfgs", tol=1e-4)
-        with warnings.catch_warnings(), threadpool_limits(limits=1):
-            # The limit on iterations is part of what the baseline is: more of them change nothing visible.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(prepared.design(table), labels)
-        coefficients = tuple(float(value) for value in model.coef_[0])
-        return cls(prepared.numeric, prepared.categorical, coefficients, float(model.intercept_[0]))
+        design = sparse.hstack([prepared.design(table), np.ones((table.num_rows, 1))], format="csr")
+        penalty = math.sqrt(table.num_rows) / _ROOT_ROWS_PER_PENALTY
+        penalties = np.append(np.full(design.shape[1] - 1, penalty), 0.0)
+        *coefficients, intercept = fit_coefficients(design, labels, penalties).tolist()
+        return cls(prepared.numeric, prepared.categorical, tuple(coefficients), intercept)
 
     def design(self, table: pa.Table) -> Any:
         """The design matrix, sparse, shape (rows, coefficients)."""
@@ -105,8 +105,7 @@ class Baseline:
 
     def predict(self, table: pa.Table) -> Floats:
         """Probability of the positive label for every row, in order, shape (rows,)."""
-        margins = self.design(table) @ np.array(self.coefficients) + self.intercept
-        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(margins, -700, 700))))
+        return logistic(self.design(table) @ np.array(self.coefficients) + self.intercept)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON, for `baseline.json`."""
@@ -128,5 +127,6 @@ def _numbers(column: pa.ChunkedArray) -> Floats:
 
 
 def _known(column: pa.ChunkedArray) -> tuple[str, ...]:
-    values = pc.unique(pc.cast(column, pa.string())).to_pylist()
-    return tuple(sorted(value for value in values if value is not None))
+    counted = pc.value_counts(pc.drop_null(pc.cast(column, pa.string()))).to_pylist()
+    ranked = sorted(counted, key=lambda entry: (-entry["counts"], entry["values"]))
+    return tuple(sorted(entry["values"] for entry in ranked[:_MOST_VALUES]))

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xgboost
 
+from gatehouse.components.evaluation.logistic_fit import logistic
+
 _ROUNDS = 80
 _SETTINGS = {
     "objective": "binary:logistic",
@@ -79,7 +81,7 @@ class BoostedTrees:
         """Probability of the positive label for every row, in order, shape (rows,)."""
         booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(self.trees))
         margins = np.asarray(booster.inplace_predict(self.design(table), predict_type="margin"), np.float64)
-        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(margins, -700, 700))))
+        return logistic(margins)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as plain JSON, for `trees.json`."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 from gatehouse.components.evaluation.baseline import Baseline
 from gatehouse.components.metrics.binary import log_loss, roc_auc
@@ -41,7 +43,7 @@ def test_it_agrees_with_the_same_model_built_by_sklearn(fitted: Baseline) -> Non
 
     numbers = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
     columns = make_column_transformer((numbers, NUMERIC), (OneHotEncoder(), CATEGORICAL))
-    model = make_pipeline(columns, LogisticRegression(max_iter=1000))
+    model = make_pipeline(columns, LogisticRegression(C=25 / math.sqrt(2000), max_iter=1000))
     model.fit(TRAIN.to_pandas(), labels(TRAIN))
     theirs = model.predict_proba(TEST.to_pandas())[:, 1]
     assert np.abs(fitted.predict(TEST) - theirs).max() < 0.03
@@ -53,14 +55,27 @@ def test_it_survives_its_own_json(fitted: Baseline) -> None:
     assert np.array_equal(again.predict(TEST), fitted.predict(TEST))
 
 
-def test_the_same_coefficients_in_another_process_with_other_threads(fitted: Baseline) -> None:
+def arithmetics() -> list[dict[str, str]]:
+    """Settings under which NumPy and its BLAS calculate on this processor as they do on older ones."""
+    kernels = {"Prescott": "SSE3", "Haswell": "AVX2", "SkylakeX": "AVX512_SKX"}
+    settings = [{"OPENBLAS_CORETYPE": kernel} for kernel, needed in kernels.items() if __cpu_features__.get(needed)]
+    settings[0]["NPY_DISABLE_CPU_FEATURES"] = " ".join(name for name in __cpu_dispatch__ if __cpu_features__.get(name))
+    return settings
+
+
+@pytest.mark.parametrize("settings", arithmetics(), ids=lambda settings: settings["OPENBLAS_CORETYPE"])
+def test_the_same_coefficients_with_other_threads_and_instructions(fitted: Baseline, settings: dict[str, str]) -> None:
     program = (
         "from tests.components.evaluation.test_baseline import *\n"
-        "print(json.dumps(Baseline.fit(TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL).to_json()))"
+        "fitted = Baseline.fit(TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL)\n"
+        "print(json.dumps([fitted.to_json(), fitted.predict(TEST).tolist()]))"
     )
-    environment = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "5", "PATH": "/usr/bin"}
+    threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "5"}
+    environment = os.environ | threads | settings
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert Baseline.from_json(json.loads(ended.stdout)) == fitted
+    body, scores = json.loads(ended.stdout)
+    assert Baseline.from_json(body) == fitted
+    assert scores == fitted.predict(TEST).tolist()
 
 
 def test_nulls_outliers_and_unseen_values_give_probabilities(fitted: Baseline) -> None:
@@ -90,6 +105,13 @@ def test_truth_values_and_integers_are_numbers() -> None:
     rows = pa.table({"flag": [True, False] * 50, "count": list(range(100))})
     fitted = Baseline.fit(rows, np.array([1, 0] * 50), ["flag", "count"], [])
     assert roc_auc(np.array([1, 0] * 50), fitted.predict(rows)) == 1.0
+
+
+def test_of_many_values_the_most_frequent_are_known() -> None:
+    names = [f"{index // 2}" for index in range(1000)] + ["rare"]
+    fitted = Baseline.fit(pa.table({"name": names}), np.arange(1001) % 2, [], ["name"])
+    assert len(fitted.coefficients) == 256
+    assert "rare" not in fitted.categorical[0].values
 
 
 def test_categories_alone_are_enough() -> None:

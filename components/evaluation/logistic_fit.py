@@ -1,0 +1,86 @@
+"""Fits a logistic regression to the same bits on every x86-64 processor and with any number of threads.
+
+OpenBLAS has other kernels for other processors, which add in another order, and NumPy's `exp` has other last digits
+with AVX-512. Neither is used here. NumPy's elementwise sums, products and quotients are right to the last bit with any
+instruction set, its `sum` has one order, and SciPy's sparse products add in the order of the entries, on one thread.
+"""
+
+import logging
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+logger = logging.getLogger(__name__)
+
+Floats = npt.NDArray[np.float64]
+
+_STEPS = 500
+_TOLERANCE = 1e-6
+_PER_LN2 = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")
+_EXP_TERMS = tuple(1.0 / factorial for factorial in np.cumprod([1.0, *range(1, 14)])[::-1].tolist())
+
+
+def logistic(margins: Floats) -> Floats:
+    """1 / (1 + exp(-margin)) of every margin; any shape.
+
+    exp(x) is 2^k exp(r) with |r| <= ln(2) / 2, and exp(r) its Taylor series to r^13, whose rest is below 1e-17.
+    """
+    exponents = -np.clip(margins, -700.0, 700.0)
+    powers = np.rint(exponents * _PER_LN2)
+    rest = exponents - powers * _LN2_HIGH - powers * _LN2_LOW
+    series = np.full_like(rest, _EXP_TERMS[0])
+    for term in _EXP_TERMS[1:]:
+        series *= rest
+        series += term
+    return np.asarray(1.0 / (1.0 + np.ldexp(series, powers.astype(np.int32))))
+
+
+def fit_coefficients(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:
+    """Minimise the summed log loss plus half of penalties times squared coefficients.
+
+    Newton's method with a quarter of the design's inner products in place of the second derivative, which is nowhere
+    larger: every step makes the sum smaller, and the matrix is factorised once (Bohning and Lindsay 1988). It ends
+    where no component of the gradient is above 1e-6 a row.
+
+    Args:
+        design: Sparse, stored by rows, shape (rows, coefficients).
+        labels: 0 or 1, shape (rows,); both must occur.
+        penalties: Of each coefficient, from 0, shape (coefficients,).
+
+    Returns:
+        The coefficients, shape (coefficients,).
+    """
+    across = design.T.tocsr()
+    factor = cholesky((across @ design).toarray() / 4 + np.diag(penalties))
+    point = np.zeros(design.shape[1])
+    for _ in range(_STEPS):
+        gradient = across @ (logistic(design @ point) - labels) + penalties * point
+        if np.abs(gradient).max() <= _TOLERANCE * len(labels):
+            return point
+        point = point - solve(factor, gradient)
+    logger.warning("Logistic regression has not settled after %d steps: classes are nearly separable.", _STEPS)
+    return point
+
+
+def cholesky(matrix: Floats) -> Floats:
+    """The lower triangle whose product with its transpose is a positive definite `matrix`, shape (size, size)."""
+    factor = np.tril(matrix)
+    for index in range(len(factor)):
+        factor[index:, index] /= np.sqrt(factor[index, index])
+        below = factor[index + 1 :, index]
+        factor[index + 1 :, index + 1 :] -= np.tril(below[:, None] * below)
+    return factor
+
+
+def solve(factor: Floats, wanted: Floats) -> Floats:
+    """The x with `factor @ factor.T @ x = wanted`, shape (size,)."""
+    found = wanted.copy()
+    for index in range(len(found)):
+        found[index] /= factor[index, index]
+        found[index + 1 :] -= factor[index + 1 :, index] * found[index]
+    for index in reversed(range(len(found))):
+        found[index] /= factor[index, index]
+        found[:index] -= factor[index, :index] * found[index]
+    return found
