@@ -42,6 +42,7 @@ from gatehouse.components.splitting.training_set import Labels, Times, TrainingS
 NAMES: tuple[CheckName, ...] = get_args(CheckName)
 PASSED, FAILED, COULD_NOT_RUN = "passed", "failed", "could not run"
 _POINTS = 20_000
+_THRESHOLDS = ("psi", "single_feature_auc")
 
 Pair = tuple[str, str]
 Finding = tuple[Pair | None, str]
@@ -411,10 +412,5 @@ _CHECKS: dict[CheckName, Callable[[Subject], Iterable[Finding | Remark]]] = {
 
 
 def as_json(checks: list[Check], checked: Checks) -> dict[str, Any]:
-    """What `checks.json` holds."""
-    return {
-        "checks": [
-            {"name": one.name, "status": one.status, "severity": one.severity, "said": list(one.said)} for one in checks
-        ],
-        "thresholds": checked.model_dump(mode="json"),
-    }
+    """The checks, and the thresholds of what is measured of columns, as plain JSON."""
+    return {"checks": [vars(one) for one in checks], "thresholds": checked.model_dump(include=set(_THRESHOLDS))}

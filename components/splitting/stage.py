@@ -1,10 +1,11 @@
-"""The split stage: a training set becomes index files of its parts and folds, a report, and checks for leakage."""
+"""The split stage: a training set becomes index files of its parts and folds, and is checked for leakage."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.manifest import Column, FileEntry
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -12,7 +13,7 @@ from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.errors import LeakageError
 
 if TYPE_CHECKING:
-    from gatehouse.components.splitting.checks import Check, Subject
+    from gatehouse.components.splitting.checks import Subject
     from gatehouse.components.splitting.partition import Partition, Rows
     from gatehouse.components.splitting.training_set import TrainingSet
 
@@ -25,9 +26,19 @@ class SplitRequest(StageModel):
 
 
 class SplitResult(StageModel):
-    """The split, the rows of each part, and how many are in none, by reason; and the status of each check."""
+    """What was divided.
+
+    Attributes:
+        split: Reference of the parts.
+        folds: Reference of the folds; empty where the strategy has none.
+        report: Reference of the checks and of what was measured.
+        rows: Rows of each part, and rows in no part, by reason.
+        checks: `passed`, `failed` or `could not run` by check.
+    """
 
     split: str
+    folds: str = ""
+    report: str
     rows: dict[str, int]
     checks: dict[str, str]
 
@@ -36,9 +47,13 @@ class SplitResult(StageModel):
 def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     """Divide a training set.
 
-    The artifact holds `train.parquet`, `validation.parquet` and `test.parquet`, each with the row numbers (`row`,
-    int64, ascending) of its part; where the strategy has folds, `folds/<k>/train.parquet` and
-    `folds/<k>/validation.parquet`, k from 0, of which the last are the split's own; `checks.json` and `report.html`.
+    Three artifacts are published, so that what reads the parts does not change with a check or a figure:
+
+    - `splits`: `train.parquet`, `validation.parquet` and `test.parquet`, each with the row numbers (`row`, int64,
+      ascending) of its part.
+    - `folds`, where the strategy has any: `<k>/train.parquet` and `<k>/validation.parquet`, k from 0, in the same form;
+      the last fold's parts are the split's own.
+    - `split-checks`: `checks.json` with the outcome of each check and what `measures` gives, for the page.
 
     Raises:
         ConfigurationError: if the training set has not the columns that the strategy reads.
@@ -47,7 +62,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     """
     from gatehouse.components.splitting.checks import as_json, run_checks
     from gatehouse.components.splitting.divide import divide
-    from gatehouse.components.splitting.report import split_report
+    from gatehouse.components.splitting.measures import measures
     from gatehouse.components.splitting.training_set import TrainingSet
 
     training_set = TrainingSet.open(store, request.training_set)
@@ -56,18 +71,27 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     problems = [*divided.problems, *_repeated(training_set, divided.partition)]
     if problems:
         raise _refused(request.training_set, problems)
-    subject = _subject(request.spec, training_set, divided.partition)
+    partition = divided.partition
+    subject = _subject(request.spec, training_set, partition)
     checks = run_checks(subject)
     broken = [f"{one.name}: {text}" for one in checks if one.ends_the_run for text in one.said]
     if broken:
         raise _refused(request.training_set, broken)
-    facts = _facts(subject)
-    documents = {
-        "checks.json": canonical_json(as_json(checks, request.spec.checks)),
-        "report.html": split_report(request.training_set, subject, checks),
-    }
-    reference = _publish(request, store, divided.partition, documents, facts | {"checks": _statuses(checks)})
-    return SplitResult(split=str(reference), rows=facts["rows"], checks=_statuses(checks))
+    parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
+    report = store.publish(
+        "split-checks",
+        parts.name,
+        {"checks.json": canonical_json(as_json(checks, request.spec.checks) | measures(subject))},
+        derived_from={"split": parts, "training_set": request.training_set},
+        configuration=request.spec.model_dump(mode="json"),
+    )
+    return SplitResult(
+        split=str(parts),
+        folds=_publish_folds(request, store, partition),
+        report=str(report),
+        rows={name: len(rows) for name, rows in partition.parts.items()} | partition.left_out,
+        checks={one.name: one.status for one in checks},
+    )
 
 
 def _refused(training_set: str, problems: list[str]) -> LeakageError:
@@ -100,62 +124,37 @@ def _subject(spec: SplitSpec, training_set: "TrainingSet", partition: "Partition
     return Subject(spec, training_set, partition, training_set.labels(), decision, known)
 
 
-def _statuses(checks: "list[Check]") -> dict[str, str]:
-    return {one.name: one.status for one in checks}
+def _publish_folds(request: SplitRequest, store: ArtifactStore, partition: "Partition") -> str:
+    folds = (
+        (f"{number}/{name}.parquet", rows) for number, fold in partition.every_fold() for name, rows in fold.items()
+    )
+    return str(_publish("folds", request, store, folds)) if partition.folds else ""
 
 
-def _facts(subject: "Subject") -> dict[str, Any]:
-    import numpy as np
-
-    parts = subject.parts
-    rows = {name: len(part) for name, part in parts.items()} | subject.partition.left_out
-    facts: dict[str, Any] = {
-        "rows": rows,
-        "label_rate": {name: round(float(np.mean(subject.labels[part])), 6) for name, part in parts.items()},
-        "folds": subject.partition.folds,
-    }
-    if subject.decision is not None:
-        facts["first"] = {name: str(subject.decision[part].min()) for name, part in parts.items()}
-        facts["last"] = {name: str(subject.decision[part].max()) for name, part in parts.items()}
-    return facts
-
-
-def _publish(
-    request: SplitRequest,
-    store: ArtifactStore,
-    partition: "Partition",
-    documents: dict[str, str],
-    facts: dict[str, Any],
-) -> Reference:
-    reference = Reference.parse(request.training_set)
+def _publish(kind: str, request: SplitRequest, store: ArtifactStore, parts: "Iterable[tuple[str, Rows]]") -> Reference:
+    """Publish row numbers by file. One part is in memory at a time: folds are large together."""
     with store.workspace() as workspace:
-        files: dict[str, Path | bytes | str] = dict(documents)
+        files: dict[str, Path | bytes | str | FileEntry] = {}
         counts: dict[str, int] = {}
-        for name, rows in partition.parts.items():
-            files[f"{name}.parquet"], counts[f"{name}.parquet"] = _write(workspace, f"{name}.parquet", rows), len(rows)
-        for number, fold in partition.every_fold():
-            for name, rows in fold.items():
-                path = f"folds/{number}/{name}.parquet"
-                files[path], counts[path] = _write(workspace, path, rows), len(rows)
+        for path, rows in parts:
+            files[path], counts[path] = _write(workspace / path, rows), len(rows)
         return store.publish(
-            "splits",
-            reference.name,
+            kind,
+            Reference.parse(request.training_set).name,
             files,
             columns=[Column("row", "int64", False)],
-            rows=sum(len(rows) for rows in partition.parts.values()),
+            rows=sum(counts.values()),
             rows_per_file=counts,
-            derived_from={"training_set": reference},
-            configuration=request.spec.model_dump(mode="json"),
-            details=facts,
+            derived_from={"training_set": request.training_set},
+            configuration=request.spec.model_dump(mode="json", exclude={"checks"}),
         )
 
 
-def _write(workspace: Path, name: str, rows: "Rows") -> Path:
+def _write(path: Path, rows: "Rows") -> Path:
     """Row numbers as differences: they ascend, so a few bits each are enough."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = workspace / name
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table({"row": rows}, schema=pa.schema([pa.field("row", pa.int64(), nullable=False)]))
     encoding = {"row": "DELTA_BINARY_PACKED"}

@@ -1,41 +1,62 @@
-"""The report's intervals are Wilson's, and what it says of checks is what they said."""
+"""The page of a split: it says what the checks said, of parts and folds, from the artifact alone."""
 
-from types import SimpleNamespace
-from typing import Any
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.splitting.report import label_rate
+from gatehouse.components.splitting.report import page
+from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.splitting.stage import SplitRequest, split
 from tests.components.splitting.conftest import Publish, spec_of
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 1), min_size=1, max_size=500))
-def test_the_interval_of_a_label_rate_is_wilsons(labels: list[int]) -> None:
-    subject: Any = SimpleNamespace(labels=np.array(labels))
-    rate, low, high = label_rate(subject, np.arange(len(labels)))
-    expected = binomtest(sum(labels), len(labels)).proportion_ci(0.95, method="wilson")
-    assert (rate, low, high) == pytest.approx((np.mean(labels), expected.low, expected.high), abs=2e-6)
-
-
-def test_a_warning_is_the_verdict_and_what_could_not_run_is_named(store: ArtifactStore, publish: Publish) -> None:
+@pytest.fixture
+def leaking(publish: Publish) -> str:
+    """Six thousand rows of which one feature tells the label."""
     generator = np.random.default_rng(1)
     label = np.arange(6000) % 2
     columns = {"key": np.arange(6000), "label": label, "leak": label + 0.1 * generator.normal(size=6000)}
-    training_set = publish(columns, numeric=["leak"])
-    spec = spec_of(strategy="entity", checks={"near": 1e-6})
-    page = store.read_text(split(SplitRequest(training_set=training_set, spec=spec), store).split, "report.html")
-    assert 'class="verdict warn"' in page
-    assert "single_feature: leak alone tells the label of validation with ROC AUC 1.000" in page
-    assert "?\u00a0could not run" in page
+    return publish(columns, numeric=["leak"])
+
+
+def _page(store: ArtifactStore, training_set: str, spec: SplitSpec) -> str:
+    return page(store, split(SplitRequest(training_set=training_set, spec=spec), store).report)
+
+
+def test_a_warning_is_the_verdict_and_what_could_not_run_is_named(store: ArtifactStore, leaking: str) -> None:
+    warned = _page(store, leaking, spec_of(strategy="entity", checks={"near": 1e-6}))
+    assert 'class="verdict warn"' in warned
+    assert "single_feature: leak alone tells the label of validation with ROC AUC 1.000" in warned
+    assert "?\u00a0could not run" in warned
     quiet = spec_of(strategy="entity", checks={"near": 1e-6, "severity": {"single_feature": "note"}})
-    page = store.read_text(split(SplitRequest(training_set=training_set, spec=quiet), store).split, "report.html")
-    assert 'class="verdict pass"' in page
-    assert "Failed, and only noted: single_feature." in page
-    assert "Could not run: time_order, label_maturity, availability" in page
+    noted = _page(store, leaking, quiet)
+    assert 'class="verdict pass"' in noted
+    assert "Failed, and only noted: single_feature." in noted
+    assert "Could not run: time_order, label_maturity, availability" in noted
+
+
+def test_parts_stand_in_their_order_with_what_was_divided_and_how(store: ArtifactStore, leaking: str) -> None:
+    shown = _page(store, leaking, spec_of(strategy="entity", seed=11))
+    assert "6,000 rows, strategy entity" in shown
+    parts = re.findall(r"<tr><td>(train|validation|test)</td>", shown)
+    assert parts == ["train", "validation", "test"]
+    assert f'<dd class="mono">{leaking}</dd>' in shown
+    assert "<dt>seed</dt><dd>11</dd>" in shown
+
+
+def test_every_fold_has_a_line(store: ArtifactStore, leaking: str) -> None:
+    folded = _page(store, leaking, spec_of(strategy="k_fold", folds=4, unit="entity", test_fraction=0.2))
+    lines = folded.partition("Folds</h2>")[2].partition("</table>")[0]
+    assert re.findall(r'<tr><td class="n">(\d)</td>', lines) == ["0", "1", "2", "3"]
+
+
+def test_the_page_needs_nothing_but_the_artifact(store: ArtifactStore, leaking: str, tmp_path: Path) -> None:
+    report = split(SplitRequest(training_set=leaking, spec=spec_of(strategy="entity")), store).report
+    elsewhere = ArtifactStore.open(tmp_path / "elsewhere")
+    elsewhere.adopt(store.manifest(report), lambda entry: store.path(report, entry.path))
+    drawn = page(elsewhere, report)
+    assert drawn == page(store, report)
+    assert "://" not in drawn.replace("http://www.w3.org/2000/svg", "")

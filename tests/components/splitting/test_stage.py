@@ -66,32 +66,37 @@ def training_set(publish: Publish) -> str:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_writes_parts_folds_checks_and_a_report(
-    store: ArtifactStore, training_set: str, strategy: str
-) -> None:
+def test_every_strategy_writes_parts_folds_and_checks(store: ArtifactStore, training_set: str, strategy: str) -> None:
     result = split(SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES[strategy])), store)
-    manifest = store.manifest(result.split)
-    folds = manifest.details["folds"]
-    assert folds == (3 if strategy in ("k_fold", "rolling_origin") else 0)
-    fold_files = [f"folds/{number}/{name}.parquet" for number in range(folds) for name in ("train", "validation")]
-    names = [*(f"{name}.parquet" for name in PARTS), *fold_files]
-    assert {entry.path for entry in manifest.files} == {*names, "checks.json", "report.html"}
-    parts = {name: _rows(store, result.split, name) for name in names}
-    for name, rows in parts.items():
-        assert rows == sorted(set(rows)), name
-        assert manifest.entry(name).rows == len(rows)  # type: ignore[union-attr]  # it was listed above
-    assert {name: len(parts[f"{name}.parquet"]) for name in PARTS}.items() <= result.rows.items()
+    split_files = [f"{name}.parquet" for name in PARTS]
+    count = 3 if strategy in ("k_fold", "rolling_origin") else 0
+    fold_files = [f"{number}/{name}.parquet" for number in range(count) for name in ("train", "validation")]
+    held: dict[str, list[int]] = {}
+    for reference, names in ((result.split, split_files), *([(result.folds, fold_files)] if count else [])):
+        manifest = store.manifest(reference)
+        assert {entry.path for entry in manifest.files} == set(names)
+        assert manifest.columns == (Column("row", "int64", False),)
+        assert manifest.derived_from == {"training_set": training_set}
+        for name in names:
+            held[name] = _rows(store, reference, name)
+            assert held[name] == sorted(set(held[name])), name
+            assert manifest.entry(name).rows == len(held[name])  # type: ignore[union-attr]  # it was listed above
+    assert bool(result.folds) == bool(count)
+    assert {name: len(held[f"{name}.parquet"]) for name in PARTS}.items() <= result.rows.items()
     assert sum(result.rows.values()) == COUNT
-    if folds:
-        assert [parts[f"{name}.parquet"] for name in ("train", "validation")] == [
-            parts[name] for name in fold_files[-2:]
-        ]
-    assert manifest.columns == (Column("row", "int64", False),)
-    checks = store.read_json(result.split, "checks.json")["checks"]
-    assert {one["name"]: one["status"] for one in checks} == result.checks == manifest.details["checks"]
-    page = store.read_text(result.split, "report.html")
-    assert all(f"<td>{name}</td>" in page for name in result.checks)
-    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
+    if count:
+        assert [held[name] for name in split_files[:2]] == [held[name] for name in fold_files[-2:]]
+    found = store.read_json(result.report, "checks.json")
+    assert {one["name"]: one["status"] for one in found["checks"]} == result.checks
+    assert len(found["folds"]) == count
+    assert store.manifest(result.report).derived_from == {"split": result.split, "training_set": training_set}
+
+
+def test_what_is_checked_changes_no_part(store: ArtifactStore, training_set: str) -> None:
+    specs = [spec_of(strategy="random", checks={"psi": psi}) for psi in (0.1, 0.2)]
+    results = [split(SplitRequest(training_set=training_set, spec=spec), store) for spec in specs]
+    assert results[0].split == results[1].split
+    assert results[0].report != results[1].report
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -104,9 +109,8 @@ def test_the_same_rows_give_the_same_bytes_in_any_store_and_any_files(
     assert again == first
     otherwise_cut = publish(_table(), rows_a_file=1999, numeric=["size"], categorical=["colour"])
     other = split(SplitRequest(training_set=otherwise_cut, spec=spec), store)
-    for entry in store.manifest(first.split).files:
-        if entry.path.endswith(".parquet"):
-            assert store.manifest(other.split).entry(entry.path) == entry
+    for mine, same in ((first.split, other.split), *([(first.folds, other.folds)] if first.folds else [])):
+        assert store.manifest(mine).files == store.manifest(same).files
 
 
 def test_the_artifact_of_a_split_by_time_lists_rows_and_counts_the_gap(store: ArtifactStore, training_set: str) -> None:
@@ -114,10 +118,9 @@ def test_the_artifact_of_a_split_by_time_lists_rows_and_counts_the_gap(store: Ar
     assert result.rows == {"train": 996, "validation": 496, "test": 500, "gap": 8}
     assert _rows(store, result.split, "train.parquet") == list(range(996))
     assert _rows(store, result.split, "validation.parquet") == list(range(1000, 1496))
-    manifest = store.manifest(result.split)
-    assert manifest.details["label_rate"] == {"train": 0.5, "validation": 0.5, "test": 0.5}
-    assert manifest.details["last"]["train"] == "2024-02-11T11:00:00.000000"
-    assert manifest.derived_from == {"training_set": training_set}
+    parts = store.read_json(result.report, "checks.json")["parts"]
+    assert {part["label_rate"] for part in parts.values()} == {0.5}
+    assert parts["train"]["last"] == "2024-02-11 11:00"
 
 
 def test_the_memo_is_met_with_the_specification_that_a_parameter_carries(
@@ -128,7 +131,7 @@ def test_the_memo_is_met_with_the_specification_that_a_parameter_carries(
     request = SplitRequest.model_validate_json(SplitRequest(training_set=training_set, spec=spec).model_dump_json())
     assert split(request, store) == first
     runs = [json.loads(store.objects.get_bytes(key)) for key in store.objects.list("provenance")]
-    assert len(runs) == 1
+    assert len(runs) == 2  # one for each artifact of one run
 
 
 def test_all_that_a_split_must_not_be_is_told_at_once(store: ArtifactStore, publish: Publish) -> None:
