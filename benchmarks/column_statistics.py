@@ -26,9 +26,9 @@ from _race import Seconds, race
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.measure import MeasureRequest, measure
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, TOP_VALUES
+from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
 from gatehouse.components.validation.statistics.table import measure_table
 
 WHYLOGS_LEAST, DUCKDB_MOST, TWO_THREADS_MOST = 8.0, 1.0, 0.7

@@ -23,6 +23,7 @@ from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.stage import FAULT, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
+from gatehouse.components.validation.report import page
 from gatehouse.local_run import LocalRun, run_pipeline
 
 PACKAGE = Path(gatehouse.__file__).parent
@@ -208,7 +209,7 @@ def test_a_breach_of_contract_stops_before_training_and_names_column_and_rows(
     assert ended["validate"] == "finished" and ended["require_contract"] == "failed"
     assert not {"compute_features", "tune", "train"} & set(ended)
     store = ArtifactStore.open(tmp_path / "store")
-    assert "<html" in store.read_text(outcome.result("validate")["validation"], "report.html")
+    assert "<html" in page(store, outcome.result("validate")["validation"])
 
 
 def test_one_changed_raw_row_runs_everything_that_reads_it(

@@ -5,7 +5,9 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
+
+from gatehouse.components.artifacts.identity import Spec
 
 Severity = Literal["fail", "warn", "note"]
 CheckName = Literal[
@@ -31,11 +33,7 @@ Moment = Annotated[datetime, AfterValidator(_in_utc)]
 Columns = tuple[str, ...]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Fractions(_Frozen):
+class Fractions(Spec):
     """Share of the rows, or of the groups, that each part is to have; they sum to one."""
 
     train: float = Field(0.70, gt=0, lt=1, description="Share of train.")
@@ -50,7 +48,7 @@ class Fractions(_Frozen):
         return self
 
 
-class Checks(_Frozen):
+class Checks(Spec):
     """What is looked for after the rows are divided, and how bad it is.
 
     A check has passed, failed, or could not run. One that failed ends the run (`fail`), is shown as a warning (`warn`)
@@ -79,7 +77,7 @@ class Checks(_Frozen):
     neighbours_km: float = Field(0.0, ge=0, description="Rows of two parts that are closer are neighbours; 0 for none.")
 
 
-class _Split(_Frozen):
+class _Split(Spec):
     checks: Checks = Field(Checks(), description="What is looked for afterwards.")
 
 
@@ -176,8 +174,8 @@ class GeographicSplit(_Hashed):
 class KFoldSplit(_Hashed):
     """Folds by a seeded hash of a unit, beside a test part that is in no fold.
 
-    Fold k is validation once, `folds/<k>/validation.parquet`; its train part is all other folds. The split's own train
-    and validation parts are those of the last fold.
+    Fold k is validation once, `<k>/validation.parquet`; its train part is all other folds. The split's own train and
+    validation parts are those of the last fold.
     """
 
     strategy: Literal["k_fold"] = Field(description="In folds, by hash.")

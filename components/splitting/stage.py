@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.manifest import Column, FileEntry
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -43,7 +44,7 @@ class SplitResult(StageModel):
     checks: dict[str, str]
 
 
-@stage("split", title="Split")
+@stage("split", title="Split", pages={"split-checks": "gatehouse.components.splitting.report:page"})
 def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     """Divide a training set.
 
@@ -83,7 +84,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         parts.name,
         {"checks.json": canonical_json(as_json(checks, request.spec.checks) | measures(subject))},
         derived_from={"split": parts, "training_set": request.training_set},
-        configuration=request.spec.model_dump(mode="json"),
+        configuration=identity_of(request.spec),
     )
     return SplitResult(
         split=str(parts),
@@ -146,7 +147,7 @@ def _publish(kind: str, request: SplitRequest, store: ArtifactStore, parts: "Ite
             rows=sum(counts.values()),
             rows_per_file=counts,
             derived_from={"training_set": request.training_set},
-            configuration=request.spec.model_dump(mode="json", exclude={"checks"}),
+            configuration={name: value for name, value in identity_of(request.spec).items() if name != "checks"},
         )
 
 

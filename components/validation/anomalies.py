@@ -1,6 +1,6 @@
 """Anomalies: where a snapshot and its contract differ, and the verdict that follows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -42,6 +42,11 @@ class Anomaly:
     def to_json(self) -> dict[str, Any]:
         """The anomaly as JSON."""
         return asdict(self) | {"examples": list(self.examples)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Anomaly":
+        """The anomaly that `to_json` wrote."""
+        return cls(**{**body, "examples": tuple(body["examples"])})
 
 
 @dataclass

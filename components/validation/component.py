@@ -35,8 +35,9 @@ def validate(
         statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.validation.report import show
     from gatehouse.components.validation.spec import StatisticsSpec
-    from gatehouse.components.validation.stage import ValidateRequest, show
+    from gatehouse.components.validation.stage import ValidateRequest
     from gatehouse.components.validation.stage import validate as run
 
     opened, engine = ArtifactStore.open(store), StatisticsSpec.model_validate_json(statistics)
@@ -121,8 +122,9 @@ def skew(
         statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.validation.skew import SkewRequest, show
-    from gatehouse.components.validation.skew import skew as run
+    from gatehouse.components.validation.skew.report import show
+    from gatehouse.components.validation.skew.stage import SkewRequest
+    from gatehouse.components.validation.skew.stage import skew as run
     from gatehouse.components.validation.spec import SkewSpec, StatisticsSpec
 
     opened, thresholds = ArtifactStore.open(store), SkewSpec.model_validate_json(spec)

@@ -1,12 +1,16 @@
-"""The HTML report of a validation: verdict, anomalies, what was not judged, and a card of every column.
+"""The page about a validation: verdict, anomalies, what was not judged, and a card of every column.
 
 An anomaly expands to its example rows and links to the card of its column, which links back. All of it is one file
 that needs no server; the filter needs the page's own script, everything else does not.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.elements import (
     Entry,
     Marked,
@@ -19,77 +23,140 @@ from gatehouse.components.reports.elements import (
     table,
 )
 from gatehouse.components.reports.page import Report, Verdict
-from gatehouse.components.validation.anomalies import Anomaly, Findings
-from gatehouse.components.validation.column_card import Column, column_card
-from gatehouse.components.validation.shape import Statistics
+from gatehouse.components.reports.rendering import rendered
+from gatehouse.components.validation.anomalies import Anomaly
+from gatehouse.components.validation.reports.column_card import Column, column_card
+from gatehouse.components.validation.stage import ValidateResult
+from gatehouse.components.validation.statistics import Statistics
+from gatehouse.components.validation.statistics.document import without_values
+from gatehouse.components.validation.statistics.measurement import Measurement, measurement, statistics_of
 
 ByColumn = Mapping[str, Mapping[str, Statistics]]
 Anchors = Mapping[tuple[str, str], str]
+ByPlace = Mapping[tuple[str, str], Sequence[tuple[str, Anomaly]]]
 
-# What keeps the page below a megabyte however much is wrong; `anomalies.json` beside it holds everything.
+# What keeps the page below a megabyte however much is wrong; `anomalies.json` holds everything.
 _ANOMALIES = 200
 _EXAMPLES_BYTES = 60_000
 _REASONS = 3
 _SEVERITIES = ("fail", "warn")
 
 
-def validation_page(
-    snapshot: str,
-    as_of: str,
-    findings: Findings,
-    statistics: ByColumn,
-    rows: Mapping[str, int],
-    baseline: str,
-    *,
-    baseline_statistics: ByColumn | None = None,
-    baseline_rows: Mapping[str, int] | None = None,
-    rebinned: ByColumn | None = None,
-) -> str:
-    """The page.
+@dataclass(frozen=True)
+class Judged:
+    """What the page shows.
 
-    Args:
+    Attributes:
         snapshot: Short reference of the snapshot.
         as_of: The snapshot's time.
-        findings: What judging found.
-        statistics: By table and column.
-        rows: Row count by table.
         baseline: Short reference of the baseline; empty for none.
-        baseline_statistics: Statistics by table and column of the baseline.
-        baseline_rows: Rows by table of the baseline.
-        rebinned: The snapshot's rows by table and column, counted in the baseline's bins.
+        anomalies: Those that fail first, then by table, column and rule.
+        judged: How many rules were judged.
+        not_judged: What could not be judged, and why.
+        measured: Statistics of the snapshot, its columns in the order of the table.
+        before: Statistics of the baseline.
     """
-    anomalies = findings.sorted()
+
+    snapshot: str
+    as_of: str
+    baseline: str
+    anomalies: Sequence[Anomaly]
+    judged: int
+    not_judged: Sequence[str]
+    measured: Measurement
+    before: Measurement = field(default_factory=Measurement)
+
+
+def page(store: ArtifactStore, reference: str) -> str:
+    """The page of a validation, as HTML.
+
+    Args:
+        store: Where the artifact is, and what it was derived from.
+        reference: Of the validation.
+    """
+    inputs = store.manifest(reference).derived_from
+    snapshot, baseline = store.manifest(inputs["snapshot"]), inputs.get("baseline", "")
+    verdict = store.read_json(reference, "verdict.json")
+    measured = measurement(store, inputs["statistics"])
+    order = {
+        name: [column.name for column in store.manifest(dataset).columns]
+        for name, dataset in sorted(snapshot.derived_from.items())
+    }
+    statistics = {
+        name: {column: measured.statistics[name][column] for column in columns if column in measured.statistics[name]}
+        for name, columns in order.items()
+        if name in measured.statistics
+    }
+    before = measurement(store, statistics_of(store, baseline))
+    # A column may be sensitive now that was not when the baseline was measured.
+    sensitive = {
+        name: [column for column, found in columns.items() if found.get("sensitive")]
+        for name, columns in statistics.items()
+    }
+    return drawn(
+        Judged(
+            snapshot=snapshot.reference.short,
+            as_of=snapshot.details["as_of"],
+            baseline=Reference.parse(baseline).short if baseline else "",
+            anomalies=[Anomaly.from_json(one) for one in store.read_json(reference, "anomalies.json")],
+            judged=verdict["judged"],
+            not_judged=verdict["not_judged"],
+            measured=replace(measured, statistics=statistics),
+            before=replace(before, statistics=without_values(before.statistics, sensitive)),
+        )
+    )
+
+
+def drawn(found: Judged) -> str:
+    """The page of what was judged, as HTML."""
+    anomalies, statistics = found.anomalies, found.measured.statistics
     anchors = _anchors(statistics)
-    page = Report("Validation against the contract", "", _verdict(anomalies))
-    page.facts({"snapshot": snapshot, "as of": as_of, "baseline": baseline or "none"})
-    page.tiles(_numbers(findings, anomalies, statistics, rows))
-    page.filters({"severity": _SEVERITIES, "table": sorted({*statistics, *(one.table for one in anomalies)})})
-    _add_anomalies(page, anomalies, anchors)
-    if findings.not_judged:
+    report = Report("Validation against the contract", "", _verdict(anomalies))
+    report.facts({"snapshot": found.snapshot, "as of": found.as_of, "baseline": found.baseline or "none"})
+    report.tiles(_numbers(found))
+    report.filters({"severity": _SEVERITIES, "table": sorted({*statistics, *(one.table for one in anomalies)})})
+    _add_anomalies(report, anomalies, anchors)
+    if found.not_judged:
         text = "A rule that could not be judged is not a rule that was kept."
-        page.section("Not judged", text, f"{len(findings.not_judged):,}")
-        page.table(["what"], [[shortened(line)] for line in findings.not_judged])
-    found = _by_column(anomalies, anchors)
-    for name, columns in statistics.items():
-        failed = sum(one.table == name and one.severity == "fail" for one in anomalies)
-        text = f"{rows[name]:,} rows, {len(columns):,} columns. Open a column for its statistics."
-        page.section(f"Table {shortened(name, 120)}", text, f"{failed:,} failed" if failed else "")
-        before, again = ((side or {}).get(name, {}) for side in (baseline_statistics, rebinned))
-        shown = [
-            Column(
-                table=name,
-                name=column,
-                own=own,
-                rows=rows[name],
-                baseline=before.get(column),
-                baseline_rows=(baseline_rows or {}).get(name, 0),
-                rebinned=again.get(column),
-                anomalies=found.get((name, column), ()),
-            )
-            for column, own in columns.items()
-        ]
-        page.cards([column_card(column, anchors[name, column.name]) for column in shown])
-    return page.html()
+        report.section("Not judged", text, f"{len(found.not_judged):,}")
+        report.table(["what"], [[shortened(line)] for line in found.not_judged])
+    by_column = _by_column(anomalies, anchors)
+    for name in statistics:
+        _add_table(report, name, found, anchors, by_column)
+    return report.html()
+
+
+def _add_table(report: Report, name: str, found: Judged, anchors: Anchors, anomalies: ByPlace) -> None:
+    """One table: how many rows and rules, and the cards of its columns."""
+    columns, rows = found.measured.statistics[name], found.measured.rows[name]
+    failed = sum(one.table == name and one.severity == "fail" for one in found.anomalies)
+    text = f"{rows:,} rows, {len(columns):,} columns. Open a column for its statistics."
+    report.section(f"Table {shortened(name, 120)}", text, f"{failed:,} failed" if failed else "")
+    before, again = (side.get(name, {}) for side in (found.before.statistics, found.measured.rebinned))
+    shown = [
+        Column(
+            table=name,
+            name=column,
+            own=own,
+            rows=rows,
+            baseline=before.get(column),
+            baseline_rows=found.before.rows.get(name, 0),
+            rebinned=again.get(column),
+            anomalies=anomalies.get((name, column), ()),
+        )
+        for column, own in columns.items()
+    ]
+    report.cards([column_card(column, anchors[name, column.name]) for column in shown])
+
+
+def show(result: ValidateResult, store: ArtifactStore, metrics: Any, report: Any) -> None:
+    """Fill KFP's typed outputs (Metrics, HTML) from a validation."""
+    anomalies = store.read_json(result.validation, "anomalies.json")
+    metrics.log_metric("failed", sum(one["severity"] == "fail" for one in anomalies))
+    metrics.log_metric("warned", sum(one["severity"] == "warn" for one in anomalies))
+    metrics.log_metric("rules judged", store.read_json(result.validation, "verdict.json")["judged"])
+    shutil.copyfile(rendered(store, result.validation), report.path)
+    report.metadata["reference"] = store.address_of(result.validation)
 
 
 def _anchors(statistics: ByColumn) -> Anchors:
@@ -132,36 +199,35 @@ def _rules(count: int) -> str:
     return f"{count:,} rule{'s' * (count != 1)}"
 
 
-def _numbers(
-    findings: Findings, anomalies: Sequence[Anomaly], statistics: ByColumn, rows: Mapping[str, int]
-) -> dict[str, Any]:
-    failed = sum(one.severity == "fail" for one in anomalies)
+def _numbers(found: Judged) -> dict[str, Any]:
+    failed = sum(one.severity == "fail" for one in found.anomalies)
+    warned = len(found.anomalies) - failed
     return {
         "failed": Marked(failed, "bad" if failed else ""),
-        "warned": Marked(len(anomalies) - failed, "warn" if len(anomalies) > failed else ""),
-        "rules judged": findings.judged,
-        "not judged": len(findings.not_judged),
-        "rows": sum(rows.values()),
-        "columns": sum(len(columns) for columns in statistics.values()),
-        "tables": len(statistics),
+        "warned": Marked(warned, "warn" if warned else ""),
+        "rules judged": found.judged,
+        "not judged": len(found.not_judged),
+        "rows": sum(found.measured.rows.values()),
+        "columns": sum(len(columns) for columns in found.measured.statistics.values()),
+        "tables": len(found.measured.statistics),
     }
 
 
-def _add_anomalies(page: Report, anomalies: Sequence[Anomaly], anchors: Anchors) -> None:
+def _add_anomalies(report: Report, anomalies: Sequence[Anomaly], anchors: Anchors) -> None:
     if not anomalies:
-        page.section("Anomalies", "None: every rule that was judged is kept.", "0")
+        report.section("Anomalies", "None: every rule that was judged is kept.", "0")
         return
     hidden = len(anomalies) - _ANOMALIES
     text = "Those that fail the contract first." + (
-        f" {hidden:,} more are in anomalies.json beside this report." if hidden > 0 else ""
+        f" {hidden:,} more are in anomalies.json of this artifact." if hidden > 0 else ""
     )
-    page.section("Anomalies", text, f"{len(anomalies):,}")
+    report.section("Anomalies", text, f"{len(anomalies):,}")
     room, entries = _EXAMPLES_BYTES, []
     for index, one in enumerate(anomalies[:_ANOMALIES]):
         more = _examples(one) if room > 0 else _left_out(one)
         room -= len(more[1]) if more else 0
         entries.append(_entry(one, index, more, anchors))
-    page.entries(["severity", "where", "rule", "expected", "found", "rows", "owner"], entries)
+    report.entries(["severity", "where", "rule", "expected", "found", "rows", "owner"], entries)
 
 
 def _entry(one: Anomaly, index: int, more: tuple[str, str] | None, anchors: Anchors) -> Entry:
@@ -193,7 +259,7 @@ def _examples(one: Anomaly) -> tuple[str, str] | None:
 def _left_out(one: Anomaly) -> tuple[str, str] | None:
     if not one.examples:
         return None
-    return "Example rows", "<p>They are in anomalies.json beside this report, which has no room for more.</p>"
+    return "Example rows", "<p>They are in anomalies.json of this artifact: the page has no room for more.</p>"
 
 
 def _raw(value: Any) -> Piece:

@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gatehouse.components.artifacts.identity import Spec
 
 
-class StatisticsSpec(BaseModel):
+class StatisticsSpec(Spec):
     """The machinery behind statistics: threads of one machine, or Apache Beam for what one machine does not hold."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     engine: Literal["in_process", "beam"] = Field("in_process", description="`beam` needs gatehouse[beam].")
     threads: int = Field(0, ge=0, description="In process: how many; 0 for one a core, at most 8.")
@@ -17,10 +17,8 @@ class StatisticsSpec(BaseModel):
     )
 
 
-class SkewSpec(BaseModel):
+class SkewSpec(Spec):
     """What counts as skew between the features that a model was trained on and those that it was asked about."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     psi: float | None = Field(0.2, gt=0, description="Greatest population stability index of a feature.")
     js: float | None = Field(0.1, gt=0, le=1, description="Greatest Jensen-Shannon divergence of a feature, in bits.")

@@ -1,32 +1,31 @@
 """The validate stage: a snapshot is measured and judged against its contract and, where there is one, a baseline."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.identity import operational
-from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.artifacts.reference import references_in
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.measure import MeasureRequest, baseline_of, measure, rows_of, statistics_of
 from gatehouse.components.validation.spec import StatisticsSpec
-from gatehouse.components.validation.statistics.document import STATISTICS_FILE
-
-if TYPE_CHECKING:
-    from gatehouse.components.validation.anomalies import Findings
+from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
 
 CONTRACT_FILE = "contract.yaml"
 
 
 class ValidateRequest(StageModel):
-    """A snapshot, a contract (a configuration reference), and an earlier validation as baseline or nothing.
+    """What is judged.
 
-    `snapshots` are others that foreign keys of the contract lead to, by the name that the contract gives them.
-    `statistics` says where they are computed; `force` measures again whatever the memo holds. Neither changes a result.
+    Attributes:
+        snapshot: Reference of the snapshot.
+        contract: Reference of the contract, a configuration.
+        baseline: Reference of an earlier validation to compare with; empty for none.
+        snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
+        statistics: Where statistics are computed; it changes no result.
+        force: Measure again whatever the memo holds; it changes no result.
     """
 
     snapshot: str
@@ -45,11 +44,17 @@ class ValidateResult(StageModel):
     reasons: tuple[str, ...]
 
 
-@stage("validate", title="Validate against the contract", resources=Resources(cpu="2", memory="4G"))
+@stage(
+    "validate",
+    title="Validate against the contract",
+    resources=Resources(cpu="2", memory="4G"),
+    pages={"validations": "gatehouse.components.validation.report:page"},
+)
 def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
-    """Judge a snapshot. A breach is a verdict, not an error: the report is written either way.
+    """Judge a snapshot. A breach is a verdict, not an error.
 
-    The artifact holds `verdict.json`, `anomalies.json`, `statistics.json` and `report.html`.
+    The artifact holds `anomalies.json`, which the alert and the page read, and `verdict.json` with how many rules were
+    judged and which could not be. Its statistics are an artifact of their own, which it is derived from.
 
     Raises:
         ConfigurationError: if the contract is not one.
@@ -57,86 +62,44 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     from gatehouse.components.validation.anomalies import Findings
     from gatehouse.components.validation.checks import Baseline, Judge
     from gatehouse.components.validation.contract import parse_contract
-    from gatehouse.components.validation.report import validation_page
     from gatehouse.components.validation.statistics.document import without_values
+    from gatehouse.components.validation.statistics.measurement import measurement, statistics_of
     from gatehouse.components.validation.tables import opened, tables_of
 
     contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
     snapshot = store.manifest(request.snapshot)
     tables = tables_of(store, request.snapshot)
     others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
-    elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in others.items() if references_in(other)}
+    others = {name: other for name, other in others.items() if references_in(other)}
+    elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in others.items()}
     sensitive = {name: tuple(sorted(contract.sensitive(name, table.types()))) for name, table in tables.items()}
+    before = statistics_of(store, request.baseline)
     wanted = MeasureRequest(
         name=snapshot.name,
         datasets=snapshot.derived_from,
         sensitive=sensitive,
-        baseline=request.baseline,
+        baseline=before,
         statistics=request.statistics,
     )
-    measured = measure(wanted, store, force=request.force)
-    statistics, rebinned = (_in_order(found, tables) for found in statistics_of(store, measured))
-    baseline = without_values(_in_order(baseline_of(store, request.baseline), tables), sensitive)
-    compared = Baseline(baseline, rebinned, rows_of(store, request.baseline)) if request.baseline else None
-    as_of = snapshot.details["as_of"]
+    measured = measure(wanted, store, force=request.force).statistics
+    found, baseline = measurement(store, measured), measurement(store, before)
+    compared = Baseline(without_values(baseline.statistics, sensitive), found.rebinned, baseline.rows)
     findings = Findings()
     every = [*tables.values(), *(table for other in elsewhere.values() for table in other.values())]
     with store.workspace() as workspace, opened(every, workspace) as connection:
-        time = datetime.fromisoformat(as_of)
-        Judge(connection, tables, contract, time, statistics, compared, findings, elsewhere).run()
-    rows = {name: table.rows for name, table in tables.items()}
-    short = Reference.parse(request.baseline).short if request.baseline else ""
-    page = validation_page(
-        Reference.parse(request.snapshot).short,
-        as_of,
-        findings,
-        statistics,
-        rows,
-        short,
-        baseline_statistics=baseline,
-        baseline_rows=compared.rows if compared else {},
-        rebinned=rebinned,
-    )
-    inputs = {"snapshot": request.snapshot, "contract": request.contract, "statistics": measured.statistics}
-    inputs |= {f"snapshot {name}": other for name, other in others.items() if name in elsewhere}
+        as_of = datetime.fromisoformat(snapshot.details["as_of"])
+        against = compared if request.baseline else None
+        Judge(connection, tables, contract, as_of, found.statistics, against, findings, elsewhere).run()
+    inputs = {"snapshot": request.snapshot, "contract": request.contract, "statistics": measured}
+    inputs |= {f"snapshot {name}": other for name, other in others.items()}
     reference = store.publish(
         "validations",
         snapshot.name,
         {
-            "verdict.json": canonical_json(_verdict(findings)),
             "anomalies.json": canonical_json([one.to_json() for one in findings.sorted()]),
-            STATISTICS_FILE: store.read_text(measured.statistics, STATISTICS_FILE),
-            "report.html": page,
+            "verdict.json": canonical_json({"judged": findings.judged, "not_judged": findings.not_judged}),
         },
         derived_from=inputs | ({"baseline": request.baseline} if request.baseline else {}),
         details={"verdict": findings.verdict},
     )
     return ValidateResult(validation=str(reference), verdict=findings.verdict, reasons=findings.reasons())
-
-
-def _verdict(findings: "Findings") -> dict[str, Any]:
-    return {
-        "verdict": findings.verdict,
-        "reasons": findings.reasons(),
-        "judged": findings.judged,
-        "not_judged": findings.not_judged,
-    }
-
-
-def _in_order(found: Mapping[str, Mapping[str, Any]], tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Statistics with the tables by name and the columns as they stand in the table, not in the order of JSON."""
-    return {
-        name: {column: found[name][column] for column in table.types() if column in found[name]}
-        for name, table in sorted(tables.items())
-        if name in found
-    }
-
-
-def show(result: ValidateResult, store: ArtifactStore, metrics: Any, report: Any) -> None:
-    """Fill KFP's typed outputs (Metrics, HTML) from a validation."""
-    anomalies = store.read_json(result.validation, "anomalies.json")
-    metrics.log_metric("failed", sum(one["severity"] == "fail" for one in anomalies))
-    metrics.log_metric("warned", sum(one["severity"] == "warn" for one in anomalies))
-    metrics.log_metric("rules judged", store.read_json(result.validation, "verdict.json")["judged"])
-    store.copy(result.validation, "report.html", report.path)
-    report.metadata["reference"] = store.address_of(result.validation)

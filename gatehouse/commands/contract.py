@@ -22,7 +22,7 @@ def infer(
     The snapshot itself keeps every rule. It is a start: read it, set owners, and loosen or tighten it.
     """
     # Needs DuckDB, which the other commands do not wait for.
-    from gatehouse.components.validation.inference import infer_contract
+    from gatehouse.components.validation.inference.infer import infer_contract
 
     if out is not None and out.exists() and not force:
         raise ConfigurationError(f"--out: {out} is there already; give another file, or --force to write over it.")

@@ -1,5 +1,6 @@
 """`gatehouse data skew`: logged serving features against the training set that a model learned from."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,8 +22,9 @@ def skew(
     report: Annotated[str, typer.Option(help="Write the HTML report here.")] = "",
 ) -> None:
     """Compare what a model is asked about with what it was trained on; ends with 1 where they differ too much."""
-    from gatehouse.components.validation.skew import SkewRequest, described
-    from gatehouse.components.validation.skew import skew as compare
+    from gatehouse.components.validation.skew.report import described, page
+    from gatehouse.components.validation.skew.stage import SkewRequest
+    from gatehouse.components.validation.skew.stage import skew as compare
 
     opened = open_store(store)
     request = SkewRequest(
@@ -34,5 +36,5 @@ def skew(
     typer.echo(described(result, opened))
     typer.echo(opened.address_of(result.skew))
     if report:
-        opened.copy(result.skew, "report.html", report)
+        Path(report).write_text(page(opened, result.skew), encoding="utf-8")
     raise typer.Exit(0 if result.verdict == "pass" else 1)

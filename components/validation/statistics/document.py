@@ -27,6 +27,7 @@ from gatehouse.errors import ConfigurationError
 
 FORMAT = "gatehouse/statistics/1"
 STATISTICS_FILE = "statistics.json"
+REBINNED_FILE = "rebinned.json"
 RANK_ERROR = 0.0015
 _COUNTS = ("type", "nulls", "distinct", "exact")
 ByColumn = Mapping[str, Mapping[str, Statistics]]

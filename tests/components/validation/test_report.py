@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation import report
 from gatehouse.components.validation.anomalies import Anomaly, Findings
-from gatehouse.components.validation.report import validation_page
-from gatehouse.components.validation.shape import shape_of
+from gatehouse.components.validation.report import Judged, page
+from gatehouse.components.validation.reports.shape import shape_of
+from gatehouse.components.validation.statistics.measurement import Measurement
 from tests.components.reports.browser import Browser, launched
 from tests.components.validation.conftest import Validate
 
@@ -100,17 +102,17 @@ def drawn(
     rebinned: dict[str, dict[str, Any]] | None = None,
     not_judged: list[str] | None = None,
 ) -> str:
-    findings = Findings(anomalies, 500, not_judged or [])
-    return validation_page(
-        "snapshots/s/sha256-0123456789ab",
-        "2024-01-10T00:00:00+00:00",
-        findings,
-        {"flights": columns},
-        {"flights": 90_000},
-        "validations/s/sha256-0123456789ab" if baseline else "",
-        baseline_statistics={"flights": baseline} if baseline else {},
-        baseline_rows={"flights": 90_000},
-        rebinned={"flights": rebinned} if rebinned else {},
+    return report.drawn(
+        Judged(
+            snapshot="snapshots/s/sha256-0123456789ab",
+            as_of="2024-01-10T00:00:00+00:00",
+            baseline="validations/s/sha256-0123456789ab" if baseline else "",
+            anomalies=Findings(anomalies).sorted(),
+            judged=500,
+            not_judged=not_judged or [],
+            measured=Measurement({"flights": columns}, {"flights": rebinned} if rebinned else {}, {"flights": 90_000}),
+            before=Measurement({"flights": baseline}, {}, {"flights": 90_000}) if baseline else Measurement(),
+        )
     )
 
 
@@ -290,34 +292,51 @@ def test_the_report_of_a_real_validation(
     first = judge(tables(0), contract)
     result = judge(tables(4), contract, first.validation)
     path = tmp_path / "report.html"
-    path.write_text(store.read_text(result.validation, "report.html"))
+    path.write_text(page(store, result.validation))
     anomalies = json.loads(store.read_text(result.validation, "anomalies.json"))
-    page = browser.page(360, 800, phone=True).open(path)
-    assert page.console == []
-    assert page.requests == [path.as_uri()]
-    assert page.js("document.title") == "Validation against the contract"
-    assert page.js("document.querySelectorAll('.entries > tbody').length") == len(anomalies) == 3
-    page.js("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-    assert page.js("document.documentElement.scrollWidth") == 360
-    assert page.js("document.querySelectorAll('.card').length") == 4
+    opened = browser.page(360, 800, phone=True).open(path)
+    assert opened.console == []
+    assert opened.requests == [path.as_uri()]
+    assert opened.js("document.title") == "Validation against the contract"
+    assert opened.js("document.querySelectorAll('.entries > tbody').length") == len(anomalies) == 3
+    opened.js("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    assert opened.js("document.documentElement.scrollWidth") == 360
+    assert opened.js("document.querySelectorAll('.card').length") == 4
     # delay over its baseline, and the time by itself
-    assert page.js("document.querySelectorAll('figure .own').length") == 2
-    assert page.js("document.querySelectorAll('figure path.other:not([d^=\"M6\"])').length") >= 1
-    text = page.js("document.body.innerText")
+    assert opened.js("document.querySelectorAll('figure .own').length") == 2
+    assert opened.js("document.querySelectorAll('figure path.other:not([d^=\"M6\"])').length") >= 1
+    text = opened.js("document.body.innerText")
     assert NASTY in text
 
 
+def test_columns_stand_as_in_the_table_and_show_no_value_that_is_sensitive_now(
+    judge: Validate, store: ArtifactStore
+) -> None:
+    tables = {"t": pa.table({"z": ["top-secret"] * 9, "a": [1] * 9})}
+    columns: dict[str, Any] = {"z": {"type": "string"}, "a": {"type": "int64"}}
+    before = judge(tables, {"t": {"columns": columns}})
+    assert "top-secret" in page(store, before.validation)
+    columns["z"]["sensitive"] = True
+    html = page(store, judge(tables, {"t": {"columns": columns}}, before.validation).validation)
+    assert "top-secret" not in html
+    assert re.findall(r"<h3><bdi>(\w)</bdi></h3>", html) == ["z", "a"]
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("values", "pictures"),
     [
-        pa.array([-1.7e308, 0.0, 1.7e308]),
-        pa.array([0.0, 5e-324, 1e-323]),
-        pa.array([0, 2**60, 2**62], pa.timestamp("us", "UTC")),
-        pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+        (pa.array([-1.7e308, 0.0, 1.7e308]), 0),
+        (pa.array([0.0, 5e-324, 1e-323]), 0),
+        (pa.array([0, 2**60, 2**62], pa.timestamp("us", "UTC")), 0),
+        (pa.array([1, 2, 3], pa.timestamp("us", "UTC")), 1),
     ],
 )
-def test_values_that_no_axis_holds_are_reported_without_a_picture(judge: Validate, values: pa.Array) -> None:
+def test_values_that_no_axis_holds_are_reported_without_a_picture(
+    judge: Validate, store: ArtifactStore, values: pa.Array, pictures: int
+) -> None:
     kind = "timestamp" if pa.types.is_timestamp(values.type) else "double"
     contract = {"t": {"columns": {"a": {"type": kind}}}}
     first = judge({"t": pa.table({"a": values})}, contract)
-    assert judge({"t": pa.table({"a": values})}, contract, baseline=first.validation).verdict == "pass"
+    again = judge({"t": pa.table({"a": values})}, contract, baseline=first.validation)
+    assert again.verdict == "pass"
+    assert page(store, again.validation).count("<figure>") == pictures

@@ -18,7 +18,9 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.components.validation.drift import psi
+from gatehouse.components.validation.report import page
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
+from gatehouse.components.validation.statistics.measurement import measurement
 from gatehouse.errors import ConfigurationError, ContractBreachError
 from tests.components.validation.conftest import Validate, publish
 
@@ -29,6 +31,11 @@ NAN = float("nan")
 def _anomalies(store: ArtifactStore, result: ValidateResult) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = store.read_json(result.validation, "anomalies.json")
     return found
+
+
+def _statistics(store: ArtifactStore, result: ValidateResult) -> dict[str, Any]:
+    measured = measurement(store, store.manifest(result.validation).derived_from["statistics"])
+    return dict(measured.statistics["t"])
 
 
 def _column(rules: dict[str, Any], **table: Any) -> dict[str, Any]:
@@ -199,7 +206,7 @@ def test_statistics_are_those_of_numpy(judge: Validate, store: ArtifactStore) ->
         {"a": pa.array([*values.tolist(), None, NAN]), "s": pa.array(["x", "y", "y"] * 1000 + [None, "z"])}
     )
     result = judge({"t": table}, {"t": {"columns": {"a": {"type": "double"}, "s": {"type": "string"}}}})
-    found = store.read_json(result.validation, "statistics.json")["tables"]["t"]["columns"]
+    found = _statistics(store, result)
     a = found["a"]
     assert (a["nulls"], a["not_finite"], a["zeros"]) == (1, 1, int((values == 0).sum()))
     assert (a["min"], a["max"]) == (values.min(), values.max())
@@ -235,7 +242,7 @@ def test_drift_of_a_mostly_zero_column_is_seen(judge: Validate) -> None:
 
 def test_the_median_of_a_mostly_zero_column_is_zero(judge: Validate, store: ArtifactStore) -> None:
     result = judge({"t": pa.table({"a": [0.0] * 900 + [1.0] * 100})}, _column({"type": "double"}))
-    assert store.read_json(result.validation, "statistics.json")["tables"]["t"]["columns"]["a"]["median"] == 0
+    assert _statistics(store, result)["a"]["median"] == 0
 
 
 def test_psi_by_hand() -> None:
@@ -283,7 +290,6 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
     tables["flights"] = flights.set_column(flights.column_names.index("origin"), "origin", pa.array(origins))
     broken = validate(ValidateRequest(snapshot=publish(store, tables, 5000), contract=str(contract)), store)
     assert broken.verdict == "fail"
-    report = store.read_text(broken.validation, "report.html")
-    assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in report
+    assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in page(store, broken.validation)
     with pytest.raises(ContractBreachError, match=r"flights\.origin: allowed: .* found 1 of 6,125 rows .*\(rows 17\)"):
         require_contract(Requirement(verdict=broken.verdict, reasons=broken.reasons, report=broken.validation), store)

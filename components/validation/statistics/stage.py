@@ -3,7 +3,6 @@
 It is a stage of its own below `validate`, so that a contract that changed is judged without measuring again.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -14,21 +13,23 @@ from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.spec import StatisticsSpec
-from gatehouse.components.validation.statistics import Statistics
-from gatehouse.components.validation.statistics.document import STATISTICS_FILE, document, rows_in, statistics_in
+from gatehouse.components.validation.statistics.document import REBINNED_FILE, STATISTICS_FILE, document
+from gatehouse.components.validation.statistics.measurement import ByColumn, measurement
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from gatehouse.components.validation.statistics.table import MeasuredTable
 
-REBINNED_FILE = "rebinned.json"
-ByColumn = Mapping[str, Mapping[str, Statistics]]
-
 
 class MeasureRequest(StageModel):
-    """Datasets by the name of their table, columns by table of which no value may be kept, and a baseline or nothing.
+    """What is measured.
 
-    A baseline is any artifact with a `statistics.json`. `statistics` says where to compute and changes no result.
+    Attributes:
+        name: Name of the artifact.
+        datasets: Datasets by the name of their table.
+        sensitive: By table, columns of which no value may be kept.
+        baseline: Reference of the statistics to compare with; empty for none.
+        statistics: Where statistics are computed; it changes no result.
     """
 
     name: str
@@ -49,11 +50,12 @@ def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
     """Measure every table in one pass.
 
     Raises:
-        ConfigurationError: if the baseline holds no statistics of this version, or a package is not installed.
+        ConfigurationError: if the baseline's statistics are of another version, or a package is not installed.
+        MissingArtifactError: if the baseline holds no statistics.
     """
     compute = _on_beam if request.statistics.engine == "beam" else _in_process
     try:
-        measured = compute(store, request, baseline_of(store, request.baseline))
+        measured = compute(store, request, measurement(store, request.baseline).statistics)
     except ImportError as error:
         raise ConfigurationError(
             f"Statistics cannot be computed {request.statistics.engine}: the package {error.name} is not installed. "
@@ -88,26 +90,3 @@ def _on_beam(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) 
     from gatehouse.components.validation.statistics.beam import measure_on_beam
 
     return measure_on_beam(store, request.datasets, request.sensitive, baseline, request.statistics.options)
-
-
-def baseline_of(store: ArtifactStore, reference: str) -> ByColumn:
-    """Statistics by table and column of a baseline; empty where there is none.
-
-    Raises:
-        ConfigurationError: if it holds no statistics of this version.
-    """
-    return statistics_in(store.read_json(reference, STATISTICS_FILE), reference) if reference else {}
-
-
-def rows_of(store: ArtifactStore, reference: str) -> dict[str, int]:
-    """Rows by table of a baseline whose statistics `baseline_of` could read."""
-    return rows_in(store.read_json(reference, STATISTICS_FILE))
-
-
-def statistics_of(store: ArtifactStore, measured: MeasureResult) -> tuple[ByColumn, ByColumn]:
-    """Statistics by table and column, and those of the same rows in the baseline's bins; empty without a baseline."""
-    found, reference = [], measured.statistics
-    held = {entry.path for entry in store.manifest(reference).files}
-    for file in (STATISTICS_FILE, REBINNED_FILE):
-        found.append(statistics_in(store.read_json(reference, file), reference) if file in held else {})
-    return found[0], found[1]

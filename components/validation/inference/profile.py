@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 
+from gatehouse.components.validation.inference.text_pattern import shared_pattern
 from gatehouse.components.validation.tables import Table, misplaced, name, scan
-from gatehouse.components.validation.text_pattern import shared_pattern
 
 MANY = 100
 FEW_VALUES = 20

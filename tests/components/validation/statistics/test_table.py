@@ -11,9 +11,9 @@ import yaml
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.measure import MeasureRequest, measure
 from gatehouse.components.validation.stage import ValidateRequest, validate
 from gatehouse.components.validation.statistics import counted, table
+from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
 from gatehouse.components.validation.statistics.table import measure_table
 from gatehouse.errors import ConfigurationError
 from tests.components.validation.conftest import publish
@@ -130,3 +130,22 @@ def test_statistics_alone_are_a_baseline(store: ArtifactStore) -> None:
     again = measure(MeasureRequest(name="small", datasets=datasets, baseline=baseline), store).statistics
     (column,) = store.read_json(again, "rebinned.json")["tables"]["t"]["columns"].values()
     assert column["counts"] == store.read_json(baseline, "statistics.json")["tables"]["t"]["columns"]["a"]["counts"]
+
+
+def test_validations_that_judged_the_same_statistics_are_one_baseline(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = publish(store, {"t": pa.table({"a": [1, 2, 3]})})
+
+    def judged(most: int, baseline: str = "") -> str:
+        contract = {"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64", "max": most}}}}}
+        reference = store.publish("config", "contract", {"contract.yaml": yaml.safe_dump(contract)})
+        request = ValidateRequest(snapshot=snapshot, contract=str(reference), baseline=baseline)
+        return validate(request, store).validation
+
+    strict, mild = judged(2), judged(3)
+    assert strict != mild
+    compared = judged(3, baseline=strict)
+    monkeypatch.setattr(table, "measure_table", None)
+    again = judged(3, baseline=mild)
+    assert store.manifest(again).derived_from["statistics"] == store.manifest(compared).derived_from["statistics"]

@@ -8,7 +8,7 @@ from gatehouse.components.reports.charts import distributions, sparkline
 from gatehouse.components.reports.elements import Card, Piece, cell, isolated, link, meter, shortened, sign, table
 from gatehouse.components.reports.format import escape, number, percent
 from gatehouse.components.validation.anomalies import Anomaly
-from gatehouse.components.validation.shape import Shape, Statistics, shape_of
+from gatehouse.components.validation.reports.shape import Shape, Statistics, shape_of
 
 _LISTED = 10  # Values of each side.
 _VALUE = 80  # Characters of a value.

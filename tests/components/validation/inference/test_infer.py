@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from gatehouse.commands.data import app
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.contract import Contract, parse_contract
-from gatehouse.components.validation.inference import infer_contract
+from gatehouse.components.validation.inference.infer import infer_contract
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError
 from tests.components.validation.conftest import publish

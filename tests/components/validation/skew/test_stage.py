@@ -14,7 +14,8 @@ from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation import drift
 from gatehouse.components.validation.component import skew as component
-from gatehouse.components.validation.skew import SkewRequest, SkewResult, described, skew
+from gatehouse.components.validation.skew.report import described, page
+from gatehouse.components.validation.skew.stage import SkewRequest, SkewResult, skew
 from gatehouse.components.validation.spec import SkewSpec
 
 ROWS = 4000
@@ -144,7 +145,7 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(store: ArtifactS
     assert (verdict, reasons) == ("pass", [])
     assert metrics.metadata["features"] == 4
     assert metrics.metadata["anomalies"] == 0
-    assert Path(report.path).read_text() == store.read_text(reference, "report.html")
+    assert Path(report.path).read_text() == page(store, reference)
     assert report.metadata["reference"] == store.address_of(reference)
 
 

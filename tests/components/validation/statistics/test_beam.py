@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.measure import MeasureRequest, measure
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics import counted
 from gatehouse.components.validation.statistics.beam import MeasureFile, MergeInOrder
 from gatehouse.components.validation.statistics.plan import plans_of
 from gatehouse.components.validation.statistics.readout import read_out
+from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
 from tests.components.validation.conftest import publish
 
 

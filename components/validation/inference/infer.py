@@ -14,8 +14,8 @@ import yaml
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.profile import FEW_VALUES, MANY, Seen, SeenTable, profile
-from gatehouse.components.validation.rounding import moment, round_bounds, year_before, years_after
+from gatehouse.components.validation.inference.profile import FEW_VALUES, MANY, Seen, SeenTable, profile
+from gatehouse.components.validation.inference.rounding import moment, round_bounds, year_before, years_after
 from gatehouse.components.validation.tables import opened, tables_of
 from gatehouse.errors import ConfigurationError
 

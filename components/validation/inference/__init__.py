@@ -1,0 +1,1 @@
+"""Writing a contract from what a snapshot holds."""
