@@ -1,6 +1,6 @@
 """`gatehouse data skew`: logged serving features against the training set that a model learned from."""
 
-from pathlib import Path
+import shutil
 from typing import Annotated
 
 import typer
@@ -22,7 +22,8 @@ def skew(
     report: Annotated[str, typer.Option(help="Write the HTML report here.")] = "",
 ) -> None:
     """Compare what a model is asked about with what it was trained on; ends with 1 where they differ too much."""
-    from gatehouse.components.validation.skew.report import described, page
+    from gatehouse.components.reports.rendering import rendered
+    from gatehouse.components.validation.skew.report import described
     from gatehouse.components.validation.skew.stage import SkewRequest
     from gatehouse.components.validation.skew.stage import skew as compare
 
@@ -36,5 +37,5 @@ def skew(
     typer.echo(described(result, opened))
     typer.echo(opened.address_of(result.skew))
     if report:
-        Path(report).write_text(page(opened, result.skew), encoding="utf-8")
+        shutil.copyfile(rendered(opened, result.skew), report)
     raise typer.Exit(0 if result.verdict == "pass" else 1)

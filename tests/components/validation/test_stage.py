@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
-from gatehouse.components.control.require import Requirement, require_contract
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.stage import Requirement, require_contract
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.components.validation.drift import psi
