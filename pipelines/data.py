@@ -6,6 +6,7 @@ from typing import Any
 from kfp.dsl import PipelineTask
 from pydantic import BaseModel
 
+from gatehouse.components.alerting.component import alert
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.control.component import require_contract
 from gatehouse.components.features.component import (
@@ -16,7 +17,7 @@ from gatehouse.components.features.component import (
 )
 from gatehouse.components.snapshot.component import snapshot
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
-from gatehouse.components.validation.component import alert, validate
+from gatehouse.components.validation.component import validate
 from gatehouse.components.validation.contract import parse_contract
 from gatehouse.pipelines.tasks import Tasks, entrust
 from gatehouse.project import Project

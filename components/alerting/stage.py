@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
 from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.pages import pages_of
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -29,7 +30,7 @@ class AlertRequest(StageModel):
         stage: The stage that judged.
         verdict: What it said: `pass`, `warn`, `fail` or another word for a no.
         reasons: Why, as the stage gave them: redacted already where a column is sensitive.
-        report: Reference of the artifact that holds the report.
+        report: Reference of the artifact that the report shows.
         when: `fail` for every verdict that is a no; `warn` for these and for warnings; `always`; or `never`.
     """
 
@@ -132,9 +133,9 @@ def payload(
 
 
 def _place(store: ArtifactStore, reference: str) -> tuple[str, str]:
-    """Where a person reads on: the report as a file that opens, else the artifact that was judged."""
-    page = store.manifest(reference).entry("report.html")
-    return ("report", f"{store.address}/{page.blob}") if page else ("artifact", store.address_of(reference))
+    """Where a person reads on: the report that was drawn of an artifact, or the artifact where none was."""
+    drawn = list(pages_of(store, reference))
+    return ("report", f"{store.address}/{drawn[-1]}") if drawn else ("artifact", store.address_of(reference))
 
 
 def _is_wanted(when: str, said: str) -> bool:

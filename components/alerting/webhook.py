@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -28,7 +28,7 @@ ADDRESS = "GATEHOUSE_ALERT_WEBHOOK"
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long posting may take.
 
     Attributes:
@@ -73,8 +73,14 @@ def address() -> str:
     return os.environ.get(ADDRESS, "").strip()
 
 
-def post(url: str, body: Mapping[str, Any], key: str, patience: Patience | None = None) -> Delivery:
-    """Post `body` until it is accepted (2xx), until trying again cannot help, or until patience ends.
+def post(
+    url: str,
+    body: Mapping[str, Any],
+    key: str,
+    policy: RetryPolicy | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Delivery:
+    """Post `body` until it is accepted (2xx), until trying again cannot help, or until the policy allows no more.
 
     Connection errors, time-outs, 429 and 5xx are tried again; a 429 or 503 says after how long (`Retry-After`). Other
     answers are not, and no redirect is followed: it could lead the body to somebody else.
@@ -83,23 +89,24 @@ def post(url: str, body: Mapping[str, Any], key: str, patience: Patience | None 
         url: The webhook, http or https.
         body: What is sent as JSON.
         key: Sent as `Idempotency-Key`; the same for every attempt.
-        patience: How long this may take.
+        policy: How long this may take.
+        sleep: Waits for so many seconds.
     """
-    patience = patience or Patience()
-    ends = time.monotonic() + patience.deadline
+    policy = policy or RetryPolicy()
+    ends = time.monotonic() + policy.deadline
     data = json.dumps(body, ensure_ascii=False, sort_keys=True).encode(errors="replace")
     attempt, answer = 0, _Answer("")
     while True:
         attempt += 1
-        answer = _bounded(url, data, key, max(0.05, min(patience.timeout, ends - time.monotonic())))
-        if answer.delivered or not answer.again or attempt >= patience.attempts:
+        answer = _bounded(url, data, key, max(0.05, min(policy.timeout, ends - time.monotonic())))
+        if answer.delivered or not answer.again or attempt >= policy.attempts:
             break
-        pause = answer.pause + patience.pause(attempt)
+        pause = answer.pause + policy.pause(attempt)
         if time.monotonic() + pause >= ends:
             answer = _Answer(f"{answer.why}; no time is left to try again")
             break
         logger.info("The webhook %s; trying again in %.1f s.", answer.why, pause)
-        time.sleep(pause)
+        sleep(pause)
     return Delivery(answer.delivered, attempt, answer.why)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from gatehouse.components.alerting import webhook
 from gatehouse.components.alerting.stage import AlertRequest, AlertResult, alert, payload
-from gatehouse.components.alerting.webhook import ADDRESS, Patience
+from gatehouse.components.alerting.webhook import ADDRESS, RetryPolicy
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from tests.components.reports.hook import Hook, hooked
+from tests.components.alerting.hook import Hook, hooked
 from tests.components.validation.conftest import Validate
 
 RUN = "20240110-000000-abcd"
@@ -24,7 +24,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv(RUN_ID, RUN)
     monkeypatch.delenv(ADDRESS, raising=False)
-    monkeypatch.setattr(webhook, "Patience", lambda: Patience(3, 0.5, 0.01, 3.0))
+    monkeypatch.setattr(webhook, "RetryPolicy", lambda: RetryPolicy(3, 30.0, 0.01, 120.0))
 
 
 def validated(store: ArtifactStore, *severities: str) -> str:
@@ -33,7 +33,9 @@ def validated(store: ArtifactStore, *severities: str) -> str:
         {"table": "t", "column": "a", "rule": "max", "expected": "at most 1", "observed": f"{at}", "severity": severity}
         for at, severity in enumerate(severities)
     ]
-    return str(store.publish("validations", "v", {"anomalies.json": json.dumps(anomalies), "report.html": "x"}))
+    reference = store.publish("validations", "v", {"anomalies.json": json.dumps(anomalies)})
+    store.objects.put_bytes(f"reports/{reference}/0.html", b"x")
+    return str(reference)
 
 
 def tell(store: ArtifactStore, **more: Any) -> AlertResult:
@@ -42,7 +44,7 @@ def tell(store: ArtifactStore, **more: Any) -> AlertResult:
 
 
 def told(hook: Hook) -> list[Any]:
-    return [body for _, body, _ in hook.posts]
+    return [body for _, body in hook.posts]
 
 
 def test_a_breach_is_told_with_all_that_helps(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +52,7 @@ def test_a_breach_is_told_with_all_that_helps(store: ArtifactStore, monkeypatch:
         monkeypatch.setenv(ADDRESS, f" {hook.url}\n")
         result = tell(store, reasons=("t.a: max: expected at most 1, found 2", "second"))
     assert (result.wanted, result.delivered, result.attempts) == (True, True, 1)
-    ((headers, body, _),) = hook.posts
+    ((headers, body),) = hook.posts
     reference = validated(store, "fail")
     assert body["idempotency_key"] == headers["Idempotency-Key"]
     assert {name: body[name] for name in ("project", "pipeline", "run", "stage", "verdict")} == {
@@ -126,6 +128,8 @@ def test_a_webhook_that_is_down_fails_nothing_and_is_recorded(
     answer: int,
     verdict: str,
 ) -> None:
+    if answer == -1:
+        monkeypatch.setattr(webhook, "RetryPolicy", lambda: RetryPolicy(2, 0.2, 0.01, 120.0))
     with hooked(answer) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)
         result = tell(store, when="always", verdict=verdict, report=validated(store))
@@ -210,7 +214,7 @@ def test_the_address_is_written_nowhere(
 
 
 def test_the_component_hands_on_whether_it_arrived(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gatehouse.components.validation.component import alert as component
+    from gatehouse.components.alerting.component import alert as component
 
     with hooked(200) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)

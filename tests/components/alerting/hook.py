@@ -1,10 +1,8 @@
 """A webhook for tests: a real HTTP server in a thread that answers as it is told and keeps what it got."""
 
-import itertools
 import json
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,12 +19,12 @@ class Hook:
     Attributes:
         answers: Status and headers of each answer in turn, the last one for all that follow. A status of 0 hangs up
             without an answer, -1 says nothing and holds the connection, -2 sends a byte of a header now and then.
-        posts: Headers and parsed body of what came, and when.
+        posts: Headers and parsed body of what came.
         paths: The paths that were asked for.
     """
 
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=lambda: [(200, {})])
-    posts: list[tuple[dict[str, str], Any, float]] = field(default_factory=list)
+    posts: list[tuple[dict[str, str], Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     port: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
@@ -34,11 +32,6 @@ class Hook:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}{PATH}"
-
-    def gaps(self) -> list[float]:
-        """Seconds between one post and the next."""
-        times = [at for _, _, at in self.posts]
-        return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
 @contextmanager
@@ -52,7 +45,7 @@ def hooked(*answers: int | tuple[int, dict[str, str]], tls: ssl.SSLContext | Non
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             hook.paths.append(self.path)
-            hook.posts.append((dict(self.headers), json.loads(body), time.monotonic()))
+            hook.posts.append((dict(self.headers), json.loads(body)))
             status, headers = hook.answers[min(len(hook.posts), len(hook.answers)) - 1]
             if status == 0:
                 self.close_connection = True
