@@ -1,8 +1,16 @@
-"""Runs torchrun around the training program: owns its processes, turns SIGTERM into a preemption, and finds hangs.
+"""Runs torchrun on one machine: owns its processes, turns SIGTERM into a preemption, and finds hangs.
 
-Exit codes, as an operator reads them: 0 done; 1 failed, and would again; 124 hung; 128 and above worth another try:
-143 preempted, 137 a worker was killed more often than restarts are allowed, 129 the machines lost each other, 128 the
-store with the checkpoints was away.
+The exit code tells an operator what to do next:
+
+| code | what happened | start it again? |
+| --- | --- | --- |
+| 0 | the program has ended well | no |
+| 1 | the program failed | no, it would fail again |
+| 124 | a rank hung | no |
+| 128 | the store with the checkpoints did not answer | yes |
+| 129 | the machines lost each other | yes |
+| 137 | workers were killed more often than restarts are allowed | yes |
+| 143 | it was preempted | yes |
 """
 
 import argparse
@@ -18,20 +26,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from gatehouse.components.launchers.hang_detection import HangDetector, Silence, stacks
 from gatehouse.components.launchers.launcher import FAILURE, HUNG_CODE, PREEMPTED_CODE
 from gatehouse.components.launchers.timeouts import HANG, HANG_SECONDS
-from gatehouse.components.launchers.worker.heartbeat import FOLDER, Pulse, pulses, stacks
+from gatehouse.components.launchers.worker.heartbeat import FOLDER
 from gatehouse.components.launchers.worker.preemption import FLAG, OUTCOME, Flag, Preempted
 from gatehouse.process import descendants, die_with_parent, follow_owner, owner_env, stop_descendants
 
 logger = logging.getLogger(__name__)
 
 PREEMPTED = "preempted.json"
-_AGENT = "gatehouse.components.launchers.torchrun"
+_TORCHRUN = "gatehouse.components.launchers.torchrun"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
-_LAST_SECONDS = 10.0
+_END_SECONDS = 10.0
+"""For how long checkpoint writers may finish, and for how long processes are ended, after torchrun has ended."""
 _FAILED_SECONDS = 1.0
+"""For how long ranks may end by themselves after one has written the failure file."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +50,14 @@ class Options:
     """How the program is run on this machine.
 
     Attributes:
-        program: Module that the workers run.
-        processes: Workers on this machine.
-        directory: Of the job: takes logs and the outcome.
-        nodes: Fewest and most machines, `min:max`.
+        program: Dotted name of the module that the workers run.
+        processes: Number of workers on this machine.
+        directory: The job's directory; it takes logs and the outcome.
+        nodes: The least and the greatest number of machines, `min:max`.
         rendezvous: `host:port` where machines meet; empty for one machine alone.
         run_id: Tells jobs apart that meet at one place.
         max_restarts: How often all workers are started again after one has died.
-        grace_seconds: From SIGTERM to the end of everything; shorter than the pod's grace period.
+        grace_seconds: Seconds from SIGTERM to the end of all processes; shorter than the pod's grace period.
         hang_seconds: How long a rank may make no progress.
     """
 
@@ -67,7 +78,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     die_with_parent()
     follow_owner()
-    # Checkpoint writers outlive their killed ranks for a moment: they become ours then, and not the system's.
+    # A checkpoint writer outlives its killed rank for a moment. It then becomes a child of this process.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with tempfile.TemporaryDirectory(prefix="gatehouse-wrapper-") as folder:
         code = Wrapper(options, Path(folder)).run()
@@ -78,21 +89,31 @@ class Wrapper:
     """One run of torchrun on this machine."""
 
     def __init__(self, options: Options, folder: Path) -> None:
-        """Prepare; `folder` is private to this machine and takes flag, outcome and heartbeats."""
+        """Prepare a run.
+
+        Args:
+            options: What to run.
+            folder: A folder of this machine for the preemption flag, the ranks' outcome and their heartbeats.
+        """
         self._options = options
         self._folder = folder
+        self._ranks = HangDetector(folder)
         self._flag, self._outcome = folder / "flag.json", folder / "outcome.json"
         self._terms = 0
         self._deadline = float("inf")
 
     def run(self) -> int:
-        """Run until the workers have ended, or have to end; returns the exit code. No process is left behind."""
+        """Run until the workers have ended or must be ended; no process is left behind.
+
+        Returns:
+            The exit code; see the top of this file.
+        """
         (self._options.directory / PREEMPTED).unlink(missing_ok=True)
         signal.signal(signal.SIGTERM, self._on_sigterm)
-        agent = subprocess.Popen([sys.executable, "-m", _AGENT, *_arguments(self._options)], env=self._environment())
+        agent = subprocess.Popen([sys.executable, "-m", _TORCHRUN, *_arguments(self._options)], env=self._environment())
         try:
             code = self._watch(agent)
-            agent.kill()  # Its workers die with it. Their writers do not.
+            agent.kill()  # The workers die with it. The checkpoint writers of the workers do not.
             agent.wait()
             self._await_writers()
         finally:
@@ -105,9 +126,9 @@ class Wrapper:
     def _environment(self) -> dict[str, str]:
         ours = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder), "PYTHONUNBUFFERED": "1"}
         ours |= {HANG: str(self._options.hang_seconds)}
-        # DDP would warn, on every rank, of a setting that keeps resumed runs bit-identical (`parallel/ddp.py`).
+        # Below ERROR, DDP warns on every rank about a setting that keeps resumed runs bit-identical.
         usual = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-        if not self._options.rendezvous and "PET_NNODES" not in os.environ:
+        if _is_alone(self._options):
             usual["GLOO_SOCKET_IFNAME"] = "lo"
         return usual | os.environ | ours | owner_env()
 
@@ -120,39 +141,38 @@ class Wrapper:
             now = time.monotonic()
             failure = self._options.directory / FAILURE
             if failure.exists() and time.time() - failure.stat().st_mtime > _FAILED_SECONDS:
-                return 1  # Torchrun would start all workers again, only for them to find this file.
+                return 1  # Workers that torchrun starts again would find this file, and end.
             if self._terms and self._deadline == float("inf"):
                 self._deadline = now + self._options.grace_seconds
                 logger.info("Preempted: the ranks have %.0f s to save and end.", self._options.grace_seconds)
                 Flag(self._deadline).write(self._flag)
             if self._terms > 1 or now > self._deadline:
                 self._deadline = now
-                logger.warning("The ranks did not end in time: they are ended without a checkpoint of this step.")
+                logger.warning("The ranks did not end in time: they are killed without a checkpoint of this step.")
                 return PREEMPTED_CODE
-            alive = pulses(self._folder)
-            silent = [pulse for pulse in alive if pulse.silent_seconds > self._options.hang_seconds]
-            if silent:
-                self._tell_hang(alive, silent)
+            ranks = self._ranks.look()
+            worst = max(ranks, key=lambda silence: silence.seconds, default=None)
+            if worst is not None and worst.seconds > self._options.hang_seconds:
+                self._report_hang(worst, ranks)
                 return HUNG_CODE
 
-    def _tell_hang(self, alive: list[Pulse], silent: list[Pulse]) -> None:
-        for rank, text in stacks(self._folder, alive).items():
+    def _report_hang(self, worst: Silence, ranks: list[Silence]) -> None:
+        for rank, text in stacks(self._folder, [each.beat for each in ranks]).items():
             (self._options.directory / f"stacks-{rank}.txt").write_text(text)
             logger.error("Stacks of rank %d:\n%s", rank, text.rstrip())
-        worst = max(silent, key=lambda pulse: pulse.silent_seconds)
         logger.error(
             "Training hangs: rank %d made no progress for %.0f s after step %d; expected some within %g s. Stacks of "
             "all ranks are above and in %s.",
-            worst.rank,
-            worst.silent_seconds,
-            worst.step,
+            worst.beat.rank,
+            worst.seconds,
+            worst.beat.step,
             self._options.hang_seconds,
             self._options.directory / "stacks-<rank>.txt",
         )
 
     def _await_writers(self) -> None:
-        """Let the writers of ranks that have ended finish the checkpoint in their hands."""
-        deadline = min(self._deadline, time.monotonic() + _LAST_SECONDS)
+        """Wait until the checkpoint writers of ranks that have ended are done."""
+        deadline = min(self._deadline, time.monotonic() + _END_SECONDS)
         while descendants(os.getpid()) and time.monotonic() < deadline:
             _reap()
             time.sleep(_LOOK_SECONDS)
@@ -163,14 +183,14 @@ class Wrapper:
             preempted.write(self._options.directory / PREEMPTED)
             saved = "saved" if preempted.saved else "not saved: the checkpoint before it counts"
             logger.info("Preempted after step %d, which is %s.", preempted.step, saved)
-        # A finished run stays finished, also when it was to be preempted at its very end.
+        # A run that has finished stays finished, also where it was told to end at the same moment.
         ended_by_us = self._terms or code in (-signal.SIGTERM, PREEMPTED_CODE)
         return PREEMPTED_CODE if preempted is not None or (code != 0 and ended_by_us) else code
 
 
 def _end_all() -> None:
-    """End all that is below, also what was started meanwhile: orphans come to us, and are not left to the system."""
-    deadline = time.monotonic() + _LAST_SECONDS
+    """Kill every process below this one, also those that are started meanwhile."""
+    deadline = time.monotonic() + _END_SECONDS
     while descendants(os.getpid()) and time.monotonic() < deadline:
         stop_descendants(os.getpid(), grace=0.0)
         _reap()
@@ -187,7 +207,11 @@ def _reap() -> None:
 
 
 def _arguments(options: Options) -> list[str]:
-    """What torchrun is told. Where an operator has set PET_*, torchrun takes the place from there."""
+    """The arguments of torchrun. It takes each option that is not among them from PET_* of the environment.
+
+    An operator sets PET_* for a job of one machine too. By these alone torchrun would choose its static rendezvous,
+    which always shares the agent's store with the workers: a killed worker would not come back.
+    """
     where = [f"--nproc-per-node={options.processes}"]
     if options.rendezvous:
         where += [
@@ -195,14 +219,19 @@ def _arguments(options: Options) -> list[str]:
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={options.rendezvous}",
             f"--rdzv-id={options.run_id}",
-            # A machine that is gone is noticed after three missed signs of life; the others then wait for it no longer.
+            # A machine counts as lost after three missed signs of life, one every two seconds.
             "--rdzv-conf=last_call_timeout=5,join_timeout=300,keep_alive_interval=2",
         ]
-    elif "PET_NNODES" not in os.environ:
-        where += ["--standalone", "--local-addr=localhost"]
+    elif _is_alone(options):
+        where += ["--nnodes=1", "--standalone", "--local-addr=localhost"]
     restarts = [] if "PET_MAX_RESTARTS" in os.environ else [f"--max-restarts={options.max_restarts}"]
     logs = [f"--log-dir={options.directory}/torchrun", "--tee=3"]
     return [*where, *restarts, *logs, "-m", options.program, str(options.directory)]
+
+
+def _is_alone(options: Options) -> bool:
+    """Whether the job has this machine only. The operator of an elastic job says itself where its machines meet."""
+    return not options.rendezvous and "PET_RDZV_ENDPOINT" not in os.environ
 
 
 def _parse(arguments: list[str]) -> Options:

@@ -71,8 +71,7 @@ class SpoolWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.dropped = 0
-        self._lost: int | None = None
-        self._lost_before = 0
+        self._lost: memoryview[int] | None = None
         self._use = use(folder)
         self._most, self._patience = segments, patience
         self._number = max(_segments(folder), default=0)
@@ -97,9 +96,9 @@ class SpoolWriter:
         self.dropped += number
         with suppress(OSError):
             if self._lost is None:
-                self._lost = os.open(self.folder / _DROPPED, os.O_RDWR | os.O_CREAT, 0o644)
-                self._lost_before = int(os.pread(self._lost, 20, 0) or b"0")
-            os.pwrite(self._lost, str(self._lost_before + self.dropped).encode(), 0)
+                self._lost = _number(self.folder / _DROPPED)
+                number = self.dropped
+            self._lost[0] += number
 
     def _append(self, names: tuple[str, ...], values: Iterable[float], step: int, at: float) -> None:
         start = self._end
@@ -181,9 +180,7 @@ class SpoolWriter:
         self._enter(memoryview(b""))
         self._patience = 0.0
         self._use.close()
-        if self._lost is not None:
-            os.close(self._lost)
-            self._lost = None
+        self._lost = None
 
 
 def use(folder: Path) -> IO[str]:
@@ -230,10 +227,8 @@ def read(folder: Path, position: Position, limit: int) -> tuple[list[Point], Pos
 
 def dropped(folder: Path) -> int:
     """How many points were lost because the spool was full."""
-    try:
-        return int((folder / _DROPPED).read_text() or 0)
-    except FileNotFoundError:
-        return 0
+    words = _words(folder / _DROPPED) if (folder / _DROPPED).exists() else ()
+    return int(words[0]) if words else 0
 
 
 def discard(folder: Path, position: Position) -> None:
@@ -245,6 +240,17 @@ def discard(folder: Path, position: Position) -> None:
 
 def _segments(folder: Path) -> list[int]:
     return [int(name.removesuffix(_SUFFIX)) for name in os.listdir(folder) if name.endswith(_SUFFIX)]
+
+
+def _number(path: Path) -> "memoryview[int]":
+    """A number in a file, mapped: it is stored and read whole. It begins with 0.
+
+    Raises:
+        OSError: if the disk is full.
+    """
+    with open(path, "a+b") as file:
+        os.posix_fallocate(file.fileno(), 0, _WORD)
+        return memoryview(mmap.mmap(file.fileno(), _WORD)).cast("q")
 
 
 def _words(segment: Path) -> memoryview:

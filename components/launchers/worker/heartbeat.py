@@ -1,8 +1,12 @@
-"""Heartbeats: each rank tells by a few bytes in a mapped file which step it is at; the wrapper sees who stands still.
+"""Heartbeats: each rank tells by a few numbers in a mapped file that it makes progress, and after which step.
 
-A rank that hangs in a collective or in a loader runs no Python and cannot report itself. The wrapper reads the times,
-and where one is too old it asks every rank for its stacks by a signal, which `faulthandler` answers without the
-interpreter.
+A rank that hangs in a collective or in a loader runs no Python, so it cannot report that it hangs. Another process
+reads its numbers (`hang_detection`). The rank also answers a signal with the stacks of its threads: `faulthandler`
+writes them without the interpreter.
+
+The file holds four 64-bit integers of the machine's byte order: process id, start time of the process (clock ticks
+since boot), the step, and a count that grows with every beat. Each is stored and read by one instruction, because it
+is aligned and goes through a typed view. `struct` must not store them: it sets its target to zero before it packs.
 """
 
 import faulthandler
@@ -10,8 +14,6 @@ import mmap
 import os
 import signal
 import struct
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -21,22 +23,42 @@ from gatehouse.process import start_time
 
 FOLDER = "GATEHOUSE_HEARTBEATS"
 """Names the folder in the environment of the ranks."""
-_RECORD = struct.Struct("@qqqd")
-_SIGNAL = signal.SIGUSR1
+STACKS_SIGNAL = signal.SIGUSR1
+_STEP, _COUNT = 2, 3
+_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a rank told last.
+
+    Attributes:
+        rank: The rank.
+        pid: Its process.
+        started: Start time of the process, in clock ticks since boot: a process id alone may be given out again.
+        step: Optimizer steps done.
+        count: Grows with every beat.
+    """
+
+    rank: int
+    pid: int
+    started: int
+    step: int
+    count: int
 
 
 class Heartbeat:
-    """One rank's pulse. `beat` costs a microsecond and takes no lock."""
+    """The heartbeat of one rank. `beat` costs less than a microsecond and takes no lock."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         """Begin to beat, and answer the signal for stacks; call it before anything that may hang."""
-        self._stacks: IO[str] = open(folder / f"stacks-{rank}.txt", "w")  # noqa: SIM115  # The rank's, for ever.
-        faulthandler.register(_SIGNAL, file=self._stacks, all_threads=True)
-        self._process = os.getpid(), int(start_time(os.getpid()) or 0)
+        self._stacks: IO[str] = open(stacks_file(folder, rank), "w")  # noqa: SIM115 - open as long as the process lives
+        faulthandler.register(STACKS_SIGNAL, file=self._stacks, all_threads=True)
         path = folder / f"rank-{rank}"
-        write_bytes(path, _RECORD.pack(*self._process, 0, time.monotonic()))
+        write_bytes(path, struct.pack("@4q", os.getpid(), int(start_time(os.getpid()) or 0), 0, 0))
         with open(path, "r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), _RECORD.size)
+            self._numbers = memoryview(mmap.mmap(file.fileno(), _BYTES)).cast("q")
+        self._count = 0
 
     @classmethod
     def of_environment(cls, rank: int) -> "Heartbeat | None":
@@ -46,44 +68,26 @@ class Heartbeat:
 
     def beat(self, step: int) -> None:
         """Tell that there was progress: `step` steps are done."""
-        _RECORD.pack_into(self._memory, 0, *self._process, step, time.monotonic())
+        self._count += 1
+        self._numbers[_STEP] = step
+        self._numbers[_COUNT] = self._count
 
 
-@dataclass(frozen=True)
-class Pulse:
-    """What the wrapper sees of a rank: when it last told of progress, and after which step."""
+class BeatFile:
+    """The file of one rank, mapped for reading."""
 
-    rank: int
-    pid: int
-    step: int
-    silent_seconds: float
+    def __init__(self, path: Path) -> None:
+        """Map the file; it stays mapped when a restarted rank puts another in its place."""
+        self._rank = int(path.name.removeprefix("rank-"))
+        with open(path, "rb") as file:
+            self._numbers = memoryview(mmap.mmap(file.fileno(), _BYTES, access=mmap.ACCESS_READ)).cast("q")
 
-
-def pulses(folder: Path) -> list[Pulse]:
-    """All ranks of this machine that have begun to beat and have not ended, by rank."""
-    now = time.monotonic()
-    found = []
-    for path in folder.glob("rank-*"):
-        pid, started, step, at = _RECORD.unpack(path.read_bytes())
-        # A file outlives its rank, and its process id may be given to another process.
-        if start_time(pid) == str(started):
-            found.append(Pulse(int(path.name.removeprefix("rank-")), pid, step, now - at))
-    return sorted(found, key=lambda pulse: pulse.rank)
+    def read(self) -> Beat:
+        """The numbers as they are now; each is whole, and the count is not newer than the step."""
+        count = self._numbers[_COUNT]
+        return Beat(self._rank, self._numbers[0], self._numbers[1], self._numbers[_STEP], count)
 
 
-def stacks(folder: Path, ranks: list[Pulse], seconds: float = 5.0) -> dict[int, str]:
-    """Have every rank write the stacks of all its threads, and return them by rank."""
-    texts = {pulse.rank: folder / f"stacks-{pulse.rank}.txt" for pulse in ranks}
-    for pulse in ranks:
-        with suppress(ProcessLookupError):
-            os.kill(pulse.pid, _SIGNAL)
-    deadline = time.monotonic() + seconds
-    sizes: dict[int, int] = {}
-    while time.monotonic() < deadline:
-        time.sleep(0.1)
-        # Written piece by piece: whole when it has stopped to grow.
-        grown = {rank: path.stat().st_size for rank, path in texts.items()}
-        if grown == sizes and all(grown.values()):
-            break
-        sizes = grown
-    return {rank: path.read_text(errors="replace") for rank, path in texts.items()}
+def stacks_file(folder: Path, rank: int) -> Path:
+    """Where a rank writes its stacks when it is asked for them."""
+    return folder / f"stacks-{rank}.txt"

@@ -88,7 +88,7 @@ def test_a_worker_that_is_always_killed_ends_in_a_code_worth_another_try(started
     job = _stand_in(started, tmp_path / "job", "die", "--max-restarts", "1")
     assert job.ends() == 137
     assert "was the first to end, with SIGKILL" in job.log.read_text()
-    assert (job.directory / "world-2-0-1").exists(), "it was not started again"
+    assert (job.directory / "world-2-1-1").exists(), "it was not started again"
 
 
 def test_a_worker_that_fails_by_itself_ends_in_a_code_that_is_final(started: list[Job], tmp_path: Path) -> None:

@@ -55,12 +55,13 @@ def test_what_is_logged_is_read_in_order(
 def test_a_reader_sees_what_is_there_and_later_what_was_added(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
     assert read(tmp_path, Position(), 10) == ([], Position(1, 0)) or read(tmp_path, Position(), 10)[0] == []
+    began = time.time()
     writer.log({"a": 1.0}, 1)
     first, position = read(tmp_path, Position(), 10)
     writer.log({"b": 2.0}, 2)
     second, _ = read(tmp_path, position, 10)
     assert [point.name for point in first + second] == ["a", "b"]
-    assert abs(first[0].at - time.time()) < 5
+    assert began <= first[0].at <= time.time()
 
 
 def test_a_killed_writer_loses_nothing_and_the_next_goes_on_behind_it(tmp_path: Path) -> None:
@@ -107,10 +108,11 @@ def test_room_is_bounded_and_what_is_dropped_is_counted_and_told(
 ) -> None:
     monkeypatch.setattr(spool, "SEGMENT_BYTES", 200)
     writer = SpoolWriter(tmp_path, segments=2, patience=0.05)
-    began = time.monotonic()
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
     for step in range(1000):
         writer.log({"loss": 1.0}, step)
-    assert time.monotonic() - began < 2
+    assert 0.05 <= sum(slept) <= 0.07
     kept = everything(tmp_path)
     assert len(kept) + writer.dropped == 1000 and writer.dropped > 0
     assert dropped(tmp_path) == writer.dropped

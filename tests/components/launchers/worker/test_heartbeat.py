@@ -1,30 +1,37 @@
-"""Heartbeats: whose they are."""
+"""Heartbeats: what is read beside a rank that beats is never a number that it did not write."""
 
 import os
-import time
+import signal
 from pathlib import Path
 
-from gatehouse.components.launchers.worker import heartbeat
+from gatehouse.components.launchers.worker.heartbeat import BeatFile, Heartbeat
 from gatehouse.process import start_time
 
-
-def _leave(folder: Path, pid: int, started: int) -> None:
-    record = heartbeat._RECORD.pack(pid, started, 5, time.monotonic() - 1000)
-    (folder / "rank-0").write_bytes(record)
+READS = 2_000_000
 
 
-def test_a_file_counts_only_while_the_very_process_that_wrote_it_lives(tmp_path: Path) -> None:
-    mine = int(start_time(os.getpid()) or 0)
-    _leave(tmp_path, os.getpid(), mine)
-    assert [pulse.step for pulse in heartbeat.pulses(tmp_path)] == [5]
-    _leave(tmp_path, os.getpid(), mine - 1)
-    assert heartbeat.pulses(tmp_path) == [], "another process has the id of a rank that is gone"
-
-
-def test_a_rank_that_ends_before_it_is_asked_for_its_stacks_is_no_error(tmp_path: Path) -> None:
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
-    (tmp_path / "stacks-0.txt").write_text("")
-    assert heartbeat.stacks(tmp_path, [heartbeat.Pulse(0, pid, 5, 1000.0)], seconds=0.1) == {0: ""}
+def test_two_million_readings_beside_a_beating_process_hold_no_false_number(tmp_path: Path) -> None:
+    heartbeat = Heartbeat(tmp_path, 3)
+    heartbeat.beat(1)
+    file = BeatFile(tmp_path / "rank-3")
+    writer = os.fork()
+    if writer == 0:
+        step = 1
+        while True:
+            step += 1
+            heartbeat.beat(step)
+    try:
+        began = file.read()
+        assert (began.rank, began.pid, began.started) == (3, os.getpid(), int(start_time(os.getpid()) or 0))
+        numbers, step, reads = file._numbers, began.step, 0
+        while reads < READS or step < 1000:
+            before, step = step, numbers[2]
+            assert step >= before
+            reads += 1
+        after = file.read()
+        # The step is stored before the count and read after it.
+        assert began.step < after.count <= after.step
+        assert (after.pid, after.started) == (began.pid, began.started)
+    finally:
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
