@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.components.tracking.spool import SpoolWriter
-from gatehouse.components.training.models import build_model
+from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.spec import TrainSpec
 
 NUMERIC, CARDINALITIES = 40, [12, 20, 50, 100, 300, 1000]

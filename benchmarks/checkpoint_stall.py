@@ -35,7 +35,7 @@ from torch.multiprocessing.spawn import spawn
 
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.part import near
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
 
 LIMIT = 0.10
 KINDS = ("ours", "save", "async_save")

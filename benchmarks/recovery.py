@@ -25,7 +25,7 @@ from torch import nn
 
 from gatehouse.components.launchers.worker.heartbeat import Heartbeat
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
 
 LIMIT = 1.5
 EVERY, KILL, STEPS = 10, 47, 60

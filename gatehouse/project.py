@@ -19,7 +19,7 @@ from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation_spec import TransformationSpec
+from gatehouse.components.training.transformation.spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.spec import StatisticsSpec

@@ -111,7 +111,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """
     from gatehouse.components.evaluation.latency import measure_latency
     from gatehouse.components.evaluation.parts import read_part
-    from gatehouse.components.training.predictor import Predictor
+    from gatehouse.components.training.scoring.predictor import Predictor
 
     if request.champion == request.model:
         raise SelfComparisonError(
@@ -174,7 +174,7 @@ def _score(store: ArtifactStore, role: str, reference: str, part: "Part") -> Any
     import numpy as np
 
     from gatehouse.components.evaluation.baseline import Baseline
-    from gatehouse.components.training.predictor import Predictor
+    from gatehouse.components.training.scoring.predictor import Predictor
 
     try:
         if role == BASELINE:

@@ -180,7 +180,7 @@ def _scores(
 
     from gatehouse.components.monitoring.decision import SCORE, Moved, alarm_of
     from gatehouse.components.monitoring.drift import NumericBins, drift_of
-    from gatehouse.components.training.predictor import Predictor
+    from gatehouse.components.training.scoring.predictor import Predictor
 
     predictor = Predictor.load(store, request.model)
     then, now = (pa.chunked_array([predictor.predict(table)]) for table in (trained, current))

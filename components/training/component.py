@@ -23,9 +23,9 @@ def fit_transformation(
         force: A nonce that runs the stage whatever the memo holds; empty for none.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.training.fitting import FitRequest
-    from gatehouse.components.training.fitting import fit_transformation as fit
-    from gatehouse.components.training.transformation_spec import TransformationSpec
+    from gatehouse.components.training.transformation.spec import TransformationSpec
+    from gatehouse.components.training.transformation.stage import FitRequest
+    from gatehouse.components.training.transformation.stage import fit_transformation as fit
 
     wanted = TransformationSpec.model_validate_json(spec)
     request = FitRequest(training_set=training_set, split=split, spec=wanted, model_name=model_name)

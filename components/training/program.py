@@ -15,8 +15,8 @@ from gatehouse.components.artifacts.atomic_file import write_json
 from gatehouse.components.launchers.launcher import FAILURE, JOB, RESULT, RETRY_CODE
 from gatehouse.components.launchers.timeouts import collective_seconds
 from gatehouse.components.launchers.worker.heartbeat import Heartbeat
-from gatehouse.components.training.divergence import DivergedError
-from gatehouse.components.training.frameworks import framework_of
+from gatehouse.components.training.loop.divergence import DivergedError
+from gatehouse.components.training.scoring.frameworks import framework_of
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.process import die_with_parent, follow_owner

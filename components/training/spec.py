@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gatehouse.components.training.boosting_spec import READ, ROUNDS, BoostingSpec
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.trees.spec import READ, ROUNDS, BoostingSpec
 
 BUILT_IN = ("tabular_mlp", "ft_transformer")
 TREES = "xgboost"

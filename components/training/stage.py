@@ -18,8 +18,8 @@ from gatehouse.components.training.spec import TrainSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gatehouse.components.training.job import Prepared
-    from gatehouse.components.training.transformation import Transformation
+    from gatehouse.components.training.data.job import Prepared
+    from gatehouse.components.training.transformation.fitted import Transformation
 
 PROGRAM = "gatehouse.components.training.program"
 """Every worker runs it; the launcher is told its name. So a change of it, or of what it imports, is a change of this
@@ -73,7 +73,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.components.launchers.choose import launcher
     from gatehouse.components.launchers.launcher import LOG, METRICS, PLACE, RESULT, TrainingJob
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
-    from gatehouse.components.training.job import job_directory, prepare_job
+    from gatehouse.components.training.data.job import job_directory, prepare_job
 
     spec = request.spec
     began = time.monotonic()
@@ -116,7 +116,7 @@ def _publish(
     request: TrainRequest, store: ArtifactStore, prepared: "Prepared", directory: "Path", result: dict[str, Any]
 ) -> Reference:
     from gatehouse.components.launchers.launcher import WEIGHTS
-    from gatehouse.components.training.frameworks import framework_of
+    from gatehouse.components.training.scoring.frameworks import framework_of
 
     details = store.manifest(request.training_set).details
     description = {

@@ -24,8 +24,8 @@ from gatehouse.components.training.checkpointing.buffer import StagingBuffer
 from gatehouse.components.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError
 from gatehouse.components.training.checkpointing.part import Request, Share, near, scratch, write_share
 from gatehouse.components.training.checkpointing.plan import PRIVATE, Plan, make_plan, structure_of
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.reader import read_state
+from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
 from gatehouse.components.training.checkpointing.tree import flatten
 from gatehouse.errors import GatehouseError
 

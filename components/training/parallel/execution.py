@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gatehouse.components.training.data import Batch
-from gatehouse.components.training.losses import Loss
+from gatehouse.components.training.compute.precision import autocast
+from gatehouse.components.training.data.batches import Batch
+from gatehouse.components.training.loss.losses import Loss
 from gatehouse.components.training.parallel.mesh import Layout
-from gatehouse.components.training.precision import autocast
 from gatehouse.components.training.spec import TrainSpec
 
 

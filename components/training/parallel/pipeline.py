@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from gatehouse.components.training.data import Batch
-from gatehouse.components.training.losses import Loss
+from gatehouse.components.training.compute.precision import autocast
+from gatehouse.components.training.data.batches import Batch
+from gatehouse.components.training.loss.losses import Loss
 from gatehouse.components.training.parallel.execution import scaled
 from gatehouse.components.training.parallel.mesh import Layout
 from gatehouse.components.training.parallel.tensor import NotDivisibleError
-from gatehouse.components.training.precision import autocast
 from gatehouse.components.training.spec import TrainSpec
 
 _SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}

@@ -9,9 +9,9 @@ from safetensors.torch import save_file
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.parts import read_part
-from gatehouse.components.training.models import build_model
+from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation import Transformation
+from gatehouse.components.training.transformation.fitted import Transformation
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC
 
 

@@ -20,7 +20,7 @@ from gatehouse.components.evaluation.stage import (
     evaluate,
     fit_baseline,
 )
-from gatehouse.components.training.predictor import Predictor
+from gatehouse.components.training.scoring.predictor import Predictor
 from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.components.training.synthetic import publish_split
 

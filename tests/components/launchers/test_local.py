@@ -16,7 +16,7 @@ from gatehouse.components.launchers import local
 from gatehouse.components.launchers.launcher import LOG, TAKEN_AWAY, EvictedError, TrainingFailedError, TrainingJob
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.worker.fault_injection import FAULT
-from gatehouse.components.training.job import prepare_job
+from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM
 from gatehouse.process import descendants, start_time

@@ -4,7 +4,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.components.training.state import TrainState
+from gatehouse.components.training.loop.state import TrainState
 
 
 @dataclass

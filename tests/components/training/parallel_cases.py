@@ -24,18 +24,18 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.training.checkpointing.checkpointer import Restored
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
-from gatehouse.components.training.clipping import gradient_norm
-from gatehouse.components.training.data import Batch
-from gatehouse.components.training.losses import loss_of
-from gatehouse.components.training.models import build_model
-from gatehouse.components.training.optimizer import build_optimizer
-from gatehouse.components.training.parallel import parallelize
+from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.data.batches import Batch
+from gatehouse.components.training.loop.state import TrainState
+from gatehouse.components.training.loop.trainer import Trainer
+from gatehouse.components.training.loss.losses import loss_of
+from gatehouse.components.training.models.building import build_model
+from gatehouse.components.training.optimizer.adamw import build_optimizer
+from gatehouse.components.training.optimizer.clipping import gradient_norm
 from gatehouse.components.training.parallel.mesh import lay_out
+from gatehouse.components.training.parallel.parallelize import parallelize
 from gatehouse.components.training.parallel.spread import whole
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.state import TrainState
-from gatehouse.components.training.trainer import Trainer
 from tests.components.training.kept_states import Giver, Keeper
 
 WARMED = ("fsdp", "ddp-tensor", "fsdp-tensor", "mlp-fsdp-tensor")

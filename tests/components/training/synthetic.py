@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.parts import read_part
+from gatehouse.components.training.data.parts import read_part
 
 NUMERIC = ["distance", "wind", "delay_rate"]
 CATEGORICAL = ["carrier", "origin"]

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from gatehouse.components.launchers import torchrun as agent
 from gatehouse.components.launchers.launcher import FAILURE, JOB
 from gatehouse.components.training import program
-from gatehouse.components.training.divergence import DivergedError
+from gatehouse.components.training.loop.divergence import DivergedError
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.errors import ConfigurationError, StoreError
 

@@ -19,10 +19,10 @@ from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.local import LocalLauncher
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.checkpointing.part import near
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
-from gatehouse.components.training.job import prepare_job
-from gatehouse.components.training.models import build_model
-from gatehouse.components.training.predictor import Predictor
+from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.data.job import prepare_job
+from gatehouse.components.training.models.building import build_model
+from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key, train
 from gatehouse.errors import ConfigurationError

@@ -9,10 +9,10 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError
-from gatehouse.components.training.fitting import FitRequest, fit_transformation
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult
-from gatehouse.components.training.transformation import FeatureError
+from gatehouse.components.training.transformation.fitted import FeatureError
+from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.tuning import experiment
 from gatehouse.components.tuning.experiment import ExperimentFailedError
 from gatehouse.components.tuning.spec import SearchSpace

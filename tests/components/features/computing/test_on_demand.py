@@ -24,10 +24,10 @@ from gatehouse.components.features.stage import (
     feature_files,
     retrieve_training_set,
 )
-from gatehouse.components.training.models import build_model
-from gatehouse.components.training.predictor import Predictor
+from gatehouse.components.training.models.building import build_model
+from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation import Transformation
+from gatehouse.components.training.transformation.fitted import Transformation
 from gatehouse.errors import ConfigurationError
 
 DEFINITIONS = """

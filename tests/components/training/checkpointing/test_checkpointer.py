@@ -19,8 +19,8 @@ from gatehouse.components.training.checkpointing import part
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.format import CheckpointStore, hasher
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
+from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
 from gatehouse.errors import ConfigurationError, StoreError
 from tests.servers import BUCKET, Proxy, s3_server

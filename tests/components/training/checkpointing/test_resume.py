@@ -11,7 +11,7 @@ import pytest
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.format import CheckpointStore
 from gatehouse.components.training.checkpointing.part import near
-from gatehouse.components.training.checkpointing.policy import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
 from tests.components.training.checkpointing.conftest import Rehearse
 
 STEPS, EVERY = 20, 3

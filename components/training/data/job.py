@@ -1,0 +1,127 @@
+"""Turns a training set and a split into the files that the training program reads."""
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.launcher import JOB
+from gatehouse.components.training.data.parts import Part, read_part
+from gatehouse.components.training.data.targets import Targets, outputs_of, targets_of
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation.fitted import Transformation
+from gatehouse.components.training.transformation.stage import read_transformation
+
+logger = logging.getLogger(__name__)
+
+PARTS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare_job` used and found.
+
+    Attributes:
+        reference: Of the transformation.
+        transformation: Fitted on the train part.
+        architecture: What `model.json` says about the module.
+        inputs: Arrow type by name of every feature column.
+    """
+
+    reference: str
+    transformation: Transformation
+    architecture: dict[str, Any]
+    inputs: dict[str, str]
+
+
+@contextmanager
+def job_directory(store: ArtifactStore, name: str) -> Iterator[Path]:
+    """The directory of one job, for one process at a time; removed at the end, and kept where an error ends the job.
+
+    Another process that wants the same job waits. A process that is killed gives the directory free as it stands.
+    """
+    while True:
+        directory = store.scratch(name)
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.info("Another process trains the same model: waiting for it to end.")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_at(descriptor, directory):
+                continue  # The process that we waited for has finished and removed it.
+            yield directory
+            shutil.rmtree(directory)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def prepare_job(
+    store: ArtifactStore, training_set: str, split: str, spec: TrainSpec, directory: Path, transformation: str = ""
+) -> Prepared:
+    """Write `job.json` and the arrays of both parts into `directory`.
+
+    With `train_fraction` below 1 an evenly spaced part of the train rows is used. The transformation is the one that
+    `transformation` names, fitted on the whole train part; empty for the default one.
+
+    Raises:
+        FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
+    """
+    parts = {part: read_part(store, training_set, split, part) for part in PARTS}
+    if spec.train_fraction < 1.0:
+        parts["train"] = parts["train"].thinned(spec.train_fraction)
+    targets = targets_of(parts, store.manifest(training_set).details["label"], spec)
+    reference, fitted = read_transformation(store, training_set, split, transformation)
+    architecture = {
+        "spec": spec.model_dump(mode="json"),
+        "width": fitted.width,
+        "cardinalities": [column.cardinality for column in fitted.categorical],
+        "outputs": outputs_of(targets["train"].labels, spec),
+    }
+    for name, part in parts.items():
+        _write(directory / name, part, fitted, targets[name])
+    job = {"spec": spec.model_dump(mode="json"), "architecture": architecture}
+    (directory / JOB).write_text(json.dumps(job, sort_keys=True))
+    schema = parts["train"].schema
+    inputs = {column.name: str(schema.field(column.name).type) for column in fitted.columns}
+    return Prepared(reference, fitted, architecture, inputs)
+
+
+def _write(folder: Path, part: Part, fitted: Transformation, targets: Targets) -> None:
+    """Write the arrays of one part, those of features a batch of rows at a time; rows of a group stand together."""
+    folder.mkdir(exist_ok=True)
+    order = targets.order()
+    targets.write(folder, order)
+    place = None if order is None else np.argsort(order)
+    paths = folder / "numbers.npy", folder / "ids.npy"
+    _make(paths[0], np.dtype(np.float32), (part.num_rows, fitted.width))
+    _make(paths[1], np.dtype(np.int64), (part.num_rows, len(fitted.categorical)))
+    for rows, table in part.batches([column.name for column in fitted.columns]):
+        for path, values in zip(paths, fitted.apply(table), strict=True):
+            # Mapped anew for each batch: what was written does not count as this process's memory.
+            np.load(path, mmap_mode="r+")[rows if place is None else place[rows]] = values
+
+
+def _make(path: Path, kind: np.dtype[Any], shape: tuple[int, int]) -> None:
+    """An array to be written through a map. Its place on the disk is taken now: a full one is an error here only."""
+    np.lib.format.open_memmap(path, "w+", kind, shape)
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)

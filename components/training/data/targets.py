@@ -1,0 +1,159 @@
+"""What a model is to learn of a training set's rows: labels, weights and groups, checked against the loss."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation.columns import Columns, FeatureError
+
+_MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Of the rows of one part, shape (rows,) each.
+
+    Attributes:
+        labels: float32; of several classes their numbers from 0.
+        weights: float32; None where every row weighs one.
+        groups: int64, numbered as they are first met; None where the loss has none.
+    """
+
+    labels: npt.NDArray[np.float32]
+    weights: npt.NDArray[np.float32] | None
+    groups: npt.NDArray[np.int64] | None
+
+    def write(self, folder: Path, order: npt.NDArray[np.int64] | None) -> None:
+        """Write the arrays that are there, in the order given."""
+        for name in ("labels", "weights", "groups"):
+            array = getattr(self, name)
+            if array is not None:
+                np.save(folder / f"{name}.npy", array if order is None else array[order])
+
+    def order(self) -> npt.NDArray[np.int64] | None:
+        """The order that brings the rows of a group together; None where there are no groups."""
+        return None if self.groups is None else np.argsort(self.groups, kind="stable")
+
+
+def targets_of(tables: Mapping[str, Columns], label: str, spec: TrainSpec) -> dict[str, Targets]:
+    """The targets of every part. Class weights apply to the part `train` alone: a metric tells what is.
+
+    Raises:
+        FeatureError: if a column is missing, a value in it cannot be learned from, or a part has too few of them.
+    """
+    labels = {part: _labels(table, label, spec) for part, table in tables.items()}
+    weights = {part: _numbers(table, spec.sample_weight, "Sample weight") for part, table in tables.items()}
+    for part, values in weights.items():
+        if values is not None and not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
+            raise FeatureError(
+                f"Sample weight {spec.sample_weight} of part {part}: expected finite numbers from 0 up, not all 0."
+            )
+    _require_enough(labels, spec)
+    if spec.class_weights:
+        by_class = _class_weights(labels["train"], outputs_of(labels["train"], spec), spec)
+        chosen = by_class[labels["train"].astype(np.int64)]
+        weights["train"] = chosen if weights["train"] is None else weights["train"] * chosen
+    return {
+        part: Targets(
+            labels[part].astype(np.float32),
+            None if (weight := weights[part]) is None else weight.astype(np.float32),
+            _groups(table, spec.group),
+        )
+        for part, table in tables.items()
+    }
+
+
+def outputs_of(labels: Any, spec: TrainSpec) -> int:
+    """Logits of a row: one, or one a class of the train part."""
+    return int(labels.max()) + 1 if spec.loss == "multiclass" else 1
+
+
+def _column(table: Columns, name: str, what: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        raise FeatureError(f"{what} {name} is no column of the training set; it has {', '.join(table.column_names)}.")
+    return table[name]
+
+
+def _numbers(table: Columns, name: str, what: str) -> npt.NDArray[np.float64] | None:
+    if not name:
+        return None
+    column = _column(table, name, what)
+    try:
+        values: npt.NDArray[np.float64] = pc.cast(column, pa.float64(), safe=False).to_numpy()
+    except pa.ArrowException:
+        raise FeatureError(f"{what} {name}: expected numbers, found {column.type}.") from None
+    return values
+
+
+def _labels(table: Columns, name: str, spec: TrainSpec) -> npt.NDArray[np.float64]:
+    expected = {
+        "binary": "0 or 1",
+        "multiclass": f"whole numbers from 0 to {_MOST_CLASSES - 1}",
+        "pairwise": "finite numbers from 0 up",
+    }.get(spec.loss, "finite numbers")
+    nulls = _column(table, name, "Label").null_count
+    if nulls:
+        raise FeatureError(f"Label {name}: {nulls} of {table.num_rows} rows are null; expected {expected}.")
+    values = _numbers(table, name, "Label")
+    assert values is not None
+    right = np.isfinite(values.astype(np.float32))
+    if spec.loss == "binary":
+        right = np.isin(values, (0, 1))
+    elif spec.loss == "multiclass":
+        right &= (values >= 0) & (values < _MOST_CLASSES) & (values == np.floor(values))
+    elif spec.loss == "pairwise":
+        right &= values >= 0
+    wrong = int((~right).sum())
+    if wrong:
+        told = "neither 0 nor 1" if spec.loss == "binary" else f"not {expected}"
+        raise FeatureError(f"Label {name}: {wrong} of {table.num_rows} rows are {told}.")
+    return values
+
+
+def _require_enough(labels: dict[str, npt.NDArray[np.float64]], spec: TrainSpec) -> None:
+    advice = "Move the boundaries of the split, or give more data."
+    for part, values in labels.items():
+        if spec.loss == "binary":
+            found = [int((values == value).sum()) for value in (0, 1)]
+            if min(found) == 0:
+                raise FeatureError(
+                    f"Part {part} of the split has {found[0]} rows with label 0 and {found[1]} with label 1; expected "
+                    f"some of both. {advice}"
+                )
+        elif len(values) == 0 or values.min() == values.max():
+            raise FeatureError(
+                f"Part {part} of the split has {len(values)} rows with {len(np.unique(values))} different labels; "
+                f"expected two at least. {advice}"
+            )
+    if spec.loss == "multiclass":
+        unknown = sorted(set(np.unique(labels["validation"])) - set(np.unique(labels["train"])))
+        if unknown:
+            shown = ", ".join(f"{value:g}" for value in unknown[:5])
+            raise FeatureError(f"Part validation of the split has labels that part train has not: {shown}. {advice}")
+
+
+def _class_weights(labels: npt.NDArray[np.float64], outputs: int, spec: TrainSpec) -> npt.NDArray[np.float64]:
+    classes = max(outputs, 2)
+    if spec.class_weights == "balanced":
+        counts = np.bincount(labels.astype(np.int64), minlength=classes)
+        return np.asarray(len(labels) / (classes * np.maximum(counts, 1)))
+    if len(spec.class_weights) != classes:
+        raise FeatureError(
+            f"training.class_weights has {len(spec.class_weights)} numbers; expected one for each of {classes} classes."
+        )
+    return np.array(spec.class_weights, dtype=np.float64)
+
+
+def _groups(table: Columns, name: str) -> npt.NDArray[np.int64] | None:
+    if not name:
+        return None
+    column = _column(table, name, "Group").combine_chunks()
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    return np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))

@@ -1,0 +1,1 @@
+"""The training loop of neural networks, and what it composes."""

@@ -1,0 +1,88 @@
+"""Where a number that is not finite began: in the rows, a module's output, the loss, or a parameter's gradient."""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from gatehouse.components.training.data.batches import Batch
+from gatehouse.components.training.parallel.execution import Execution
+from gatehouse.components.training.parallel.mesh import Layout
+from gatehouse.components.training.parallel.spread import local
+
+_Finding = tuple[int, int, str]
+
+
+class DivergedError(ArithmeticError):
+    """Loss or gradient is not a finite number any more, or far from where it was."""
+
+
+def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout, again: Callable[[], None]) -> str:
+    """The first tensor that is not finite, seen from all processes; call it on each of them, before the step.
+
+    It is looked for in the batch's forward and backward, done once more.
+
+    Args:
+        execution: With the gradient still in place; it is lost.
+        batch: What it was computed from.
+        loss: Of the batch.
+        layout: Where this process stands.
+        again: Has the random numbers drawn that the batch drew.
+    """
+    gradients = _in_gradients(execution.part, layout)
+    # All processes call the model together, so each does whatever it has found before.
+    again()
+    outputs, repeated = _in_outputs(execution, batch, layout)
+    name = "a number that was finite when it was computed again" if repeated.isfinite() else "the loss"
+    in_loss = None if loss.isfinite() else (2, 0, name)
+    mine = _in_rows(batch) or outputs or in_loss or gradients
+    found: list[_Finding | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    known = [finding for finding in found if finding]
+    return min(known)[2] if known else "a sum over finite tensors"
+
+
+def _in_rows(batch: Batch) -> _Finding | None:
+    for name in ("numbers", "labels", "weights"):
+        tensor = getattr(batch, name)
+        if not tensor.isfinite().all():
+            wrong = (~tensor.isfinite()).nonzero()[0].tolist()
+            return 0, 0, f"the rows' {name}" + (f", column {wrong[1]}" if len(wrong) > 1 else "")
+    return None
+
+
+def _in_outputs(execution: Execution, batch: Batch, layout: Layout) -> tuple[_Finding | None, Tensor]:
+    names: list[str] = []
+    handles = [
+        module.register_forward_hook(_Watch(name, names))
+        for name, module in execution.part.named_modules()
+        if not list(module.children())
+    ]
+    try:
+        loss = execution.backward(batch, 1.0)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return (1, layout.pipeline_rank, f"the output of {names[0]}") if names else None, loss
+
+
+class _Watch:
+    def __init__(self, name: str, names: list[str]) -> None:
+        self._name, self._names = name, names
+
+    def __call__(self, module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and not _finite(output):
+            self._names.append(self._name)
+
+
+def _in_gradients(part: nn.Module, layout: Layout) -> _Finding | None:
+    # The way back begins at the last parameter.
+    for name, parameter in reversed(list(part.named_parameters())):
+        if parameter.grad is not None and not _finite(parameter.grad):
+            return 3, -layout.pipeline_rank, f"the gradient of {name}"
+    return None
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(local(tensor)).all())

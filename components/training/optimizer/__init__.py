@@ -1,0 +1,1 @@
+"""The optimizer, its learning-rate schedule, and clipping."""

@@ -1,0 +1,1 @@
+"""Scores rows with a published model; knows nothing of how it was trained."""

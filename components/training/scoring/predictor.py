@@ -1,0 +1,71 @@
+"""Scores rows with a published model: reads `model.json` and the weights, and needs nothing else."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.scoring.frameworks import framework_of
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation.columns import table_of_rows
+from gatehouse.components.training.transformation.fitted import Transformation
+
+
+class Predictor:
+    """A model that is ready to score raw features: tables in batch, rows online.
+
+    Both ways run the same code, and a row has the same score, to the bit, whichever way it comes and whatever rows come
+    with it.
+
+    Example:
+        >>> predictor = Predictor.load(store, "models/flights/sha256-…")                # doctest: +SKIP
+        >>> predictor.predict(table)                                                    # doctest: +SKIP
+        >>> predictor.predict_online([{"distance": 1400, "wind": None, "carrier": "UA"}])   # doctest: +SKIP
+    """
+
+    def __init__(self, description: dict[str, Any], weights: Any) -> None:
+        """Make it from `model.json` and what the framework reads from its weights."""
+        self.description = description
+        self._transformation = Transformation.from_json(description["transformation"])
+        architecture = description["architecture"]
+        self._score = framework_of(TrainSpec.model_validate(architecture["spec"])).scorer(architecture, weights)
+
+    @classmethod
+    def load(cls, store: ArtifactStore, model: Reference | str) -> "Predictor":
+        """Load the model that `model` names, verified.
+
+        Raises:
+            MissingArtifactError, CorruptArtifactError: if it is not there or not what its reference says.
+        """
+        description = store.read_json(model, "model.json")
+        framework = framework_of(TrainSpec.model_validate(description["architecture"]["spec"]))
+        return cls(description, framework.read(store.path(model, framework.weights)))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that it reads."""
+        return tuple(column.name for column in self._transformation.columns)
+
+    def predict(self, table: pa.Table) -> npt.NDArray[np.float64]:
+        """Probability of the positive label for every row, in order, shape (rows,).
+
+        Of several classes, the probability of each, shape (rows, classes); of other losses, the prediction itself.
+
+        Raises:
+            FeatureError: if a feature column is missing, is not of the kind it was in training, or holds an infinity.
+        """
+        return self._score(*self._transformation.apply(table))
+
+    def predict_online(self, rows: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float64]:
+        """Probability of the positive label for rows of features by name, as `predict`; None is a missing value.
+
+        What an online store gives as an Arrow table goes into `predict` as it is.
+
+        Raises:
+            FeatureError: as `predict`; or if a row lacks a feature.
+        """
+        return self.predict(table_of_rows(rows, self.features))

@@ -1,0 +1,1 @@
+"""Gradient-boosted trees: their settings, and the boosting loop."""

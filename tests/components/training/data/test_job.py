@@ -1,0 +1,114 @@
+"""Preparing a job: what is refused and how it is named, the share of rows, and the lock on the job's directory."""
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.data.job import job_directory, prepare_job
+from gatehouse.components.training.data.parts import read_part
+from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.transformation.fitted import FeatureError
+from tests.components.training import synthetic
+
+SPEC = TrainSpec(hidden=(8,))
+
+
+def _with_labels(values: list[float | None]) -> pa.Table:
+    rows = synthetic.table()
+    labels = pa.array(values + [1.0, 0.0] * rows.num_rows, pa.float64())[: rows.num_rows]
+    return rows.set_column(1, "label", labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([None, None], "Label label: 2 of 1003 rows are null"),
+        ([float("nan")], "Label label: 1 of 1003 rows are neither 0 nor 1"),
+        ([2.0], "Label label: 1 of 1003 rows are neither 0 nor 1"),
+    ],
+)
+def test_labels_that_are_neither_0_nor_1_are_named(
+    store: ArtifactStore, tmp_path: Path, labels: list[float | None], message: str
+) -> None:
+    training_set = synthetic.publish_training_set(store, _with_labels(labels))
+    with pytest.raises(FeatureError, match=message):
+        prepare_job(store, training_set, synthetic.publish_split(store, training_set), SPEC, tmp_path)
+
+
+@pytest.mark.parametrize("rows", [range(0), range(1)])
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_a_part_without_both_labels_is_refused(store: ArtifactStore, tmp_path: Path, part: str, rows: range) -> None:
+    training_set = synthetic.publish_training_set(store, synthetic.table())
+    split = synthetic.publish_split(store, training_set, **{part: rows})
+    with pytest.raises(FeatureError, match=f"Part {part} of the split has . rows with label 0 and . with label 1"):
+        prepare_job(store, training_set, split, SPEC, tmp_path)
+
+
+def test_a_split_of_another_training_set_is_refused(store: ArtifactStore) -> None:
+    training_set, _ = synthetic.lay_out(store)
+    other = synthetic.publish_training_set(store, synthetic.table(seed=4))
+    with pytest.raises(FeatureError, match="divides training-sets/flights"):
+        read_part(store, training_set, synthetic.publish_split(store, other), "train")
+
+
+def test_nothing_of_validation_or_test_reaches_the_transformation(store: ArtifactStore, tmp_path: Path) -> None:
+    rows = synthetic.table()
+    changed = rows["distance"].to_numpy().copy()
+    changed[synthetic.TRAIN :] *= 1000
+    fitted = []
+    for table in (rows, rows.set_column(2, "distance", pa.array(changed))):
+        training_set = synthetic.publish_training_set(store, table)
+        split = synthetic.publish_split(store, training_set)
+        fitted.append(prepare_job(store, training_set, split, SPEC, tmp_path).transformation)
+    assert fitted[0] == fitted[1]
+
+
+def test_a_fraction_of_the_train_rows_is_spread_over_all_of_them(store: ArtifactStore, tmp_path: Path) -> None:
+    spec = SPEC.model_copy(update={"train_fraction": 0.1})
+    prepare_job(store, *synthetic.lay_out(store), spec, tmp_path)
+    assert len(np.load(tmp_path / "train" / "labels.npy")) == 100
+    assert len(np.load(tmp_path / "validation" / "labels.npy")) == synthetic.VALIDATION
+
+
+def test_one_process_at_a_time_has_the_job(store: ArtifactStore) -> None:
+    waited: list[float] = []
+    left: list[Path] = []
+
+    def wait_for_it() -> None:
+        with job_directory(store, "job") as directory:
+            left.extend(directory.iterdir())
+            waited.append(time.monotonic())
+
+    with job_directory(store, "job") as directory:
+        (directory / "checkpoint").touch()
+        other = threading.Thread(target=wait_for_it)
+        other.start()
+        time.sleep(0.3)
+        assert waited == []
+        released = time.monotonic()
+    other.join(timeout=10)
+    assert waited[0] > released
+    assert left == []
+    assert not directory.exists()
+
+
+def _fail(checkpoint: Path) -> None:
+    checkpoint.touch()
+    raise RuntimeError
+
+
+def test_a_job_that_ends_in_an_error_keeps_its_checkpoints(store: ArtifactStore) -> None:
+    directory = store.scratch("job")
+    with pytest.raises(RuntimeError), job_directory(store, "job"):
+        _fail(directory / "checkpoint")
+    assert (directory / "checkpoint").exists()
+    descriptor = os.open(directory, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
