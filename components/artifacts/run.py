@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class Attempt:
         if self._run:
             self._write(event, self.facts | body)
 
-    def provenance(self, references: Iterator[str] | tuple[str, ...]) -> None:
+    def provenance(self, references: Iterable[str]) -> None:
         """Record beside each reference in which run it was made and when."""
         for reference in references:
             body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time()}

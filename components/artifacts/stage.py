@@ -91,6 +91,19 @@ class Stage(Generic[Req, Res]):
         outside = self.outside(request) if self.outside else ""
         return memo.memo_key(self.name, (code or self.code()) + outside, identity_of(request))
 
+    def require_current(self, code: str) -> None:
+        """Check that a code digest that was baked into a spec is that of the code on disk; empty passes.
+
+        Raises:
+            StaleSpecError: if it is not.
+        """
+        if code and code != self.code():
+            raise StaleSpecError(
+                f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
+                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image "
+                f"that the spec was compiled for."
+            )
+
     def __call__(self, request: Req, store: ArtifactStore, *, code: str = "", force: str = "") -> Res:
         """Return the stage's result for `request`.
 
@@ -137,18 +150,17 @@ class Stage(Generic[Req, Res]):
         if deprecated := list(filter(None, map(store.require_readable, inputs))):
             attempt.note("warned", message=" ".join(deprecated))
         if not self.declared.effects.memo:
-            return self.function(request, store), False
+            result = self.function(request, store)
+            # What it found and did not make has its provenance already.
+            found = map(str, references_in(result.model_dump(mode="json")))
+            attempt.provenance([each for each in found if next(store.objects.list(f"provenance/{each}"), None) is None])
+            return result, False
         key = self.key(request, code)
         attempt.facts = {"key": key, "code": code or self.code(), "request": identity_of(request)}
         known = None if force else self._known(store, key)
         if known is not None:
             return known, True
-        if code and code != self.code():
-            raise StaleSpecError(
-                f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
-                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image "
-                f"that the spec was compiled for."
-            )
+        self.require_current(code)
         record_code(store, self.sources())
         result = self.function(request, store)
         body = result.model_dump(mode="json")

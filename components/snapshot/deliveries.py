@@ -32,6 +32,7 @@ class Table:
         reading: Digest of all that decides how a part becomes a blob: code, declaration and window.
         parts: Its parts, in order.
         event_time: The column that its parts' first and last event time are of.
+        rejected: Reference of the rows that were set aside; empty where there are none.
     """
 
     dataset: str
@@ -39,6 +40,7 @@ class Table:
     reading: str
     parts: tuple[Stored, ...]
     event_time: str = ""
+    rejected: str = ""
 
     @property
     def last(self) -> str:
@@ -48,14 +50,12 @@ class Table:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
         parts = [part.to_json() for part in self.parts]
-        told = {"dataset": self.dataset, "rows": self.rows, "reading": self.reading, "event_time": self.event_time}
-        return told | {"parts": parts}
+        return vars(self) | {"parts": parts}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Table":
         """The table that `to_json` wrote."""
-        parts = tuple(map(Stored.from_json, body["parts"]))
-        return cls(body["dataset"], body["rows"], body["reading"], parts, body.get("event_time", ""))
+        return cls(**{**body, "parts": tuple(map(Stored.from_json, body["parts"]))})
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,14 @@ class Delivery:
     Attributes:
         snapshot: Its reference.
         tables: By name.
+        state: What the source told of its content, which makes the read repeatable.
         warnings: What guards said.
         backfill: The reason for which rows of the earlier snapshot may change; empty for none.
     """
 
     snapshot: str
     tables: Mapping[str, Table]
+    state: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
     backfill: str = ""
 
@@ -121,6 +123,7 @@ class Deliveries:
             return
         body: dict[str, Any] = {
             "snapshot": delivery.snapshot,
+            "state": dict(delivery.state),
             "window": self.window,
             "tables": {name: table.to_json() for name, table in delivery.tables.items()},
             "warnings": list(delivery.warnings),
@@ -136,6 +139,6 @@ class Deliveries:
                 continue
             try:
                 tables = {name: Table.from_json(table) for name, table in body["tables"].items()}
-                yield Delivery(body["snapshot"], tables, tuple(body["warnings"]))
+                yield Delivery(body["snapshot"], tables, body["state"], tuple(body["warnings"]))
             except (KeyError, TypeError) as error:
                 logger.warning("%s is passed over: another version wrote it (%s)", key, error)

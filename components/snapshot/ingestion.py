@@ -8,10 +8,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from gatehouse.components.artifacts.canonical import canonical_json, digest_of
-from gatehouse.components.artifacts.manifest import Column, Manifest, Shard
+from gatehouse.components.artifacts import memo
+from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.identity import identity_of
+from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.artifacts.store import ArtifactStore, manifest_of
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.deliveries import Deliveries, Delivery, Table
 from gatehouse.components.snapshot.guards import Case, judge, local_path
 from gatehouse.components.snapshot.parts import Stored, store_parts
@@ -25,6 +27,7 @@ from gatehouse.errors import DeliveryError, SourceError
 logger = logging.getLogger(__name__)
 
 ROWS_PER_SHARD = 1_048_576
+_MEMO = "snapshot"
 _FEWEST_ROWS_PER_SHARD = 20
 """With fewer rows a shard, one row more or less would be more than 5 % of it."""
 
@@ -51,19 +54,35 @@ class Opened:
     code: str
     backfill: str = ""
 
-
-@dataclass(frozen=True)
-class Taken:
-    """The references that a delivery was published under, and what the guards said: see `SnapshotResult`."""
-
-    snapshot: str
-    as_of: str
-    rows: dict[str, int]
-    rejected: dict[str, str]
-    warnings: tuple[str, ...]
+    @property
+    def key(self) -> str:
+        """The memo key of what the source gives: of its content, its declaration, the window, and the code."""
+        wanted = {"source": identity_of(self.spec), "window": self.window, "state": digest_of(dict(self.state))}
+        return memo.memo_key(_MEMO, self.code, wanted)
 
 
-def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Taken:
+def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
+    """The delivery that gave the same content before, read in the same way; None where none did, or it is not whole.
+
+    Where another delivery came since, this one is held against it, and recorded as the newest.
+
+    Raises:
+        DeliveryError: if a guard refuses it.
+    """
+    found = memo.recall(store, _MEMO, opened.key)
+    delivery = opened.deliveries.of(found["snapshot"]) if found else None
+    if delivery is None or not all(store.exists(table.dataset) for table in delivery.tables.values()):
+        return None
+    newest = opened.deliveries.newest()
+    if newest is not None and newest.snapshot == delivery.snapshot:
+        return replace(delivery, warnings=())
+    warnings = _judged(opened, {name: table.parts for name, table in delivery.tables.items()}, store)
+    delivery = replace(delivery, warnings=tuple(warnings), backfill=opened.backfill)
+    opened.deliveries.add(delivery)
+    return delivery
+
+
+def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Delivery:
     """Read, judge and publish every table; nothing is published before everything is read and judged.
 
     Args:
@@ -84,35 +103,32 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Taken:
         raise SourceError(f"Source {spec.name}: no table states its event_time, so the snapshot has no watermark.")
     warnings += _judged(opened, parts, store)
     tables: dict[str, Table] = {}
-    rejected: dict[str, str] = {}
     for name, table in spec.tables.items():
-        if aside := _publish_rejected(name, parts[name], store):
-            rejected[name] = str(aside)
-        dataset = _publish_table(name, table, parts[name], rejected.get(name, ""), store)
+        dataset = _publish_table(name, table, parts[name], store)
+        rejected = _publish_rejected(name, parts[name], dataset, store)
         rows, reading = sum(part.rows for part in parts[name]), reading_of(spec, name, window, opened.code)
-        tables[name] = Table(str(dataset), rows, reading, parts[name], table.event_time)
-    as_of = max(watermark(table, parts[name]) for name, table in spec.tables.items())
-    manifest, content = _snapshot(opened, as_of, tables)
-    snapshot = str(manifest.reference)
-    # The record comes first, so that a run that is killed here leaves no snapshot without one.
-    opened.deliveries.add(Delivery(snapshot, tables, tuple(warnings), opened.backfill))
-    store.adopt(manifest, lambda entry: content[entry.path])
-    counts = {name: table.rows for name, table in tables.items()}
-    return Taken(snapshot, as_of, counts, rejected, tuple(warnings))
-
-
-def _snapshot(opened: Opened, as_of: str, tables: Mapping[str, Table]) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest of a snapshot and its files."""
-    fingerprint = digest_of(dict(opened.state))
-    described = {"fingerprint": fingerprint, "window": opened.window, "state": dict(opened.state)}
-    counts = {name: table.rows for name, table in tables.items()}
-    content = {"source.json": canonical_json(described | {"rows": counts}).encode()}
-    manifest = replace(
-        manifest_of("snapshots", opened.spec.name, content),
+        tables[name] = Table(str(dataset), rows, reading, parts[name], table.event_time, rejected)
+    manifest = Manifest(
+        "snapshots",
+        spec.name,
+        files=(),
         derived_from={name: table.dataset for name, table in tables.items()},
-        details={"as_of": as_of, "window": opened.window, "state": fingerprint},
+        details={"as_of": as_of(spec, tables), "window": window},
     )
-    return manifest, content
+    delivery = Delivery(str(manifest.reference), tables, opened.state, tuple(warnings), opened.backfill)
+    # The record comes first, so that a run that is killed here leaves no snapshot without one.
+    opened.deliveries.add(delivery)
+    store.adopt(manifest, _no_file)
+    rejected = [table.rejected for table in tables.values() if table.rejected]
+    if memo.remember(store, _MEMO, opened.key, {"snapshot": delivery.snapshot, "rejected": rejected}):
+        return delivery
+    warning = f"Source {spec.name} says that it is as it was, and gave other rows than then: {delivery.snapshot}."
+    logger.warning("%s", warning)
+    return replace(delivery, warnings=(*warnings, warning))
+
+
+def _no_file(entry: FileEntry) -> bytes:
+    raise AssertionError(f"a snapshot holds no files of its own, found {entry.path}")
 
 
 def _lost(opened: Opened) -> list[str]:
@@ -138,33 +154,37 @@ def _lost(opened: Opened) -> list[str]:
 
 def reading_of(spec: SourceSpec, table: str, window: str, code: str) -> str:
     """Digest of all that decides how a part becomes a blob, beside its content."""
-    own = spec.tables[table].model_dump(mode="json", exclude={"guards", "shards", "member"})
-    shared = spec.model_dump(mode="json", exclude={"tables", "name", "path"})
-    return digest_of([own, shared, window, code])
+    own = _without(identity_of(spec.tables[table]), "guards", "shards", "member")
+    return digest_of([own, _without(identity_of(spec), "tables", "name"), window, code])
 
 
-def watermark(spec: TableSpec, parts: tuple[Stored, ...]) -> str:
-    """When the newest row is known, ISO 8601 in UTC; empty for a static table."""
-    if not spec.event_time:
-        return ""
-    newest = max(part.last for part in parts)
-    return (datetime.fromisoformat(newest) + spec.availability_lag).isoformat()
+def _without(identity: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in identity.items() if name not in names}
 
 
-def stale(opened: Opened, snapshot: str, now: datetime) -> tuple[str, ...]:
+def as_of(spec: SourceSpec, tables: Mapping[str, Table]) -> str:
+    """When the newest row of any table is known, ISO 8601 in UTC; static tables have no say."""
+    moments = (
+        datetime.fromisoformat(tables[name].last) + table.availability_lag
+        for name, table in spec.tables.items()
+        if table.event_time
+    )
+    return max(moments).isoformat()
+
+
+def stale(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[str, ...]:
     """What the clock says of the newest rows. It is asked at every look, as an unchanged source grows old as well.
 
     Raises:
         DeliveryError: if a table is older than it may be, and that is a `fail`.
     """
-    delivery = opened.deliveries.of(snapshot)
     failed: list[str] = []
     warned: list[str] = []
-    for name, spec in opened.spec.tables.items():
-        limit, policy = spec.guards.stale_after, spec.guards.stale
-        if limit is None or delivery is None or not spec.event_time or policy == "accept":
+    for name, table in spec.tables.items():
+        limit, policy = table.guards.stale_after, table.guards.stale
+        if limit is None or not table.event_time or policy == "accept":
             continue
-        newest = max(datetime.fromisoformat(part.last) for part in delivery.tables[name].parts)
+        newest = datetime.fromisoformat(delivery.tables[name].last)
         if now - newest > limit:
             age, most = (round(span.total_seconds() / 3600, 1) for span in (now - newest, limit))
             old = f"the newest row, of {newest.isoformat()}, is {age:g} hours old, expected {most:g} at most"
@@ -178,12 +198,13 @@ def stale(opened: Opened, snapshot: str, now: datetime) -> tuple[str, ...]:
 def _stored(name: str, table: TableSpec, opened: Opened, store: ArtifactStore, anew: bool) -> tuple[Stored, ...]:
     spec = opened.spec
     earlier = opened.deliveries.newest()
-    held = earlier.tables.get(name) if earlier else None
+    known_table = earlier.tables.get(name) if earlier else None
     # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
-    same = held is not None and held.reading == reading_of(spec, name, opened.window, opened.code)
+    reading = reading_of(spec, name, opened.window, opened.code)
+    same = known_table is not None and known_table.reading == reading
     if not spec.forgets and (anew or not same):
-        held = None
-    before = held.parts if held else ()
+        known_table = None
+    before = known_table.parts if known_table else ()
     known = {part.fingerprint: part for part in before if part.fingerprint}
     told = tuple(part.known() for part in before)
     parts = opened.source.parts(name, told)
@@ -211,45 +232,42 @@ def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: Arti
     warnings = []
     with store.workspace() as workspace:
         for name, table in opened.spec.tables.items():
-            held = earlier.tables.get(name) if earlier else None
+            before = earlier.tables.get(name) if earlier else None
             path = partial(local_path, store)
-            warnings += judge(Case(name, table, parts[name], held, path, workspace), opened.backfill)
+            warnings += judge(Case(name, table, parts[name], before, path, workspace), opened.backfill)
     for warning in warnings:
         logger.warning("%s", warning)
     return warnings
 
 
-def _publish_table(
-    name: str, spec: TableSpec, parts: tuple[Stored, ...], rejected: str, store: ArtifactStore
-) -> Reference:
-    blobs = [(part, part.blob) for part in parts if part.blob]
-    names = file_names(len(blobs))
-    digests = [part.digest for part, _ in blobs]
-    rows = sum(blob.rows for _, blob in blobs)
-    details: dict[str, Any] = {"watermark": watermark(spec, parts), "digest": digest_of(digests), "digests": digests}
-    if spec.sensitive:
-        details["sensitive"] = sorted(spec.sensitive)
+def _publish_table(name: str, spec: TableSpec, parts: tuple[Stored, ...], store: ArtifactStore) -> Reference:
+    blobs = [part.blob for part in parts if part.blob]
+    rows = sum(blob.rows for blob in blobs)
     return store.publish(
         "datasets",
         name,
-        {path: blob.entry(path) for path, (_, blob) in zip(names, blobs, strict=True)},
+        {path: blob.entry(path) for path, blob in zip(file_names(len(blobs)), blobs, strict=True)},
         columns=[Column(each.name, str(each.type), each.nullable) for each in schema_of(spec.columns)],
         rows=rows,
         shards=shards(rows, spec.shards),
-        details=details | ({"rejected": rejected} if rejected else {}),
+        details={"sensitive": sorted(spec.sensitive)} if spec.sensitive else {},
     )
 
 
-def _publish_rejected(name: str, parts: tuple[Stored, ...], store: ArtifactStore) -> Reference | None:
+def _publish_rejected(name: str, parts: tuple[Stored, ...], dataset: Reference, store: ArtifactStore) -> str:
+    """Publish the rows of a table that were set aside; gives their reference, empty where there are none."""
     blobs = [part.rejected for part in parts if part.rejected]
     if not blobs:
-        return None
-    return store.publish(
-        "rejected",
-        name,
-        {path: blob.entry(path) for path, blob in zip(file_names(len(blobs)), blobs, strict=True)},
-        columns=[Column("row", "int64"), Column("reason", "string"), Column("raw", "string")],
-        rows=sum(blob.rows for blob in blobs),
+        return ""
+    return str(
+        store.publish(
+            "rejected",
+            name,
+            {path: blob.entry(path) for path, blob in zip(file_names(len(blobs)), blobs, strict=True)},
+            columns=[Column("row", "int64"), Column("reason", "string"), Column("raw", "string")],
+            rows=sum(blob.rows for blob in blobs),
+            derived_from={"dataset": dataset},
+        )
     )
 
 
@@ -270,25 +288,3 @@ def shards(rows: int, count: int = 0) -> list[Shard]:
     chosen = max(1, min(wanted, rows // _FEWEST_ROWS_PER_SHARD))
     bounds = [index * rows // chosen for index in range(chosen + 1)]
     return [Shard("", start, stop - start) for start, stop in itertools.pairwise(bounds)]
-
-
-def whole(known: Delivery | None, store: ArtifactStore) -> bool:
-    """Whether the parts of a snapshot are on record, and its tables in the store."""
-    return known is not None and all(store.exists(table.dataset) for table in known.tables.values())
-
-
-def judged_again(snapshot: str, opened: Opened, store: ArtifactStore) -> tuple[str, ...]:
-    """Hold content that was ingested before against the newest delivery, and record it as the newest where it is not.
-
-    Returns:
-        What the guards said.
-
-    Raises:
-        DeliveryError: if a guard refuses it.
-    """
-    newest, known = opened.deliveries.newest(), opened.deliveries.of(snapshot)
-    if known is None or (newest is not None and newest.snapshot == snapshot):
-        return ()
-    warnings = tuple(_judged(opened, {name: table.parts for name, table in known.tables.items()}, store))
-    opened.deliveries.add(replace(known, warnings=warnings, backfill=opened.backfill))
-    return warnings

@@ -5,7 +5,9 @@ from enum import StrEnum
 from typing import ClassVar, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from gatehouse.components.artifacts.identity import Spec
 
 Policy = Literal["fail", "warn", "accept"]
 
@@ -20,13 +22,11 @@ class ColumnType(StrEnum):
     timestamp = "timestamp"
 
 
-class Guards(BaseModel):
+class Guards(Spec):
     """What a delivery is held against: the declaration, and the newest earlier snapshot of the same source and window.
 
     `fail` ends the run before anything is published, `warn` keeps a warning beside the snapshot, `accept` says nothing.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     new_column: Policy = Field("fail", description="A column that is not declared; unless `fail`, it is left out.")
     missing_column: Policy = Field("fail", description="A declared column is absent; unless `fail`, it is null.")
@@ -52,10 +52,8 @@ class Guards(BaseModel):
     )
 
 
-class TableSpec(BaseModel):
+class TableSpec(Spec):
     """What every kind of source declares of one raw table."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     columns: dict[str, ColumnType] = Field(min_length=1, description="Type of every column, in the snapshot's order.")
     event_time: str = Field(
@@ -86,13 +84,12 @@ class TableSpec(BaseModel):
         return self
 
 
-class SourceBase(BaseModel):
+class SourceBase(Spec):
     """What every kind of source has.
 
     `forgets` says that a source may drop what was read before, so that only the earlier snapshots still have it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     forgets: ClassVar[bool] = False
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the snapshots taken from it.")

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 
-from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.stage import StageModel, stage
@@ -17,8 +16,13 @@ from gatehouse.errors import ConfigurationError
 class SnapshotRequest(StageModel):
     """A source and the part of it that is wanted.
 
-    `location` says where the bytes are read, `backfill` why rows of the earlier snapshot may change; neither is part of
-    what identifies the result.
+    Attributes:
+        source: The source.
+        window: Only events of START/END; empty for all.
+        location: Where the bytes are read; empty for the source's own place.
+        backfill: Why rows of the earlier snapshot may change; empty where they may not.
+        code: Digest of the stage's code, as the spec was compiled; empty for that of the code on disk.
+        force: A nonce: where it is not empty, everything is read again.
     """
 
     source: SourceSpec
@@ -29,18 +33,16 @@ class SnapshotRequest(StageModel):
     force: str = operational("")
 
 
-class IngestRequest(StageModel):
-    """A source whose content is identified by `fingerprint`, the digest of its state."""
-
-    source: SourceSpec
-    fingerprint: str
-    window: str = ""
-
-
 class SnapshotResult(StageModel):
-    """The snapshot, the newest availability time in it (ISO 8601, UTC), and the rows of its tables.
+    """What was taken.
 
-    `rejected` holds, by table, the reference of the rows that were set aside; `warnings` what the guards said.
+    Attributes:
+        snapshot: Reference of the snapshot.
+        as_of: The newest availability time in it, ISO 8601 in UTC.
+        rows: Rows by table.
+        rejected: By table, the reference of the rows that were set aside.
+        warnings: What the guards said.
+        unchanged: Whether the source is as it was at an earlier snapshot, so that nothing was read.
     """
 
     snapshot: str
@@ -48,6 +50,7 @@ class SnapshotResult(StageModel):
     rows: dict[str, int]
     rejected: dict[str, str] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    unchanged: bool = False
 
 
 @stage(
@@ -56,20 +59,21 @@ class SnapshotResult(StageModel):
     effects=Effects(
         reads="the source, the record of its deliveries",
         writes="the record of its deliveries",
-        why="Sees whether the source changed; what it ingests is memoised by content.",
+        why="Sees whether the source changed; what was read of it is known by content.",
     ),
     resources=Resources(cpu="2", memory="4G"),
 )
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
-    """Look at the source, ingest it where its content is not known yet, and record the delivery.
+    """Look at the source, read what no earlier snapshot of it holds, and record the delivery.
 
     Raises:
         SourceError: if the source cannot be read as declared.
         DeliveryError: if a guard refuses what was delivered.
         ConfigurationError: if the window is not START/END.
+        StaleSpecError: if rows have to be read, and `code` is not the digest of the code that would read them.
     """
     from gatehouse.components.snapshot.deliveries import Deliveries
-    from gatehouse.components.snapshot.ingestion import Opened, Taken, judged_again, stale, take, whole
+    from gatehouse.components.snapshot.ingestion import Opened, as_of, recalled, stale, take
     from gatehouse.components.snapshot.sources.catalog import open_source
 
     window_of(request.window)
@@ -79,18 +83,15 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
         code = request.code or snapshot.code()
         opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill)
-        taken: list[Taken] = []
-
-        @stage("ingest", title="Ingest the source")
-        def ingest(wanted: IngestRequest, store: ArtifactStore) -> SnapshotResult:
-            """Read every table and publish it; the same content gives the same references on any machine."""
-            taken.append(take(opened, store, anew=bool(request.force)))
-            told = taken[-1]
-            return SnapshotResult(snapshot=told.snapshot, as_of=told.as_of, rows=told.rows, rejected=told.rejected)
-
-        wanted = IngestRequest(source=request.source, fingerprint=digest_of(dict(state)), window=request.window)
-        result = ingest(wanted, store, code=request.code, force=request.force)
-        if not taken and not whole(deliveries.of(result.snapshot), store):
-            result = ingest(wanted, store, code=request.code, force="a part of it is gone")
-        warnings = taken[-1].warnings if taken else judged_again(result.snapshot, opened, store)
-        return result.model_copy(update={"warnings": (*warnings, *stale(opened, result.snapshot, datetime.now(UTC)))})
+        known = None if request.force else recalled(opened, store)
+        if known is None:
+            snapshot.require_current(request.code)
+        delivery = known or take(opened, store, anew=bool(request.force))
+    return SnapshotResult(
+        snapshot=delivery.snapshot,
+        as_of=as_of(request.source, delivery.tables),
+        rows={name: table.rows for name, table in delivery.tables.items()},
+        rejected={name: table.rejected for name, table in delivery.tables.items() if table.rejected},
+        warnings=(*delivery.warnings, *stale(request.source, delivery, datetime.now(UTC))),
+        unchanged=known is not None,
+    )

@@ -17,7 +17,7 @@ _PARTS = ("modules", "distributions", "formats")
 
 
 def why(
-    stage: Annotated[str, typer.Argument(help="A stage, such as train; or a part of one, such as snapshot:ingest.")],
+    stage: Annotated[str, typer.Argument(help="A stage, such as train; or a part of one, such as validate:measure.")],
     first: Annotated[str, typer.Argument(help="A run; with a second one, they are compared.")] = "",
     second: Annotated[str, typer.Argument(help="Another run.")] = "",
     store: StoreOption = str(DEFAULT_STORE),

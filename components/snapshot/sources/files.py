@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.snapshot.spec import SourceBase, TableSpec
 
 MEBIBYTE = 2**20
@@ -42,7 +43,7 @@ class FolderSource(FilesBase):
     """Files in a folder, or under an address that fsspec knows (s3://bucket/prefix, gs://, memory://)."""
 
     kind: Literal["files"] = "files"
-    path: str = Field(min_length=1, description="The folder or address.")
+    path: str = operational(min_length=1, description="The folder or address.")
 
 
 class SdistSource(FilesBase):

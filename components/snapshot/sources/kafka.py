@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
 from gatehouse.components.snapshot.spec import SourceBase
@@ -52,7 +53,7 @@ class KafkaSource(SourceBase):
     messages_per_part: int = Field(
         50_000, ge=1, description="Parts end at every multiple of this offset; so many messages are held at once."
     )
-    timeout_seconds: float = Field(30, gt=0, description="How long the cluster may stay silent.")
+    timeout_seconds: float = operational(30, gt=0, description="How long the cluster may stay silent.")
     tables: dict[str, KafkaTable] = Field(min_length=1)
 
 

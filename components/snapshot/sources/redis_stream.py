@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
 from gatehouse.components.snapshot.sources.credentials import holds_credentials, redacted
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
@@ -46,7 +47,7 @@ class RedisStreamSource(SourceBase):
     url: str = Field("", description="Its URL without a password, e.g. redis://host:6379/0; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
     messages_per_part: int = Field(50_000, ge=1, description="Messages that are read, held and kept together.")
-    timeout_seconds: float = Field(30, gt=0, description="How long the server may take for an answer.")
+    timeout_seconds: float = operational(30, gt=0, description="How long the server may take for an answer.")
     tables: dict[str, RedisStreamTable] = Field(min_length=1)
 
     @field_validator("url")

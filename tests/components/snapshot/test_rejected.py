@@ -36,7 +36,8 @@ def test_rejected_rows_are_kept_with_line_reason_and_text(events: Events) -> Non
             '9,soon,"1,5"',
         ),
     ]
-    assert events.dataset(taken).details["rejected"] == taken.rejected["events"]
+    aside = events.store.manifest(taken.rejected["events"])
+    assert aside.derived_from == {"dataset": str(events.dataset(taken).reference)}
     assert events.read(taken)["id"].to_pylist() == [number for number in range(600) if number != 200]
 
 
@@ -97,3 +98,14 @@ def test_sensitive_values_are_in_no_message_and_no_rejected_row(events: Events) 
     assert "secret" not in str(_rejected(events, taken))
     (dataset,) = events.store.manifest(taken.snapshot).derived_from.values()
     assert events.store.manifest(dataset).details["sensitive"] == ["value"], "who shows values must know"
+
+
+def test_a_row_that_is_set_aside_changes_no_dataset(events: Events) -> None:
+    events.table = REJECT
+    events.block_bytes = 2**20
+    events.write(HEADER + rows(0, 600))
+    before = events.dataset(events.take())
+    events.write(HEADER + rows(0, 600) + "600,soon,1\n")
+    taken = events.take()
+    assert taken.rejected
+    assert events.dataset(taken).reference == before.reference

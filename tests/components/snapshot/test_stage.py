@@ -16,7 +16,7 @@ from gatehouse.components.snapshot.sources.catalog import SourceSpec, open_sourc
 from gatehouse.components.snapshot.sources.files import FolderSource, SdistSource
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.components.snapshot.window import window_of
-from gatehouse.errors import ConfigurationError, SourceError
+from gatehouse.errors import ConfigurationError, SourceError, StaleSpecError
 
 PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "project.yaml"
 EVENTS = "id,at,value\n1,2024-01-01T00:00:00Z,1.5\n2,2024-01-02T06:00:00Z,NA\n3,2024-01-03T00:00:00Z,2.5\n"
@@ -92,6 +92,23 @@ def test_a_window_of_another_form_is_refused(window: str) -> None:
 def test_an_empty_window_is_an_error_that_names_the_table(source: FolderSource, store: ArtifactStore) -> None:
     with pytest.raises(SourceError, match="Table events: no row has its at within"):
         _take(source, store, window="2030-01-01/2031-01-01")
+
+
+def test_rows_are_read_by_the_code_of_the_spec_alone(source: FolderSource, store: ArtifactStore) -> None:
+    with pytest.raises(StaleSpecError, match="Stage snapshot: the spec was compiled from code 0123"):
+        _take(source, store, code="0123")
+    assert list(store.references()) == []
+    taken = _take(source, store, code=snapshot.code())
+    assert _take(source, store).snapshot == taken.snapshot
+
+
+def test_the_place_of_files_is_no_part_of_their_identity(
+    source: FolderSource, tmp_path: Path, store: ArtifactStore
+) -> None:
+    first = _take(source, store)
+    moved = source.model_copy(update={"path": str(shutil.copytree(source.path, tmp_path / "moved"))})
+    again = _take(moved, store)
+    assert again.unchanged and again.snapshot == first.snapshot
 
 
 def test_a_missing_file_leaves_nothing_behind(source: FolderSource, store: ArtifactStore) -> None:
