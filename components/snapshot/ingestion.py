@@ -119,8 +119,8 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
     # The record comes first, so that a run that is killed here leaves no snapshot without one.
     opened.deliveries.add(delivery)
     store.adopt(manifest, _no_file)
-    rejected = [table.rejected for table in tables.values() if table.rejected]
-    if memo.remember(store, _MEMO, opened.key, {"snapshot": delivery.snapshot, "rejected": rejected}):
+    aside = [table.rejected for table in tables.values() if table.rejected]
+    if memo.remember(store, _MEMO, opened.key, {"snapshot": delivery.snapshot, "rejected": aside}):
         return delivery
     warning = f"Source {spec.name} says that it is as it was, and gave other rows than then: {delivery.snapshot}."
     logger.warning("%s", warning)

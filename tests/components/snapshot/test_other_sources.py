@@ -76,7 +76,8 @@ def test_other_rows_of_a_source_that_says_it_is_as_it_was_are_told(tmp_path: Pat
     with sqlite3.connect(tmp_path / "shop.db") as database:
         database.execute("CREATE TABLE events (id INTEGER, at TEXT)")
         database.execute("INSERT INTO events VALUES (1, '2024-01-01T00:00:01Z'), (2, '2024-01-01T00:00:02Z')")
-    table = {"table": "events", "order_by": ["id"], "append_only": True, "guards": {"rewrite": "accept", "late": "accept"}}
+    guards = {"rewrite": "accept", "late": "accept"}
+    table = {"table": "events", "order_by": ["id"], "append_only": True, "guards": guards}
     body = {
         "name": "s",
         "kind": "sql",
