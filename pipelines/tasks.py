@@ -84,15 +84,21 @@ def forcible_stages() -> tuple[str, ...]:
     """Names of the stages whose component takes a nonce, in order."""
     found = []
     for name, stage in declared_stages().items():
-        interface = stage.function.__module__.rpartition(".")[0] + ".component"
-        component = getattr(importlib.import_module(interface), name, None) if _exists(interface) else None
+        component = _component(name, stage.function.__module__)
         if component is not None and "force" in component.component_spec.inputs and name != "prepare":
             found.append(name)
     return tuple(sorted(found))
 
 
-def _exists(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+def _component(name: str, module: str) -> Any:
+    """The component of a stage, from the nearest `component.py` above the stage's module that has it, or None."""
+    while (module := module.rpartition(".")[0]).count("."):
+        interface = f"{module}.component"
+        if importlib.util.find_spec(interface) is not None:
+            component = getattr(importlib.import_module(interface), name, None)
+            if component is not None:
+                return component
+    return None
 
 
 def _configured(
