@@ -122,15 +122,15 @@ class _Gcs:
 
 class _S3:
     def __init__(self) -> None:
-        import s3fs
+        from botocore.session import get_session
 
-        self.files: Any = s3fs.S3FileSystem()
+        self.client: Any = get_session().create_client("s3")
 
     def put(self, name: str, path: Path) -> None:
-        self.files.put_file(str(path), f"{BUCKET}/loop/{name}", mode="create")
+        self.client.put_object(Bucket=BUCKET, Key=f"loop/{name}", Body=path.read_bytes(), IfNoneMatch="*")
 
     def get(self, name: str, path: Path) -> None:
-        self.files.get_file(f"{BUCKET}/loop/{name}", str(path))
+        path.write_bytes(self.client.get_object(Bucket=BUCKET, Key=f"loop/{name}")["Body"].read())
 
 
 if __name__ == "__main__":

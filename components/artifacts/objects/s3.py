@@ -11,10 +11,10 @@ from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
-import aiohttp
-import botocore.exceptions as client_errors  # type: ignore[import-untyped]  # it has no stubs
-from fsspec.asyn import sync
-from s3fs import S3FileSystem
+import botocore.exceptions as client_errors
+from botocore.config import Config
+from botocore.loaders import create_loader
+from botocore.session import get_session
 
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.components.artifacts.objects.retry import TransientError, retried
@@ -24,13 +24,15 @@ _PART = 8 << 20
 _MOST_PARTS = 10_000
 _LARGEST_COPY = 5 << 30
 _PARTS_AT_ONCE = 8
-_CONFIGURATION = {
-    # Requests are repeated by the caller, who knows what a lost answer means.
-    "retries": {"total_max_attempts": 1},
-    "max_pool_connections": 32,
-    "connect_timeout": 10,
-    "read_timeout": 60,
-}
+_CHUNK = 1 << 20
+_DESCRIPTIONS = create_loader()  # What botocore reads of S3 from its files, once in a process.
+_CONFIGURATION = Config(
+    # The caller repeats requests: it knows what a lost answer means.
+    retries={"total_max_attempts": 1},
+    max_pool_connections=32,
+    connect_timeout=10,
+    read_timeout=60,
+)
 _WRITER, _SHA256 = "gatehouse-writer", "gatehouse-sha256"
 _TRANSIENT_STATUS = (408, 409, 429, 500, 502, 503, 504)
 _TRANSIENT_CODES = ("SlowDown", "RequestTimeout", "BadDigest", "InternalError", "XAmzContentChecksumMismatch")
@@ -40,7 +42,6 @@ _CUT_OFF = (
     client_errors.IncompleteReadError,
     client_errors.ChecksumError,
     client_errors.FlexibleChecksumError,
-    aiohttp.ClientError,
     ConnectionError,
     TimeoutError,
 )
@@ -70,14 +71,16 @@ class S3Bucket:
             raise StoreError(f"{address!r} names no bucket: expected s3://<bucket>/<folder>.")
         self.address = address.rstrip("/")
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._files: Any = S3FileSystem(config_kwargs=_CONFIGURATION, skip_instance_cache=True)
-        self._files.retries = 1
+        session = get_session()
+        session.register_component("data_loader", _DESCRIPTIONS)
+        with self._explained():
+            self._client: Any = session.create_client("s3", config=_CONFIGURATION)
         self._sending = BoundedSemaphore(_PARTS_AT_ONCE)
         self._found = False
 
     def _ask(self, request: str, key: str, **options: Any) -> Any:
         with self._explained():
-            return self._files.call_s3(request, Bucket=self._bucket, Key=self._prefix + key, **options)
+            return getattr(self._client, request)(Bucket=self._bucket, Key=self._prefix + key, **options)
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
         """Create `key` if it does not exist; a file longer than one part goes up in parts, side by side."""
@@ -99,7 +102,7 @@ class S3Bucket:
         with self._sending:
             told = self._ask("put_object", key, Body=data, IfNoneMatch="*", ContentMD5=content_md5, Metadata=mark)
         if _differs(told, md5) and not self._intact(key):
-            self._files.call_s3("delete_object", Bucket=self._bucket, Key=self._prefix + key)
+            self._ask("delete_object", key)
             raise TransientError(OSError("the server stored other bytes than were sent"))
 
     def _intact(self, key: str) -> bool:
@@ -154,30 +157,20 @@ class S3Bucket:
 
     def fetch(self, key: str, target: Path) -> None:
         """Stream `key` to a file."""
-        with open(target, "xb") as file, self._explained():
-            sync(self._files.loop, self._stream, self._prefix + key, file)
-
-    async def _stream(self, name: str, file: Any) -> None:
-        answer = await self._files._call_s3("get_object", Bucket=self._bucket, Key=name)
-        async with answer["Body"] as body:
-            while chunk := await body.read(1 << 20):
+        answer = self._ask("get_object", key)
+        with open(target, "xb") as file, self._explained(), contextlib.closing(answer["Body"]) as body:
+            for chunk in body.iter_chunks(_CHUNK):
                 file.write(chunk)
-        if file.tell() != answer["ContentLength"]:
-            raise ConnectionError(f"{file.tell()} of {answer['ContentLength']} bytes arrived")
 
     def read(self, key: str) -> bytes:
         """The bytes of `key`, verified against the digest that its writer left."""
-        with self._explained():
-            data, marks = sync(self._files.loop, self._read, self._prefix + key)
-        wanted = marks.get(_SHA256)
+        answer = self._ask("get_object", key)
+        with self._explained(), contextlib.closing(answer["Body"]) as body:
+            data: bytes = body.read()
+        wanted = answer["Metadata"].get(_SHA256)
         if wanted and hashlib.sha256(data).hexdigest() != wanted:
             raise TransientError(OSError("other bytes arrived than were written"))
-        return bytes(data)
-
-    async def _read(self, name: str) -> tuple[bytes, Mapping[str, str]]:
-        answer = await self._files._call_s3("get_object", Bucket=self._bucket, Key=name)
-        async with answer["Body"] as body:
-            return await body.read(), answer["Metadata"]
+        return data
 
     def stat(self, key: str) -> Stat | None:
         """Length, writer's mark and time of `key`."""
@@ -195,7 +188,7 @@ class S3Bucket:
         if not self._found:
             try:
                 with self._explained():
-                    self._files.call_s3("head_bucket", Bucket=self._bucket)
+                    self._client.head_bucket(Bucket=self._bucket)
             except FileNotFoundError as error:
                 raise self._no_bucket() from error
             self._found = True
@@ -252,7 +245,7 @@ class S3Bucket:
         while True:
             try:
                 with self._explained():
-                    page = self._files.call_s3("list_objects_v2", **options)
+                    page = self._client.list_objects_v2(**options)
             except FileNotFoundError as error:
                 raise self._no_bucket() from error
             yield page
@@ -269,9 +262,8 @@ class S3Bucket:
         try:
             yield
         except Exception as error:
-            cause = error.__cause__ if isinstance(error.__cause__, client_errors.ClientError) else error
-            if isinstance(cause, client_errors.ClientError):
-                raise self._meaning(cause) from error
+            if isinstance(error, client_errors.ClientError):
+                raise self._meaning(error) from error
             if isinstance(error, _NO_CREDENTIALS):
                 raise StoreError(
                     f"{self.address}: no credentials were found ({error}). Set AWS_ACCESS_KEY_ID and "

@@ -18,7 +18,8 @@ from tests.servers import Fault
 
 EVERY = pytest.mark.parametrize("place", ["local", "memory", "gs", "s3"], indirect=True)
 REMOTE = pytest.mark.parametrize("place", ["gs", "s3"], indirect=True)
-LARGE = os.urandom(1 << 20) * 20
+PART = 8 << 20
+LARGE = os.urandom(1 << 20) * 17
 HOUR = 3600.0
 
 
@@ -224,6 +225,24 @@ def test_a_write_survives_and_is_ours(place: Place, tmp_path: Path, kind: str, s
     place.server.faults.clear()
     assert place.open().local_path(key).read_bytes() == data
     assert list(objects.list("blobs")) == [key]
+
+
+@REMOTE
+def test_a_long_file_is_sent_in_parts(place: Place, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(LARGE)
+    assert place.open().put_file(_blob(LARGE), path) is True
+    sent = [each.sent for each in place.server.exchanges]
+    assert sum(sent) >= len(LARGE) and max(sent) <= PART + 1000
+
+
+@REMOTE
+def test_renewing_moves_no_bytes(place: Place) -> None:
+    objects = place.open()
+    objects.put_bytes("k", LARGE[:100_000])
+    place.server.exchanges.clear()
+    assert objects.renew("k")
+    assert sum(each.sent + each.received for each in place.server.exchanges) < 10_000
 
 
 @REMOTE
