@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 
 from gatehouse.components.validation.anomalies import Anomaly, Findings
-from gatehouse.components.validation.contract import Contract, ForeignKey, GradedRule, Ordering, TableContract
+from gatehouse.components.validation.column_contract import GradedRule
+from gatehouse.components.validation.contract import Contract, ForeignKey, Ordering, TableContract
 from gatehouse.components.validation.graded import Rule
 from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.rules import RowRule, row_rules, share

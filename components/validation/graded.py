@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+
+from gatehouse.components.artifacts.identity import Spec
 
 Severity = Literal["fail", "warn"]
 Location = tuple[int | str, ...]
@@ -13,10 +15,8 @@ Problem = tuple[Location, str, Any]
 T = TypeVar("T")
 
 
-class Part(BaseModel):
-    """Base of everything in a contract: frozen, and strict about names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Part(Spec):
+    """Base of everything in a contract."""
 
 
 class Graded(Part):

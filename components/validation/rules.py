@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.components.validation.contract import GradedRule, TableContract
+from gatehouse.components.validation.column_contract import GradedRule
+from gatehouse.components.validation.contract import TableContract
 from gatehouse.components.validation.tables import literal, name, text
 
 _SHOWN = 20
