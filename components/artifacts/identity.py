@@ -7,9 +7,9 @@ changed means another thing under the same name, so its model raises `format_ver
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from gatehouse.components.artifacts.canonical import digest_of
@@ -44,6 +44,14 @@ def operational(default: Any = ..., **arguments: Any) -> Any:
         {'epochs': 5}
     """
     return Field(default, json_schema_extra={_OPERATIONAL: True}, **arguments)
+
+
+def _sorted(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(texts)))
+
+
+Unordered = Annotated[tuple[str, ...], AfterValidator(_sorted)]
+"""Texts whose order means nothing: sorted and each once, however they were written."""
 
 
 def identity_of(model: BaseModel) -> dict[str, Any]:

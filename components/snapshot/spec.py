@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
-from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.artifacts.identity import Spec, Unordered
 
 Policy = Literal["fail", "warn", "accept"]
 
@@ -68,7 +68,7 @@ class TableSpec(Spec):
         "fail", description="A row that does not fit its declaration ends the run, or is set aside with its reason."
     )
     reject_limit: float = Field(0.01, gt=0, le=1, description="For reject: largest share of rows that is set aside.")
-    sensitive: tuple[str, ...] = Field(
+    sensitive: Unordered = Field(
         (), description="Columns whose values are shown nowhere; the contract's own are added when compiling."
     )
     guards: Guards = Guards()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
-from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.artifacts.identity import Spec, Unordered
 
 Severity = Literal["fail", "warn", "note"]
 CheckName = Literal[
@@ -57,7 +57,7 @@ class Checks(Spec):
     """
 
     severity: dict[CheckName, Severity] = Field({}, description="Severity by check, where it is not the default.")
-    groups: Columns = Field((), description="Columns whose values should not be on two sides, under any strategy.")
+    groups: Unordered = Field((), description="Columns whose values should not be on two sides, under any strategy.")
     single_feature_auc: float = Field(
         0.95, gt=0.5, le=1, description="ROC AUC on validation above which one feature tells the label too well."
     )

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.artifacts.identity import Spec, Unordered
 
 
 class StatisticsSpec(Spec):
@@ -27,8 +27,8 @@ class SkewSpec(Spec):
     )
     nulls: float = Field(0.05, ge=0, le=1, description="Greatest growth of the share of nulls, NaN and infinities.")
     new_features: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that training never saw.")
-    ignore: tuple[str, ...] = Field((), description="Columns that are not compared, e.g. request ids.")
-    sensitive: tuple[str, ...] = Field(
+    ignore: Unordered = Field((), description="Columns that are not compared, e.g. request ids.")
+    sensitive: Unordered = Field(
         (), description="Columns of which no value may be kept: only their types and nulls are compared."
     )
     min_rows: int = Field(1000, ge=1, description="Fewer logged rows are not judged.")

@@ -72,7 +72,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
     others = {name: other for name, other in others.items() if references_in(other)}
     elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in others.items()}
-    sensitive = {name: tuple(sorted(contract.sensitive(name, table.types()))) for name, table in tables.items()}
+    sensitive = {name: tuple(contract.sensitive(name, table.types())) for name, table in tables.items()}
     before = statistics_of(store, request.baseline)
     wanted = MeasureRequest(
         name=snapshot.name,

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from gatehouse.components.artifacts.identity import operational
+from gatehouse.components.artifacts.identity import Unordered, operational
 from gatehouse.components.snapshot.spec import SourceBase, TableSpec
 
 MEBIBYTE = 2**20
@@ -28,7 +28,7 @@ class FileTable(TableSpec):
 class FilesBase(SourceBase):
     """What folders and archives share."""
 
-    nulls: tuple[str, ...] = Field(("", "NA"), description="Texts that stand for a missing value in CSV.")
+    nulls: Unordered = Field(("", "NA"), description="Texts that stand for a missing value in CSV.")
     block_bytes: int = Field(
         16 * MEBIBYTE,
         ge=1024,

@@ -110,7 +110,7 @@ def _measured(
     wanted = MeasureRequest(
         name=Reference.parse(dataset).name,
         datasets={TABLE: dataset},
-        sensitive={TABLE: tuple(sorted(columns.difference(features).union(request.spec.sensitive)))},
+        sensitive={TABLE: tuple(columns.difference(features).union(request.spec.sensitive))},
         baseline=baseline,
         statistics=request.statistics,
     )

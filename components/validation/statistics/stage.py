@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
-from gatehouse.components.artifacts.identity import operational
+from gatehouse.components.artifacts.identity import Unordered, operational
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.spec import StatisticsSpec
@@ -34,7 +34,7 @@ class MeasureRequest(StageModel):
 
     name: str
     datasets: dict[str, str]
-    sensitive: dict[str, tuple[str, ...]] = Field({})
+    sensitive: dict[str, Unordered] = Field({})
     baseline: str = ""
     statistics: StatisticsSpec = operational(StatisticsSpec())
 

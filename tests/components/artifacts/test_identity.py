@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import pytest
 from pydantic import Field
 
-from gatehouse.components.artifacts.identity import Spec, identity_digest, identity_of, operational
+from gatehouse.components.artifacts.identity import Spec, Unordered, identity_digest, identity_of, operational
 
 
 class Inner(Spec):
@@ -27,6 +27,7 @@ class Outer(Spec):
     parts: tuple[Inner, ...] = ()
     bars: dict[str, Inner] = Field({})
     chosen: frozenset[str] = frozenset()
+    left_out: Unordered = ()
     timeout_minutes: int = operational(60, ge=1)
 
 
@@ -71,3 +72,9 @@ def test_a_new_version_of_the_format_changes_the_digest() -> None:
 def test_a_bound_of_an_operational_field_holds() -> None:
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         Outer(name="a", timeout_minutes=0)
+
+
+def test_the_order_and_repeats_of_an_unordered_field_change_no_digest() -> None:
+    written = (("b", "a"), ("a", "b", "a"))
+    assert len({identity_digest(Outer(name="a", left_out=names)) for names in written}) == 1
+    assert identity_of(Outer(name="a", left_out=("b", "a")))["left_out"] == ["a", "b"]
