@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.archive import archive_members
+from gatehouse.components.snapshot.sources.archive import archive_members
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.snapshot.sources.files import SdistSource
 

@@ -30,6 +30,11 @@ IN_A_ROOM = {
 }
 """Modules and folders that carry wherever they stand in `components`, by name, each with the reason."""
 
+REACHING = {
+    "access": "Reaches a source: credentials, and archives that are fetched and verified against a digest.",
+}
+"""Folders that carry wherever they stand in `components` and, as the libraries do, import nothing that decides."""
+
 FORMATS = {"manifest": MANIFEST_FORMAT}
 """The formats that carriers write, by name."""
 
@@ -40,4 +45,4 @@ def carries(module: str) -> bool:
         return True
     if not module.startswith(f"{_COMPONENTS}."):
         return False
-    return any(part in IN_A_ROOM for part in module.split(".")[3:])
+    return any(part in IN_A_ROOM or part in REACHING for part in module.split(".")[3:])

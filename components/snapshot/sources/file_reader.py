@@ -16,7 +16,7 @@ import xxhash
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.archive import archive_members
+from gatehouse.components.snapshot.sources.archive import archive_members
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
 from gatehouse.components.snapshot.sources.blocks import Block, blocks
 from gatehouse.components.snapshot.sources.columnar import ROWS_PER_PART, row_runs

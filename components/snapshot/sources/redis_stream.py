@@ -9,8 +9,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import operational
+from gatehouse.components.snapshot.access.credentials import holds_credentials, redacted
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
-from gatehouse.components.snapshot.sources.credentials import holds_credentials, redacted
 from gatehouse.components.snapshot.sources.messages import Message, StreamTable, moment_of, rows_of
 from gatehouse.components.snapshot.spec import SourceBase
 from gatehouse.errors import SourceError

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.snapshot.access.credentials import holds_credentials, redacted
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
-from gatehouse.components.snapshot.sources.credentials import holds_credentials, redacted
 from gatehouse.components.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.errors import SourceError
 

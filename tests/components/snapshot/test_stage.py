@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot import archive
+from gatehouse.components.snapshot.access import archive
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, open_source
 from gatehouse.components.snapshot.sources.files import FolderSource, SdistSource
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
@@ -143,7 +143,7 @@ def test_an_altered_archive_is_not_used(flights_archive: Path, tmp_path: Path, s
 def test_a_fetched_archive_with_another_digest_is_not_kept(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def other(_: SdistSource, directory: Path) -> Path:
+    def other(_: archive.Pinned, directory: Path) -> Path:
         (directory / "other.tar.gz").write_bytes(b"something else")
         return directory / "other.tar.gz"
 

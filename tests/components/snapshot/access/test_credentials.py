@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gatehouse.components.snapshot.access.credentials import holds_credentials, redacted
 from gatehouse.components.snapshot.sources.catalog import parse_source
-from gatehouse.components.snapshot.sources.credentials import holds_credentials, redacted
 
 ODBC = "mssql+pyodbc:///?odbc_connect=DRIVER%3D%7BODBC+Driver+18%7D%3BUID%3Dme%3BPWD%3D{}%3BEncrypt%3Dyes"
 
