@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are written as a whole: a reader finds the old content or the new one."""
 
 import json
 import os
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def write_json(path: Path, body: dict[str, Any]) -> None:
-    """Write JSON that is there whole or not at all."""
+    """Write a JSON file as a whole."""
     write_bytes(path, json.dumps(body, sort_keys=True).encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file in one go, also where others write it at the same time, or on other machines: the last one stays."""
+    """Write a file as a whole. Where several processes or machines write it at the same time, the last one stays."""
     half = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     half.write_bytes(data)
     os.replace(half, path)

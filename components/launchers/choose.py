@@ -1,4 +1,4 @@
-"""Chooses the launcher: the environment says where training runs, because where may never change what comes out."""
+"""Chooses the launcher that the environment names: a request cannot name it, as no result depends on it."""
 
 import os
 
@@ -13,10 +13,10 @@ LAUNCH = "GATEHOUSE_LAUNCH"
 
 
 def launch_of(text: str) -> Launch:
-    """The launch settings in `text`, JSON; local where it is empty.
+    """The launch settings in the JSON `text`; those of the local launcher where it is empty.
 
     Raises:
-        ConfigurationError: if they are not valid; names every problem.
+        ConfigurationError: if they are not valid; the message names every problem.
     """
     if not text.strip():
         return LocalLaunch()
@@ -29,11 +29,15 @@ def launch_of(text: str) -> Launch:
 
 
 def launcher(store: ArtifactStore) -> Launcher:
-    """The launcher that `GATEHOUSE_LAUNCH` names: the local one where it is not set.
+    """The launcher whose settings are in `GATEHOUSE_LAUNCH`; the local one where that is not set.
+
+    Args:
+        store: The store through which files go to a cluster.
+
 
     Raises:
-        ConfigurationError: if the setting is not valid.
-        ClusterError: if it names a cluster and there is none.
+        ConfigurationError: if the settings are not valid.
+        ClusterError: if they are for a cluster, and none is configured.
     """
     launch = launch_of(os.environ.get(LAUNCH, ""))
     if isinstance(launch, LocalLaunch):

@@ -1,4 +1,4 @@
-"""What a launcher is: it runs one training job somewhere, and ends well only if the job did."""
+"""What a launcher is: it runs one training job somewhere, and returns only if the job succeeded and left its model."""
 
 import hashlib
 import json
@@ -9,17 +9,22 @@ from typing import Protocol
 
 from gatehouse.errors import LauncherError
 
-JOB, RESULT, FAILURE, METRICS = "job.json", "result.json", "failure.json", "metrics"
-LOG, PLACE = "worker.log", "place.json"
-WEIGHTS = "weights"
-"""In the format of the framework that trained them; the model's artifact names it (`Framework.weights`)."""
+JOB = "job.json"
+"""File of a job's directory that the program reads: what to train."""
+RESULT, WEIGHTS = "result.json", "weights"
+"""Files that the program leaves where it succeeds; the result names the SHA-256 of the weights."""
+FAILURE = "failure.json"
+"""File that the program leaves where it fails in a way that another attempt would only repeat."""
+METRICS, LOG, PLACE = "metrics", "worker.log", "place.json"
+"""Files that say how the job went: the spool of its metrics, its log, and where it ran."""
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
-"""Name in the environment the artifact store that gets a copy of every checkpoint, and what the run is called there."""
+"""Variables of the environment: the artifact store that gets a copy of every checkpoint, and the run's name there."""
 TAIL_LINES = 20
-PREEMPTED_CODE, HUNG_CODE, RETRY_CODE = 143, 124, 128
-"""Exit codes of the wrapper: it was preempted, and goes on at its last checkpoint if it is started again; it hung; the
-least after which an operator starts a pod again: what ended it, as a store that is away, may pass."""
-TAKEN_AWAY = "Training failed: it was preempted or evicted more often than it may start again."
+"""Lines of a log that an error shows."""
+HUNG_CODE, RETRY_CODE, PREEMPTED_CODE = 124, 128, 143
+"""Exit codes of the wrapper: a rank hung; the least code after which the job may be started again, because what ended
+it may pass; it was preempted, and goes on at its last checkpoint."""
+EVICTED = "Training failed: it was preempted or evicted more often than it may start again."
 HUNG = "a rank made no progress for launch.hang_seconds; the log has the stacks of all ranks."
 
 
@@ -57,15 +62,15 @@ class ClusterError(LauncherError):
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One run of the training program.
+    """One run of a training program.
 
     Attributes:
         directory: Holds `job.json` and the data, and takes checkpoints, weights and the result.
         program: Dotted name of the module that every worker runs, with the directory as its argument.
-        processes: Workers over all machines.
-        timeout_minutes: After which the job is stopped, counted from when it runs.
-        model_size: Processes that share one copy of the model: their number is always a multiple of it.
-        builder: `package.module:builder` of a model of one's own, whose code workers must hold too; empty for none.
+        processes: Number of workers, on all machines together.
+        timeout_minutes: After so many minutes the job is stopped; time in which it waits for machines is not counted.
+        model_size: Number of workers that share one copy of the model; `processes` is a multiple of it.
+        builder: `package.module:builder` of a user's own model, whose code the workers need too; empty for none.
     """
 
     directory: Path
@@ -80,7 +85,7 @@ class Launcher(Protocol):
     """Runs training jobs somewhere.
 
     Attributes:
-        remote: Whether they run on other machines than this one.
+        remote: Whether jobs run on other machines than this one.
     """
 
     remote: bool
@@ -88,21 +93,25 @@ class Launcher(Protocol):
     def run(self, job: TrainingJob) -> None:
         """Run `job`, from its last checkpoint where there is one, and return when its result and weights are there.
 
-        However this ends, also by SIGTERM, nothing of the job runs on. The first line of every error's message is the
-        same for the same cause; what the cluster said and the failing worker's last lines follow.
+        Whatever ends this call, also a SIGTERM, no process of the job is left running. The first line of an error's
+        message is the same for the same cause. What the cluster said, and the last lines of the worker that failed,
+        follow it.
 
         Raises:
-            TrainingFailedError: if it ended in anything but success, or without the weights that its result names.
-            TrainingTimeoutError: if it was stopped for running too long.
-            LauncherError: if it could not run; each cause is a class of its own.
+            TrainingFailedError: if the job did not succeed, or without the weights that its result names.
+            TrainingTimeoutError: if it was stopped because it ran too long.
+            LauncherError: if it could not run; there is a class for each cause.
         """
 
     def forget(self, job: TrainingJob) -> None:
-        """Drop what was kept so that a job that ended well need not run again: its model is published now."""
+        """Drop what is kept of a job that has succeeded. Call it when its model is published.
+
+        Until then a launcher that starts again returns the kept result, and trains nothing.
+        """
 
 
-def problem(directory: Path) -> str:
-    """What is wrong with a job that ended in success; empty where it left the weights that its result names."""
+def result_problem(directory: Path) -> str:
+    """What is wrong with the result of a job that reports success; empty where its weights are those that it names."""
     try:
         result = json.loads((directory / RESULT).read_text())
         digest = hashlib.sha256((directory / WEIGHTS).read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""The local launcher: torchrun as a child process, watched, resumed, and stopped with everything below it."""
+"""The local launcher: it runs torchrun as a child process, and stops it with all processes below it."""
 
 import json
 import logging
@@ -11,6 +11,7 @@ from threading import Thread
 from typing import IO
 
 from gatehouse.components.launchers.launcher import (
+    EVICTED,
     FAILURE,
     HUNG,
     HUNG_CODE,
@@ -18,13 +19,12 @@ from gatehouse.components.launchers.launcher import (
     PLACE,
     PREEMPTED_CODE,
     RESULT,
-    TAKEN_AWAY,
     WEIGHTS,
     EvictedError,
     TrainingFailedError,
     TrainingJob,
     last_lines,
-    problem,
+    result_problem,
     timed_out,
 )
 from gatehouse.components.launchers.spec import LocalLaunch
@@ -37,7 +37,7 @@ _GRACE_SECONDS = 5.0
 
 
 class LocalLauncher:
-    """Runs a job with torchrun on this machine; its log goes to the job's `worker.log` and to this process's log."""
+    """Runs a job with torchrun on this machine. Its log goes to `worker.log` and to the log of this process."""
 
     remote = False
 
@@ -45,12 +45,12 @@ class LocalLauncher:
         self._launch = launch or LocalLaunch()
 
     def run(self, job: TrainingJob) -> None:
-        """Run `job`; however this ends, none of its processes is left behind.
+        """Run `job`. None of its processes is left behind, however this ends.
 
         Raises:
-            TrainingFailedError: if it exits with anything but 0, or leaves no result, or other weights than the result
-                names.
-            TrainingTimeoutError: if it was stopped for taking too long.
+            TrainingFailedError: if the program does not end with exit code 0, or does not leave a result and the
+                weights that the result names.
+            TrainingTimeoutError: if it took too long.
             EvictedError: if it was preempted more often than it may start again.
         """
         for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
@@ -63,7 +63,7 @@ class LocalLauncher:
         tail = _tail(job.directory / LOG)
         if code == PREEMPTED_CODE:
             raise EvictedError(
-                f"{TAKEN_AWAY}\nThe machine told it to end {restarts + 1} times, with launch.max_restarts={restarts}. "
+                f"{EVICTED}\nThe machine told it to end {restarts + 1} times, with launch.max_restarts={restarts}. "
                 f"Run again: it goes on at its last checkpoint.\n{tail}"
             )
         if wrong := _problem(job, code):
@@ -71,7 +71,7 @@ class LocalLauncher:
         (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
 
     def forget(self, job: TrainingJob) -> None:
-        """Nothing: all that there is lies in the job's directory."""
+        """Do nothing: everything is in the job's directory."""
 
     def _attempt(self, job: TrainingJob, deadline: float) -> int:
         """Run the wrapper once; returns its exit code."""
@@ -100,18 +100,18 @@ class LocalLauncher:
 
 
 def _problem(job: TrainingJob, code: int) -> str:
-    """What is wrong with a job that has ended; empty where it left the weights that its result names."""
+    """What is wrong with a job that has ended; empty where it left a result and the weights that the result names."""
     if (job.directory / FAILURE).exists():
         return str(json.loads((job.directory / FAILURE).read_text())["message"])
     if code == HUNG_CODE:
         return HUNG
     if code != 0:
         return f"torchrun ended with exit code {code}, expected 0."
-    return problem(job.directory)
+    return result_problem(job.directory)
 
 
 def _copy_lines(stream: IO[bytes], log: Path) -> None:
-    """Copy until the stream ends, whatever becomes of the file: a full pipe would stop the training."""
+    """Copy until the stream ends, also where the file cannot be written: a full pipe would stop the training."""
     full = False
     for line in stream:
         try:
@@ -119,7 +119,7 @@ def _copy_lines(stream: IO[bytes], log: Path) -> None:
                 file.write(line)
         except OSError as error:
             if not full:
-                logger.warning("%s is not written on (%s): the training goes on.", log, error.strerror)
+                logger.warning("%s cannot be written (%s): the training goes on.", log, error.strerror)
             full = True
         logger.info("%s", line.decode(errors="replace").rstrip())
 

@@ -1,36 +1,35 @@
-"""Where training runs: everything that decides how a job is placed, and nothing that decides the bits of a model."""
+"""The settings of a launcher: where and how a training job runs. None of them changes a bit of a model."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.launchers.timeouts import HANG_SECONDS, SCHEDULING_MINUTES
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _MEMORY = r"^[1-9][0-9]*(Ki|Mi|Gi|Ti)$"
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Launch(_Frozen):
-    hang_seconds: float = Field(
+class _Launch(Spec):
+    hang_seconds: float = operational(
         HANG_SECONDS,
         gt=0,
         description="How long a rank may make no progress; to start, and to fetch a checkpoint, are a step each.",
     )
-    machine: str = Field("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
+    machine: str = operational("", description="Type of machine, as `prices.per_hour` names it; for the cost of a run.")
 
 
 class LocalLaunch(_Launch):
     """Torchrun on the machine of the train task."""
 
     kind: Literal["local"] = "local"
-    max_restarts: int = Field(3, ge=0, description="How often a job that is preempted goes on at its last checkpoint.")
+    max_restarts: int = operational(
+        3, ge=0, description="How often a job that is preempted goes on at its last checkpoint."
+    )
 
 
-class Resources(_Frozen):
+class Resources(Spec):
     """What each node, that is each pod, asks for and may use."""
 
     cpu: str = Field("2", pattern=r"^[0-9]+(\.[0-9]+|m)?$")
@@ -39,7 +38,7 @@ class Resources(_Frozen):
     gpu: str = "nvidia.com/gpu"
 
 
-class Toleration(_Frozen):
+class Toleration(Spec):
     """A taint that the pods bear with."""
 
     key: str
@@ -48,7 +47,7 @@ class Toleration(_Frozen):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
-class Topology(_Frozen):
+class Topology(Spec):
     """How the pods of one job lie to each other."""
 
     place: Literal["pack", "spread"] = Field(description="Together in one domain, or over as many as there are.")
@@ -56,7 +55,7 @@ class Topology(_Frozen):
     required: bool = Field(False, description="Rather do not run than lie otherwise.")
 
 
-class FromSecret(_Frozen):
+class FromSecret(Spec):
     """An environment variable whose value a secret, or a config map, holds."""
 
     variable: str
@@ -66,7 +65,7 @@ class FromSecret(_Frozen):
     optional: bool = True
 
 
-class Volume(_Frozen):
+class Volume(Spec):
     """A claim that is mounted in every pod."""
 
     claim: str = Field(pattern=_NAME)
@@ -86,35 +85,39 @@ STORE_SECRETS = (
 class ClusterLaunch(_Launch):
     """What every job on a cluster has."""
 
-    namespace: str = Field("", description="Empty for the launcher's own.")
-    image: str = Field("", description="With the digest for a release; empty for the image of the train task.")
-    nodes: int = Field(1, ge=1, le=1024, description="Pods; `training.processes` is divided among them.")
-    resources: Resources = Resources()
-    shared_memory: str = Field("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
-    node_selector: dict[str, str] = {}
-    tolerations: tuple[Toleration, ...] = ()
-    spot: tuple[Toleration, ...] = Field(
+    namespace: str = operational("", description="Empty for the launcher's own.")
+    image: str = operational("", description="With the digest for a release; empty for the image of the train task.")
+    nodes: int = operational(1, ge=1, le=1024, description="Pods; `training.processes` is divided among them.")
+    resources: Resources = operational(Resources())
+    shared_memory: str = operational("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
+    node_selector: dict[str, str] = operational({})
+    tolerations: tuple[Toleration, ...] = operational(())
+    spot: tuple[Toleration, ...] = operational(
         (), description="Taints of nodes that may be taken away at any time, and are good enough for this job."
     )
-    topology: Topology | None = None
-    queue: str = Field("", description="Kueue's local queue; empty for none.")
-    queue_priority: str = Field("", description="Kueue's workload priority class.")
-    suspend: bool = Field(False, description="Create the job suspended: somebody else starts it.")
-    service_account: str = ""
-    env: dict[str, str] = {}
-    secrets: tuple[FromSecret, ...] = STORE_SECRETS
-    pull_secrets: tuple[str, ...] = ()
-    volumes: tuple[Volume, ...] = ()
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    grace_seconds: int = Field(120, ge=5, description="From a pod's SIGTERM to its SIGKILL: time for a checkpoint.")
-    scheduling_minutes: float = Field(
+    topology: Topology | None = operational(None)
+    queue: str = operational("", description="Kueue's local queue; empty for none.")
+    queue_priority: str = operational("", description="Kueue's workload priority class.")
+    suspend: bool = operational(False, description="Create the job suspended: somebody else starts it.")
+    service_account: str = operational("")
+    env: dict[str, str] = operational({})
+    secrets: tuple[FromSecret, ...] = operational(STORE_SECRETS)
+    pull_secrets: tuple[str, ...] = operational(())
+    volumes: tuple[Volume, ...] = operational(())
+    labels: dict[str, str] = operational({})
+    annotations: dict[str, str] = operational({})
+    grace_seconds: int = operational(
+        120, ge=5, description="From a pod's SIGTERM to its SIGKILL: time for a checkpoint."
+    )
+    scheduling_minutes: float = operational(
         SCHEDULING_MINUTES,
         gt=0,
         description="After which a job whose pods do not run is withdrawn; the time to run counts apart.",
     )
-    image_pull_minutes: float = Field(5.0, ge=0, description="After which an image that cannot be pulled ends the job.")
-    store: str = Field("", description="The store's address as pods see it; empty where it is the launcher's.")
+    image_pull_minutes: float = operational(
+        5.0, ge=0, description="After which an image that cannot be pulled ends the job."
+    )
+    store: str = operational("", description="The store's address as pods see it; empty where it is the launcher's.")
 
     @model_validator(mode="before")
     @classmethod
@@ -122,7 +125,7 @@ class ClusterLaunch(_Launch):
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
-class Elastic(_Frozen):
+class Elastic(Spec):
     """Between how many nodes the job may run; a change of the world size may change bits, and is recorded."""
 
     min_nodes: int = Field(1, ge=1)
@@ -136,7 +139,7 @@ class Elastic(_Frozen):
         return self
 
 
-class RunPolicy(_Frozen):
+class RunPolicy(Spec):
     """What the Training Operator does with a job as a whole."""
 
     clean_pods: Literal["Running", "All", "None"] = Field("Running", description="Which pods go when the job ends.")
@@ -150,14 +153,14 @@ class PyTorchJobLaunch(ClusterLaunch):
     """A PyTorchJob of the Kubeflow Training Operator v1."""
 
     kind: Literal["pytorchjob"]
-    elastic: Elastic | None = None
-    run_policy: RunPolicy = RunPolicy()
-    restart: Literal["ExitCode", "OnFailure", "Never"] = Field(
+    elastic: Elastic | None = operational(None)
+    run_policy: RunPolicy = operational(RunPolicy())
+    restart: Literal["ExitCode", "OnFailure", "Never"] = operational(
         "ExitCode", description="ExitCode: a pod starts again where it ends with 128 or more, as after a SIGTERM."
     )
-    priority: str = Field("", description="Kubernetes' priority class.")
-    gang: Literal["", "volcano", "coscheduling"] = Field("", description="All pods are placed at once, or none.")
-    gang_queue: str = Field("", description="Volcano's queue.")
+    priority: str = operational("", description="Kubernetes' priority class.")
+    gang: Literal["", "volcano", "coscheduling"] = operational("", description="All pods are placed at once, or none.")
+    gang_queue: str = operational("", description="Volcano's queue.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "PyTorchJobLaunch":
@@ -173,7 +176,7 @@ class PyTorchJobLaunch(ClusterLaunch):
         return self
 
     @property
-    def fewest(self) -> int:
+    def min_pods(self) -> int:
         """Pods that must run for the job to run."""
         return self.elastic.min_nodes if self.elastic else self.nodes
 
@@ -187,11 +190,11 @@ class TrainJobLaunch(ClusterLaunch):
     """A TrainJob of Kubeflow Trainer v2. Restarts, gang and priority class are its runtime's."""
 
     kind: Literal["trainjob"]
-    runtime: str = Field("torch-distributed", pattern=_NAME, description="Name of the training runtime.")
-    runtime_kind: Literal["ClusterTrainingRuntime", "TrainingRuntime"] = "ClusterTrainingRuntime"
+    runtime: str = operational("torch-distributed", pattern=_NAME, description="Name of the training runtime.")
+    runtime_kind: Literal["ClusterTrainingRuntime", "TrainingRuntime"] = operational("ClusterTrainingRuntime")
 
     @property
-    def fewest(self) -> int:
+    def min_pods(self) -> int:
         """Pods that must run for the job to run."""
         return self.nodes
 

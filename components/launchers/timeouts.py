@@ -1,4 +1,4 @@
-"""How long training waits for what: one ladder, on which each wait is longer than those that must end before it.
+"""How long training waits for each thing. Each wait is longer than those above it, which must end first.
 
 | wait | for | it ends in |
 | --- | --- | --- |
@@ -9,8 +9,9 @@
 | `job_minutes` | the launcher that should have ended the job | the operator ends the job |
 | `stage_minutes` | the whole task | KFP ends the task |
 
-A hang is looked for first: ranks that wait for a hanging one would otherwise give up before it, be started again, and
-leave no stacks. What a dead peer or a lost machine breaks ends at once, or by torchrun's own signs of life.
+A hang must be found before a collective times out. Otherwise the ranks that wait for the hanging one fail first, all
+are started again, and no stacks are left. A rank that waits for a dead one fails at once; a lost machine is found by
+torchrun's own heartbeats.
 """
 
 import os
@@ -19,20 +20,30 @@ HANG_SECONDS = 900.0
 SCHEDULING_MINUTES = 30.0
 MARGIN_MINUTES = 15.0
 HANG = "GATEHOUSE_HANG_SECONDS"
-"""Names in the environment of the ranks how long one may make no progress."""
+"""Variable in the environment of the ranks: for how many seconds a rank may make no progress."""
 _STACKS_SECONDS = 60.0
 
 
 def collective_seconds() -> float:
-    """How long a rank waits for the others in a collective, as the wrapper's environment says."""
+    """How long a rank waits for the others in a collective, in seconds: longer than it takes to find a hang."""
     return float(os.environ.get(HANG, HANG_SECONDS)) + _STACKS_SECONDS
 
 
 def job_minutes(scheduling: float, training: float) -> float:
-    """After which a job ends even if its launcher is gone."""
+    """After how many minutes an operator ends a job whose launcher did not.
+
+    Args:
+        scheduling: Minutes for which the job may wait.
+        training: Minutes for which it may run.
+    """
     return scheduling + training + MARGIN_MINUTES
 
 
 def stage_minutes(scheduling: float, training: float) -> int:
-    """After which KFP ends a task that launches one job: later than the job would end by itself."""
+    """After how many minutes KFP ends a task that launches one job: later than any launcher or operator.
+
+    Args:
+        scheduling: Minutes for which the job may wait.
+        training: Minutes for which it may run.
+    """
     return round(job_minutes(scheduling, training) + MARGIN_MINUTES)

@@ -3,19 +3,19 @@
 import os
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gatehouse.components.artifacts.identity import Spec, operational
 
 PRICES, MACHINE = "GATEHOUSE_PRICES", "GATEHOUSE_MACHINE"
 _HOUR = 3600.0
 
 
-class Prices(BaseModel):
+class Prices(Spec):
     """Prices by the hour, by type of machine. They say what a run cost, and never change what it does."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    currency: str = Field("USD", pattern="^[A-Z]{3}$", description="ISO 4217 code.")
-    per_hour: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = Field(
+    currency: str = operational("USD", pattern="^[A-Z]{3}$", description="ISO 4217 code.")
+    per_hour: dict[str, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]] = operational(
         {},
         description="Price of an hour by type of machine, as GATEHOUSE_MACHINE names it; `default` for every other.",
     )

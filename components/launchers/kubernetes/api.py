@@ -1,4 +1,4 @@
-"""The Kubernetes API as the launchers use it: plain objects, every request with a deadline, and patient retries."""
+"""The Kubernetes API as the launchers use it: objects as dictionaries, a deadline for each request, and retries."""
 
 import json
 import logging
@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 _CONFLICTS = (404, 409, 410)
-_TOKENS = 4
+_TOKEN_ATTEMPTS = 4
 
 
 class ApiConflict(Exception):
-    """The API answered 404, 409 or 410: the caller knows what that means."""
+    """The API answered 404, 409 or 410. What that means depends on the request."""
 
     def __init__(self, status: int) -> None:
         super().__init__(str(status))
@@ -30,38 +30,46 @@ class ApiConflict(Exception):
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How patient the launcher is with the API, in seconds.
+class ApiTimeouts:
+    """How long the launcher waits for the API, in seconds.
 
     Attributes:
-        request: Longest wait for an answer.
-        patience: Longest time of failing requests, one after another.
-        first: Upper bound of the first pause between attempts; each next bound is twice as long.
-        longest: Upper bound of every pause.
-        resync: Longest time between two looks at job and pods; in between a watch tells what changes.
-        shortest: Shortest time between two looks.
-        cleanup: How long the deletion of the job is tried when the launcher is told to end.
+        request: For the answer to one request.
+        retry: For the first good answer, when requests fail one after another.
+        first_pause: The first pause between two attempts at most; each next one may be twice as long.
+        longest_pause: A pause between two attempts at most.
+        resync: Between two looks at job and pods at most. A watch tells of changes in between.
+        min_interval: Between two looks at least.
+        cleanup: For all requests that remove the job, when the launcher is told to end.
     """
 
     request: float = 30.0
-    patience: float = 300.0
-    first: float = 0.5
-    longest: float = 20.0
+    retry: float = 300.0
+    first_pause: float = 0.5
+    longest_pause: float = 20.0
     resync: float = 15.0
-    shortest: float = 1.0
+    min_interval: float = 1.0
     cleanup: float = 20.0
 
 
 class KubernetesApi:
-    """Access to one cluster: the one of the pod that this runs in, else the one that the kubeconfig names."""
+    """Access to one cluster: that of the pod in which this runs, else that of the kubeconfig.
 
-    def __init__(self, pace: Pace, kubeconfig: str = "") -> None:
+    The methods that send a request raise `ApiConflict` for an answer 404, 409 or 410, and `ClusterError` if the request
+    is refused or the API does not answer in time.
+    """
+
+    def __init__(self, timeouts: ApiTimeouts, kubeconfig: str = "") -> None:
         """Read the credentials.
+
+        Args:
+            timeouts: How long to wait for the API.
+            kubeconfig: Path of the file with the credentials; empty for those of the environment.
 
         Raises:
             ClusterError: if this is neither a pod nor a machine with a kubeconfig.
         """
-        self.pace = pace
+        self.timeouts = timeouts
         self._kubeconfig = kubeconfig
         self.namespace = "default"
         self._until = float("inf")
@@ -69,7 +77,7 @@ class KubernetesApi:
         self._client = self._load()
 
     def _load(self) -> Any:
-        """A client with fresh credentials. Its own retries are off: they know neither 429 nor an expired token."""
+        """A client with credentials that are read now. Its own retries are off: docs/decisions/kubernetes-watch.md."""
         from kubernetes import client, config
 
         configuration = client.Configuration()
@@ -78,7 +86,7 @@ class KubernetesApi:
                 config.load_incluster_config(configuration)
                 self.namespace = _NAMESPACE_FILE.read_text().strip()
             else:
-                # Named here: the client looks at KUBECONFIG only once, when it is imported.
+                # The client itself looks at KUBECONFIG only when it is imported.
                 file = self._kubeconfig or os.environ.get("KUBECONFIG") or None
                 config.load_kube_config(file, client_configuration=configuration)
                 _, context = config.list_kube_config_contexts(file)
@@ -91,25 +99,30 @@ class KubernetesApi:
         return client.ApiClient(configuration)
 
     @contextmanager
-    def hurried(self) -> Iterator[None]:
-        """In this context there is `Pace.cleanup` for all requests together."""
-        self._until = time.monotonic() + self.pace.cleanup
+    def cleaning_up(self) -> Iterator[None]:
+        """In this context all requests together may take `ApiTimeouts.cleanup`."""
+        self._until = time.monotonic() + self.timeouts.cleanup
         try:
             yield
         finally:
             self._until = float("inf")
 
     def get(self, path: str) -> dict[str, Any]:
-        """The object at `path`."""
+        """The object at `path`, such as `/apis/<group>/<version>/namespaces/<namespace>/<plural>/<name>`."""
         return self._json("GET", path)
 
     def list(self, path: str, **selectors: str) -> list[dict[str, Any]]:
-        """Objects under `path` that a `labelSelector` or `fieldSelector` chooses."""
+        """The objects under `path` that a `labelSelector` or `fieldSelector` chooses."""
         items: list[dict[str, Any]] = self._json("GET", path, query=selectors).get("items") or []
         return items
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Create an object under `path`. A retry may meet the object of its own first attempt: ApiConflict 409."""
+        """Create an object under `path`.
+
+        Raises:
+            ApiConflict: with 409 if there is one of this name. The first attempt may have created it, where its answer
+                was lost and a second attempt was made.
+        """
         return self._json("POST", path, body=body)
 
     def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -117,22 +130,31 @@ class KubernetesApi:
         return self._json("PATCH", path, body=body)
 
     def delete(self, path: str, uid: str) -> None:
-        """Delete the object at `path`, its pods with it, if it still is the one with this uid."""
+        """Delete the object at `path` with its pods, if it still has this `uid`."""
         body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         with suppress(ApiConflict):
             self._json("DELETE", path, body=body)
 
     def text(self, path: str, query: dict[str, Any]) -> str:
-        """The text at `path`: a log."""
+        """The text at `path`, such as the log of a pod."""
 
         def read() -> str:
             return str(self._send("GET", path, query=query).data.decode(errors="replace"))
 
-        text: str = self._patiently(read, f"GET {path}")
+        text: str = self._retrying(read, f"GET {path}")
         return text
 
     def lines(self, path: str, query: dict[str, Any], silence: float) -> Iterator[bytes]:
-        """Lines at `path` as they come, without a retry; ends where the server ends, or after `silence` seconds."""
+        """The lines at `path` as they come; there is no retry.
+
+        Args:
+            path: Of a log or a watch.
+            query: The parameters of the request.
+            silence: Ends after so many seconds without a line.
+
+        Raises:
+            ApiException: if the request is refused.
+        """
         import urllib3
 
         response = self._send("GET", path, query=query, timeout=silence)
@@ -149,10 +171,11 @@ class KubernetesApi:
             yield rest
 
     def wait_for_change(self, path: str, name: str, version: str, seconds: float) -> None:
-        """Return when the object `name` under `path` changes, at the latest after `seconds`.
+        """Return when the object `name` under `path` changes, or after `seconds`.
 
-        A watch that breaks, is closed, or is too old for the server (410) ends in the pause of `Pace.shortest`: the
-        caller looks again in any case. One that is refused ends after all `seconds`, for the next would be too.
+        A watch that breaks, that the server closes, or that is too old for the server (410) returns after
+        `ApiTimeouts.min_interval`: the caller looks at the object in any case. A watch that is refused returns after
+        `seconds`, because the next one would be refused too.
         """
         from kubernetes.client.exceptions import ApiException
 
@@ -163,29 +186,29 @@ class KubernetesApi:
             "resourceVersion": version,
             "timeoutSeconds": max(1, round(seconds)),
         }
-        shortest = self.pace.shortest
+        least = self.timeouts.min_interval
         try:
             for line in self.lines(path, query, silence=seconds):
                 if json.loads(line).get("type") != "BOOKMARK":
                     break
         except ApiException as error:
             if error.status and error.status not in (401, *_TRANSIENT, *_CONFLICTS):
-                shortest = seconds
+                least = seconds
                 self._warn_of_watch(error)
         except Exception as error:
             logger.debug("A watch broke: %s", _short(error))
-        rest = shortest - (time.monotonic() - began)
+        rest = least - (time.monotonic() - began)
         if rest > 0:
             time.sleep(min(rest, seconds))
 
     def _warn_of_watch(self, error: Any) -> None:
         if error.status not in self._refused_watches:
             logger.warning(
-                "The cluster refuses to watch the job with HTTP %d (%s): it is looked at every %g s instead. 403: give "
-                "the launcher's service account the role of docs/launchers.md.",
+                "The cluster refuses with HTTP %d (%s) to watch the job. The launcher looks at it every %g s instead. "
+                "403: give the launcher's service account the role of docs/launchers.md.",
                 error.status,
                 error.reason,
-                self.pace.resync,
+                self.timeouts.resync,
             )
         self._refused_watches.add(error.status)
 
@@ -193,7 +216,7 @@ class KubernetesApi:
         def send() -> Any:
             return json.loads(self._send(method, path, **arguments).data)
 
-        body: dict[str, Any] = self._patiently(send, f"{method} {path}")
+        body: dict[str, Any] = self._retrying(send, f"{method} {path}")
         return body
 
     def _send(self, method: str, path: str, *, query: Any = None, body: Any = None, timeout: float = 0.0) -> Any:
@@ -209,24 +232,24 @@ class KubernetesApi:
             auth_settings=["BearerToken"],
             _preload_content=False,
             _return_http_data_only=True,
-            _request_timeout=(self.pace.request, timeout or self.pace.request),
+            _request_timeout=(self.timeouts.request, timeout or self.timeouts.request),
         )
         if not timeout:
             response.read(cache_content=True)
         return response
 
-    def _patiently(self, send: Callable[[], Any], what: str) -> Any:
-        """Send until an answer comes; after a refused token, with fresh credentials.
+    def _retrying(self, send: Callable[[], Any], what: str) -> Any:
+        """Send until a good answer comes; where a token is refused, with credentials that are read again.
 
         Raises:
             ApiConflict: if the answer is 404, 409 or 410.
-            ClusterError: if the request is refused, or failing lasts longer than `Pace.patience`.
+            ClusterError: if the request is refused, or fails for longer than `ApiTimeouts.retry`.
         """
         import urllib3
         from kubernetes.client.exceptions import ApiException
 
-        until = min(self._until, time.monotonic() + self.pace.patience)
-        bound, denied = self.pace.first, 0
+        until = min(self._until, time.monotonic() + self.timeouts.retry)
+        bound, denied = self.timeouts.first_pause, 0
         while True:
             try:
                 return send()
@@ -235,7 +258,7 @@ class KubernetesApi:
                 if status in _CONFLICTS:
                     raise ApiConflict(status) from error
                 denied += status == 401
-                if status == 401 and denied < _TOKENS:
+                if status == 401 and denied < _TOKEN_ATTEMPTS:
                     self._client = self._load()
                 elif status and status not in _TRANSIENT:
                     raise _refused(what, error, status) from error
@@ -244,7 +267,7 @@ class KubernetesApi:
                     raise _unreachable(what, error) from error
                 logger.info("The cluster's API failed (%s): again in %.1f s.", _short(error), pause)
                 time.sleep(pause)
-                bound = min(bound * 2, self.pace.longest)
+                bound = min(bound * 2, self.timeouts.longest_pause)
 
 
 def _retry_after(error: Exception) -> float:
@@ -263,7 +286,7 @@ def _refused(what: str, error: Exception, status: int) -> ClusterError:
 def _unreachable(what: str, error: Exception) -> ClusterError:
     return ClusterError(
         f"The cluster's API does not answer, or answers with errors only.\nThe last was {_short(error)} to {what}. "
-        "Run again when it answers: a job that runs meanwhile is found again."
+        "Run again when it answers: a job that goes on running is found again."
     )
 
 

@@ -1,4 +1,4 @@
-"""The cluster launcher: creates a job or finds it again, watches it, tells the truth about its end, and removes it."""
+"""The cluster launcher: it creates a job or finds it again, watches it, fetches the model, and deletes the job."""
 
 import json
 import logging
@@ -10,24 +10,24 @@ from typing import Any
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.kubernetes.api import KubernetesApi, Pace
+from gatehouse.components.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
 from gatehouse.components.launchers.kubernetes.logs import PodLogs
-from gatehouse.components.launchers.kubernetes.operator import LAUNCH, Operator, Order
-from gatehouse.components.launchers.kubernetes.ownership import Claim
-from gatehouse.components.launchers.kubernetes.pod_metrics import Arriving
+from gatehouse.components.launchers.kubernetes.operator import LAUNCH, ClusterJob, Operator
+from gatehouse.components.launchers.kubernetes.ownership import OwnedJob
+from gatehouse.components.launchers.kubernetes.pod_metrics import PodMetrics
 from gatehouse.components.launchers.kubernetes.transfer import (
     Inputs,
     checkpoints_in_use,
+    ended_launches,
     fetch_outputs,
-    forget,
     job_digest,
-    kept_inputs,
-    launches,
-    outcome,
     program_code,
-    write_identity,
+    remove_remains,
+    reported_end,
+    uploaded_inputs,
+    write_record,
 )
-from gatehouse.components.launchers.kubernetes.watch import Watch
+from gatehouse.components.launchers.kubernetes.watch import JobWatch
 from gatehouse.components.launchers.launcher import (
     FAILURE,
     LOG,
@@ -37,7 +37,7 @@ from gatehouse.components.launchers.launcher import (
     WEIGHTS,
     TrainingFailedError,
     TrainingJob,
-    problem,
+    result_problem,
 )
 from gatehouse.components.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
 from gatehouse.components.launchers.timeouts import job_minutes
@@ -54,9 +54,9 @@ _POD = "gatehouse.components.launchers.kubernetes.pod"
 class ClusterLauncher:
     """Runs a job as one object of a cluster's training operator.
 
-    The object's name comes from run, job and program, so a launcher that starts again finds the job of the one before.
-    The launcher removes the object when it ends, however it ends. Where it cannot, a deadline in the object ends the
-    pods, and the object goes when the launcher's own pod, its owner, is removed.
+    The name of the object follows from run, job and program: a launcher that starts again finds the job of the launcher
+    before it. The launcher deletes the object when it ends, for whatever reason. Where it cannot, as after SIGKILL, a
+    deadline in the object ends the pods, and the cluster deletes the object with the launcher's pod, which owns it.
     """
 
     remote = True
@@ -73,16 +73,16 @@ class ClusterLauncher:
         """Prepare to launch.
 
         Args:
-            store: Through which files travel.
-            operator: Of which kind the job is.
-            launch: Where it runs.
+            store: The store through which files and checkpoints go.
+            operator: The operator of the cluster.
+            launch: The settings of the job.
             api: The cluster; None for the one that the environment names.
-            python: The interpreter in the image.
+            python: The Python interpreter in the image.
         """
         self._store, self._operator, self._launch, self._python = store, operator, launch, python
-        self._api = api or KubernetesApi(Pace())
+        self._api = api or KubernetesApi(ApiTimeouts())
         self._namespace = launch.namespace or self._api.namespace
-        self._claims: dict[Path, Claim] = {}
+        self._owned: dict[Path, OwnedJob] = {}
         self._path = "/apis/" + operator.resource.format(namespace=self._namespace)
 
     def run(self, job: TrainingJob) -> None:
@@ -95,10 +95,10 @@ class ClusterLauncher:
             raise ConfigurationError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)
-        with kept_inputs(self._store, job.directory) as inputs:
+        with uploaded_inputs(self._store, job.directory) as inputs:
             digest = job_digest(inputs, program_code(job.program, job.builder))
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
-            self._claims[job.directory] = claim = Claim(self._api, self._path, name, digest)
+            self._owned[job.directory] = owned = OwnedJob(self._api, self._path, name, digest)
             logs = PodLogs(
                 self._api,
                 self._namespace,
@@ -108,102 +108,107 @@ class ClusterLauncher:
             )
             try:
                 with checkpoints_in_use(self._store, digest):
-                    self._run(job, inputs, claim, logs)
+                    self._run(job, inputs, owned, logs)
             except SystemExit:
-                claim.withdraw()  # Told to end: the grace period may not last for the logs of every pod.
+                # The launcher was told to end: its grace period may be too short to read the logs of all pods first.
+                owned.delete()
                 raise
             finally:
                 try:
                     logs.finish()
                 finally:
-                    claim.withdraw()
+                    owned.delete()
 
     def forget(self, job: TrainingJob) -> None:
-        """Remove checkpoints, metrics and word of the end of a job: a launcher that starts again finds the model."""
-        claim = self._claims.pop(job.directory)
+        """Remove checkpoints, metrics and reports of the job from the store."""
+        owned = self._owned.pop(job.directory)
         try:
-            forget(self._store, claim.name, claim.digest)
+            remove_remains(self._store, owned.name, owned.digest)
         except GatehouseError as error:
-            logger.warning("What is left of the job %s in the store could not be removed: %s", claim.name, error)
+            logger.warning("The remains of the job %s in the store could not be removed: %s", owned.name, error)
 
-    def _run(self, job: TrainingJob, inputs: Inputs, claim: Claim, logs: PodLogs) -> None:
-        found = claim.find()
+    def _run(self, job: TrainingJob, inputs: Inputs, owned: OwnedJob, logs: PodLogs) -> None:
+        found = owned.find()
         adopted = found is not None
-        if found is None and self._received_before(job, claim):
+        if found is None and self._received_before(job, owned):
             return
-        found = found or claim.create(self._body(job, inputs, claim))
-        folder = f"jobs/{claim.name}/{found['metadata']['annotations'][LAUNCH]}"
+        found = found or owned.create(self._body(job, inputs, owned))
+        folder = f"jobs/{owned.name}/{found['metadata']['annotations'][LAUNCH]}"
 
         def reported() -> dict[str, Any]:
-            return outcome(self._store, folder)
+            return reported_end(self._store, folder)
 
-        arriving = Arriving(self._store, folder, job.directory / METRICS)
+        metrics = PodMetrics(self._store, folder, job.directory / METRICS)
         minutes = job.timeout_minutes
-        watch = Watch(self._api, self._operator, claim, self._launch, minutes, logs, reported, arriving.take)
+        watch = JobWatch(self._api, self._operator, owned, self._launch, minutes, logs, reported, metrics.receive)
         if adopted:
             watch.resume(found)
         try:
             watch.until_success()
         finally:
-            arriving.close()
+            metrics.close()
         logs.finish()
         self._receive(job, folder, reported(), watch.tail())
 
-    def _received_before(self, job: TrainingJob, claim: Claim) -> bool:
-        """Take what a launch before this one made, whose launcher was ended before its model was published."""
-        for folder in launches(self._store, claim.name):
-            ended = outcome(self._store, folder)
+    def _received_before(self, job: TrainingJob, owned: OwnedJob) -> bool:
+        """Fetch the result of an earlier launch whose model was not published, if there is one."""
+        for folder in ended_launches(self._store, owned.name):
+            ended = reported_end(self._store, folder)
             if ended.get("outcome") != "succeeded":
                 continue
             try:
                 fetch_outputs(self._store, folder, ended, job.directory)
             except (MissingArtifactError, CorruptArtifactError):
-                continue  # The collector has taken it.
-            if problem(job.directory) == "":
-                logger.info("The job %s has ended well before: its result is taken.", claim.name)
-                Arriving(self._store, folder, job.directory / METRICS).close()
-                self._tell_place(job, folder)
+                continue  # The garbage collection has removed it.
+            if result_problem(job.directory) == "":
+                logger.info("An earlier launch of the job %s has succeeded: its result is used.", owned.name)
+                PodMetrics(self._store, folder, job.directory / METRICS).close()
+                self._write_place(job, folder)
                 return True
         return False
 
-    def _body(self, job: TrainingJob, inputs: Inputs, claim: Claim) -> dict[str, Any]:
-        """The object to create; what it is has been written to the store before this returns."""
+    def _body(self, job: TrainingJob, inputs: Inputs, owned: OwnedJob) -> dict[str, Any]:
+        """The object to create; its record is in the store when this returns."""
         launch, identity = self._launch, uuid.uuid4().hex
-        folder, processes = f"jobs/{claim.name}/{identity}", job.processes // launch.nodes
-        about = {"kind": self._operator.kind, "namespace": self._namespace, "name": claim.name}
-        record = write_identity(self._store, folder, inputs, job, **about)
+        folder, processes = f"jobs/{owned.name}/{identity}", job.processes // launch.nodes
+        about = {"kind": self._operator.kind, "namespace": self._namespace, "name": owned.name}
+        record = write_record(self._store, folder, inputs, job, **about)
         address = launch.store or self._store.address
         made, waits = launch.image or image("gatehouse"), (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
         env = {IMAGE: made, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}
-        order = Order(
-            name=claim.name,
+        described = ClusterJob(
+            name=owned.name,
             namespace=self._namespace,
             launch=identity,
-            digest=claim.digest,
+            digest=owned.digest,
             image=made,
             env={name: value for name, value in env.items() if value},
             command=(self._python, "-m", _POD, address, folder, record, str(processes), *waits),
             processes=processes,
             deadline_seconds=round(job_minutes(launch.scheduling_minutes, job.timeout_minutes) * 60),
         )
-        return self._operator.build(order)
+        return self._operator.build(described)
 
     def _receive(self, job: TrainingJob, folder: str, ended: dict[str, Any], tail: str) -> None:
-        """Take result and weights; a job that reports success without them has failed."""
+        """Fetch result and weights.
+
+        Raises:
+            TrainingFailedError: if they are not there or do not verify, whatever the job reports.
+        """
         wrong = ""
         if ended.get("outcome") == "succeeded":
             try:
                 fetch_outputs(self._store, folder, ended, job.directory)
             except (MissingArtifactError, CorruptArtifactError) as error:
                 wrong = f"the job reports success, but its result does not verify.\n{error}"
-        wrong = wrong or problem(job.directory)
+        wrong = wrong or result_problem(job.directory)
         if wrong:
             raise TrainingFailedError(f"Training failed: {wrong}\n{tail}")
-        self._tell_place(job, folder)
+        self._write_place(job, folder)
 
-    def _tell_place(self, job: TrainingJob, folder: str) -> None:
-        """Leave what the pods said of themselves, for the record of the run."""
-        pods = Arriving(self._store, folder, job.directory / METRICS).environments()
+    def _write_place(self, job: TrainingJob, folder: str) -> None:
+        """Write where the job ran, as its pods reported, for the record of the run."""
+        pods = PodMetrics(self._store, folder, job.directory / METRICS).environments()
         place = {
             "environment": pods[-1] if pods else {},
             "machine": self._launch.machine,

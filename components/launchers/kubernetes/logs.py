@@ -22,11 +22,20 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\
 class PodLogs:
     """The logs of one job.
 
-    A stream that breaks is taken up where it was: the API gives lines with their times, and no line twice is kept.
+    Where a stream breaks, it is opened again from the last line on. The API gives each line its time, by which lines
+    that come again are known.
     """
 
     def __init__(self, api: KubernetesApi, namespace: str, container: str, log: Path, *, named: bool) -> None:
-        """Begin the file `log`; with `named`, each line opens with the name of its pod."""
+        """Begin the log file.
+
+        Args:
+            api: The cluster.
+            namespace: Of the pods.
+            container: Whose log it is.
+            log: Path of the file.
+            named: Whether each line begins with the name of its pod.
+        """
         self._api, self._pods = api, f"/api/v1/namespaces/{namespace}/pods"
         self._container, self._named = container, named
         self._file = open(log, "wb", buffering=0)  # noqa: SIM115  # `finish` closes it.
@@ -38,7 +47,7 @@ class PodLogs:
         self._tails: dict[str, deque[str]] = {}
 
     def follow(self, pods: Iterable[Pod]) -> None:
-        """Stream the logs of those pods that have been started and are not followed yet."""
+        """Begin to stream the logs of pods that have been started, where that is not done yet."""
         for pod in pods:
             name, uid = name_of(pod), pod["metadata"]["uid"]
             started = pod.get("status", {}).get("phase") in ("Running", "Succeeded", "Failed")
@@ -47,12 +56,12 @@ class PodLogs:
                 threading.Thread(target=self._follow, args=(name, uid), name=f"log-{name}", daemon=True).start()
 
     def finish(self) -> None:
-        """Read what the streams have not brought yet, and close the file."""
+        """Read the lines that the streams have not brought yet, and close the file."""
         if self._ended.is_set():
             return
         self._ended.set()
         for name, uid in self._following.items():
-            with suppress(LauncherError, ApiConflict), self._api.hurried():
+            with suppress(LauncherError, ApiConflict), self._api.cleaning_up():
                 if self._phase(name, uid):
                     for line in self._api.text(f"{self._pods}/{name}/log", self._query(uid)).splitlines():
                         self._write(name, uid, line)
@@ -71,27 +80,27 @@ class PodLogs:
 
     def _follow(self, name: str, uid: str) -> None:
         while not self._ended.is_set() and self._following[name] == uid:
-            with suppress(Exception):  # The API is away, or the container is not there yet: try again.
+            with suppress(Exception):  # The API does not answer, or the container has not started: try again.
                 phase = self._phase(name, uid)
                 if not phase:
                     return
                 query = self._query(uid) | {"follow": "true"}
-                for line in self._api.lines(f"{self._pods}/{name}/log", query, silence=self._api.pace.patience):
+                for line in self._api.lines(f"{self._pods}/{name}/log", query, silence=self._api.timeouts.retry):
                     if self._ended.is_set():
                         return
                     self._write(name, uid, line.decode(errors="replace"))
                 if phase in ("Succeeded", "Failed"):
-                    return  # All that the pod had said was there when the stream began; `finish` reads it again.
-            self._ended.wait(self._api.pace.shortest)
+                    return  # The pod had ended before the stream began, so the stream was complete.
+            self._ended.wait(self._api.timeouts.min_interval)
 
     def _phase(self, name: str, uid: str) -> str:
-        """Of this very pod; nothing where it is gone: one that is started again may have the same name."""
+        """The phase of the pod with this uid; empty where it is gone, also where another pod has its name."""
         found = self._api.get(f"{self._pods}/{name}")
         return str(found["status"]["phase"]) if found["metadata"]["uid"] == uid else ""
 
     def _query(self, uid: str) -> dict[str, str]:
         query = {"container": self._container, "timestamps": "true"}
-        # The API rounds to seconds, so that some lines come again; `_write` knows them by their times.
+        # The API takes whole seconds, so some lines come again. `_write` leaves them out.
         return query | ({"sinceTime": latest[:19] + "Z"} if (latest := self._latest.get(uid, ("", set()))[0]) else {})
 
     def _write(self, name: str, uid: str, line: str) -> None:
@@ -99,7 +108,7 @@ class PodLogs:
         at = _instant(stamp)
         with self._lock:
             latest, shown_then = self._latest.get(uid, ("", set()))
-            if not at:  # The API's own words, without a time.
+            if not at:  # A message of the API, which has no time.
                 at, text = latest, line
             if self._file.closed or at < latest or (at == latest and text in shown_then):
                 return
@@ -110,19 +119,19 @@ class PodLogs:
         logger.info("%s", shown)
 
     def _keep(self, line: str) -> None:
-        """Write to the file, whatever becomes of it: a full disk is no reason to lose a training."""
+        """Write to the file. Where the disk is full, the training goes on without its log."""
         try:
             self._file.write(line.encode() + b"\n")
         except OSError as error:
             if not self._full:
-                logger.warning("%s is not written on (%s): the training goes on.", self._file.name, error.strerror)
+                logger.warning("%s cannot be written (%s): the training goes on.", self._file.name, error.strerror)
             self._full = True
 
 
 def _instant(stamp: str) -> str:
-    """The time of a line in UTC with all nine digits, so that times compare as text; empty where it is none.
+    """The time of a line, in UTC and with nine digits, so that times compare as text; empty for a text that is no time.
 
-    A node writes its own zone, and may leave zeros out.
+    A node writes times in its own zone, and may leave out zeros at the end.
     """
     if not (found := _STAMP.fullmatch(stamp)):
         return ""

@@ -1,4 +1,4 @@
-"""What an operator is: it turns a job into an object of its kind, and reads that object's state."""
+"""What a training operator is to the launcher: it builds the object of a job, and reads the object's state."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -6,24 +6,24 @@ from typing import Any, Protocol
 LAUNCH = "gatehouse.dev/launch"
 JOB_DIGEST = "gatehouse.dev/job"
 LAUNCHER = "gatehouse.dev/launcher"
-COURSE = "gatehouse.dev/course"
+PROGRESS = "gatehouse.dev/progress"
 MANAGED = {"app.kubernetes.io/managed-by": "gatehouse"}
 
 
 @dataclass(frozen=True)
-class Order:
+class ClusterJob:
     """One job for a cluster.
 
     Attributes:
-        name: Of the object.
-        namespace: Where it is created.
-        launch: Names this creation of it; another one after a failure has another.
-        digest: Names its files and the program.
-        image: Of its pods.
-        env: Environment of its pods that says what they are.
+        name: Name of the object.
+        namespace: Where the object is created.
+        launch: Identifies this creation of the job. When it is created again after a failure, it has another one.
+        digest: Identifies the job's files and its program.
+        image: Image of its pods.
+        env: Environment of its pods, apart from what the settings say.
         command: What each pod runs.
-        processes: Workers of each pod.
-        deadline_seconds: After which the operator ends the job even if its launcher is gone.
+        processes: Number of workers of each pod.
+        deadline_seconds: After so many seconds the operator ends the job, also where its launcher is gone.
     """
 
     name: str
@@ -38,18 +38,18 @@ class Order:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """By which a launcher finds its job again, and knows that it is its own."""
+        """The annotations by which a launcher finds the job again and knows that it trains the same."""
         return {LAUNCH: self.launch, JOB_DIGEST: self.digest}
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """How a job ended, as its object says.
 
     Attributes:
-        succeeded: Whether it did.
-        reason: The operator's word for it.
-        message: The operator's sentence.
+        succeeded: Whether it succeeded.
+        reason: The reason in the object's condition, one word.
+        message: The message in the object's condition.
     """
 
     succeeded: bool
@@ -58,23 +58,29 @@ class Ended:
 
 
 class Operator(Protocol):
-    """One kind of object that trains."""
+    """One kind of object that trains.
+
+    Attributes:
+        kind: Name of the kind.
+        resource: Where its objects are, `<group>/<version>/namespaces/{namespace}/<plural>` below `/apis`.
+        container: Name of the container that trains.
+    """
 
     kind: str
-    resource: str  # `<group>/<version>/{namespace}/<plural>` below /apis.
-    container: str  # Name of the container that trains.
+    resource: str
+    container: str
 
-    def build(self, order: Order) -> dict[str, Any]:
-        """The object, as it is sent to the API."""
+    def build(self, job: ClusterJob) -> dict[str, Any]:
+        """The object of a job, as it is sent to the API."""
 
-    def pods(self, name: str) -> dict[str, str]:
-        """Labels that all pods of the job have, and no others."""
+    def pod_labels(self, name: str) -> dict[str, str]:
+        """The labels that all pods of the job `name` have, and no others."""
 
-    def ended(self, job: dict[str, Any]) -> Ended | None:
-        """How the job ended, or None where it has not."""
+    def end(self, found: dict[str, Any]) -> JobEnd | None:
+        """How a job ended, read from its object; None where it has not ended."""
 
 
-def condition(job: dict[str, Any], kind: str) -> dict[str, Any] | None:
-    """The condition of this type, where it holds: one whose status is False says nothing happened."""
-    conditions = job.get("status", {}).get("conditions") or []
+def condition(found: dict[str, Any], kind: str) -> dict[str, Any] | None:
+    """The condition of type `kind` of an object, if its status is True. One with status False says nothing happened."""
+    conditions = found.get("status", {}).get("conditions") or []
     return next((each for each in conditions if each["type"] == kind and each["status"] == "True"), None)

@@ -1,4 +1,4 @@
-"""A launcher's claim on one job of the cluster: made or found again, and given up by deleting the job."""
+"""The job that a launcher owns: it creates the job or takes it over, and deletes it at the end."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from gatehouse.components.launchers.kubernetes.api import ApiConflict, KubernetesApi
-from gatehouse.components.launchers.kubernetes.operator import COURSE, JOB_DIGEST, LAUNCHER
+from gatehouse.components.launchers.kubernetes.operator import JOB_DIGEST, LAUNCHER, PROGRESS
 from gatehouse.components.launchers.launcher import ClusterError, TrainingCancelledError
 from gatehouse.errors import LauncherError
 
@@ -17,48 +17,67 @@ logger = logging.getLogger(__name__)
 _POD_NAME, _POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
 
 
-class Claim:
-    """The object `name` below `path`, if its annotation says that it trains what `digest` names.
+class OwnedJob:
+    """One object of a training operator.
 
-    Another annotation names the claim that holds now: the last that made or found the job. Only that one deletes it.
+    An annotation of the object names its owner: the launcher that created it or found it last. Only the owner deletes
+    it.
     """
 
     def __init__(self, api: KubernetesApi, path: str, name: str, digest: str) -> None:
+        """Prepare to find or create the job.
+
+        Args:
+            api: The cluster.
+            path: Of the objects of its kind, `/apis/<group>/<version>/namespaces/<namespace>/<plural>`.
+            name: Name of the object.
+            digest: What it trains; another annotation of the object holds it.
+        """
         self._api, self.path, self.name, self.digest = api, path, name, digest
         self.uid = ""
         self.namespace = path.split("/")[-2]
-        self._mark = uuid.uuid4().hex
+        self._owner = uuid.uuid4().hex
 
     def find(self) -> dict[str, Any] | None:
-        """The job, taken over from the launcher that created it; None where there is none.
+        """The job, taken over from the launcher that owned it; None where there is none.
+
+        Where the launcher before this one has deleted the job, this waits until the object is gone.
 
         Raises:
-            ClusterError: if an object of this name trains something else.
+            ClusterError: if an object of this name trains something else, or is being deleted and does not go.
         """
+        until = time.monotonic() + self._api.timeouts.retry
         while (found := self._get()) is not None:
-            if found["metadata"].get("annotations", {}).get(JOB_DIGEST) != self.digest:
+            metadata = found["metadata"]
+            if metadata.get("annotations", {}).get(JOB_DIGEST) != self.digest:
                 raise ClusterError(
                     "Another job has the name of this one.\n"
                     f"{self.path}/{self.name} does not have the annotation {JOB_DIGEST}={self.digest}. Delete it."
                 )
-            if "deletionTimestamp" not in found["metadata"]:
-                self.uid = found["metadata"]["uid"]
+            if "deletionTimestamp" not in metadata:
+                self.uid = metadata["uid"]
                 logger.info("Found the job %s again: watching it.", self.name)
-                # Its owner was the launcher before, whose pod may go at any time, and the job with it.
-                self._patch({"annotations": {LAUNCHER: self._mark}} | self._owned())
+                # Its owner in the cluster was the pod of the launcher before. When that pod goes, the job goes with it.
+                self._patch({"annotations": {LAUNCHER: self._owner}} | self._owner_reference())
                 return found
-            time.sleep(self._api.pace.shortest)  # The launcher before this one has deleted it: wait until it is gone.
+            if time.monotonic() > until:
+                raise ClusterError(
+                    f"The job of an earlier launch is being deleted, and does not go.\n{self.path}/{self.name} was "
+                    f"deleted at {metadata['deletionTimestamp']}, and waits for its finalizers "
+                    f"{metadata.get('finalizers', [])}. Look why they are not removed, and run again."
+                )
+            time.sleep(self._api.timeouts.min_interval)
         return None
 
     def create(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Create the job. Where an attempt that seemed to fail had created it, take that one.
+        """Create the job. Where an attempt whose answer was lost has created it, take that one.
 
         Raises:
             ClusterError: if the cluster does not take it.
         """
         metadata = body["metadata"]
-        metadata |= {"annotations": metadata["annotations"] | {LAUNCHER: self._mark}} | self._owned()
-        until = time.monotonic() + self._api.pace.patience
+        metadata |= {"annotations": metadata["annotations"] | {LAUNCHER: self._owner}} | self._owner_reference()
+        until = time.monotonic() + self._api.timeouts.retry
         while True:
             try:
                 made = self._api.create(self.path, body)
@@ -75,7 +94,7 @@ class Claim:
                         f"The cluster does not take the job: it answers HTTP {conflict.status}, and has none of its "
                         f"name.\nThe request was POST {self.path}. Run again."
                     ) from conflict
-                time.sleep(self._api.pace.shortest)
+                time.sleep(self._api.timeouts.min_interval)
             else:
                 self.uid = made["metadata"]["uid"]
                 logger.info("Created the %s %s.", body["kind"], self.name)
@@ -95,19 +114,19 @@ class Claim:
             )
         return found
 
-    def remember(self, course: str) -> None:
-        """Write on the job what the next launcher that finds it must know."""
-        self._patch({"annotations": {COURSE: course}})
+    def save_progress(self, progress: str) -> None:
+        """Write on the job what a launcher that finds it later must know."""
+        self._patch({"annotations": {PROGRESS: progress}})
 
-    def withdraw(self) -> None:
+    def delete(self) -> None:
         """Delete the job and its pods, if it is there and no other launcher has taken it over.
 
-        Where the cluster does not answer, say what is left behind.
+        Where the cluster does not answer, a warning says what is left behind.
         """
         try:
-            with self._api.hurried():
+            with self._api.cleaning_up():
                 found = self._get()
-                if found is not None and found["metadata"].get("annotations", {}).get(LAUNCHER) == self._mark:
+                if found is not None and found["metadata"].get("annotations", {}).get(LAUNCHER) == self._owner:
                     self._api.delete(f"{self.path}/{self.name}", found["metadata"]["uid"])
         except LauncherError as error:
             logger.warning("%s/%s could not be deleted, delete it by hand: %s", self.path, self.name, error)
@@ -122,8 +141,8 @@ class Claim:
         with suppress(ApiConflict):
             self._api.patch(f"{self.path}/{self.name}", {"metadata": metadata})
 
-    def _owned(self) -> dict[str, Any]:
-        """The job's owner: this pod, where it is one, and of the job's namespace."""
+    def _owner_reference(self) -> dict[str, Any]:
+        """This pod as the owner of the job, where this is a pod, and in the namespace of the job."""
         name, uid = os.environ.get(_POD_NAME, ""), os.environ.get(_POD_UID, "")
         if not uid or self.namespace != self._api.namespace:
             return {}

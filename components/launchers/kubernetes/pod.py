@@ -1,7 +1,7 @@
-"""What a pod of a training job runs: fetches the job's files, trains, and sends back what came of it.
+"""The program of a pod: it fetches the job's files, trains, and sends back the result.
 
-Every node fetches and trains. The node that holds the result sends it; the others wait until it has, because the
-operator ends all pods when one that it goes by has ended.
+Every node fetches and trains. The node that has the result sends it. The others wait until it has been sent, because
+some operators end all pods of a job when one of them has ended.
 """
 
 import argparse
@@ -19,14 +19,15 @@ from pathlib import Path
 from types import FrameType
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.kubernetes.pod_metrics import sent_while_training
+from gatehouse.components.launchers.kubernetes.node import node_count, node_name, rendezvous_options
+from gatehouse.components.launchers.kubernetes.pod_metrics import sending_metrics
 from gatehouse.components.launchers.kubernetes.transfer import (
-    Expected,
+    JobRecord,
     fetch_inputs,
-    outcome,
     program_code,
     report_failure,
     report_success,
+    reported_end,
 )
 from gatehouse.components.launchers.launcher import (
     CHECKPOINT_NAME,
@@ -43,38 +44,21 @@ from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
 logger = logging.getLogger(__name__)
 
 _WRAPPER = "gatehouse.components.launchers.wrapper"
-_LAST_SECONDS = 20.0
-"""Of the grace period are left for bringing the last checkpoint to the store."""
-_RESULT_SECONDS, _RESULT_POLL = 900.0, 1.0
+_UPLOAD_SECONDS = 20.0
+"""The part of the grace period in which the last checkpoint is sent to the store."""
+_RESULT_SECONDS, _RESULT_POLL_SECONDS = 900.0, 1.0
 
 
 def main() -> None:
-    """Train as the job says; ends with the wrapper's exit code, 128 and above where another attempt makes sense."""
-    parser = argparse.ArgumentParser(description="Train one model in a pod of a cluster.")
-    parser.add_argument("store", help="Address of the artifact store, as pods see it.")
-    parser.add_argument("folder", help="The job's folder in the store.")
-    parser.add_argument("record", help="SHA-256 of the job's record.")
-    parser.add_argument("processes", type=int, help="Workers of this pod.")
-    parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
-    parser.add_argument("hang", type=float, help="Seconds that a rank may make no progress.")
-    arguments = parser.parse_args()
-    # The first process of a container gets no signal that it does not ask for.
+    """Train as the job's record says, and end with the exit code of the wrapper."""
+    arguments = _parse()
+    # Linux delivers a signal to the first process of a container only if the process has a handler for it.
     signal.signal(signal.SIGTERM, _end)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     store = ArtifactStore.open(arguments.store)
     with tempfile.TemporaryDirectory(prefix="job-") as directory:
         try:
-            expected = fetch_inputs(store, arguments.folder, arguments.record, Path(directory))
-            _require_program(expected)
-            os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: expected.digest}
-            launch = arguments.folder.rpartition("/")[2]
-            waits = [f"--grace-seconds={_kept_for_ranks(arguments.grace)}", f"--hang-seconds={arguments.hang}"]
-            spool = _spool(Path(directory), arguments.folder.split("/")[1])
-            with sent_while_training(store, arguments.folder, spool):
-                code = _train(expected.program, arguments.processes, launch, Path(directory), waits)
-            _report(store, arguments.folder, Path(directory), code)
-            if code < RETRY_CODE:
-                _remove(spool)
+            code = _run(store, arguments, Path(directory))
         except StoreError as error:
             logger.error("StoreError: %s", error)
             sys.exit(RETRY_CODE)
@@ -84,85 +68,102 @@ def main() -> None:
     sys.exit(code)
 
 
-def _require_program(expected: Expected) -> None:
-    if expected.code != (found := program_code(expected.program, expected.builder)):
-        raise StaleSpecError(
-            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
-            f"expected {expected.code[:12]}, found {found[:12]}. Give launch.image the image of the train task."
-        )
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train one model in a pod of a cluster.")
+    parser.add_argument("store", help="Address of the artifact store, as pods see it.")
+    parser.add_argument("folder", help="The job's folder in the store.")
+    parser.add_argument("record", help="SHA-256 of the job's record.")
+    parser.add_argument("processes", type=int, help="Workers of this pod.")
+    parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
+    parser.add_argument("hang", type=float, help="Seconds that a rank may make no progress.")
+    return parser.parse_args()
 
 
 def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(PREEMPTED_CODE)
 
 
-def _kept_for_ranks(grace: float) -> float:
-    return max(grace - _LAST_SECONDS, grace / 2)
+def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -> int:
+    """Fetch, train and report; returns the exit code of the wrapper."""
+    record = fetch_inputs(store, arguments.folder, arguments.record, directory)
+    _require_program(record)
+    os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: record.digest}
+    _, name, launch = arguments.folder.split("/")
+    grace = max(arguments.grace - _UPLOAD_SECONDS, arguments.grace / 2)
+    options = [f"--grace-seconds={grace}", f"--hang-seconds={arguments.hang}", *rendezvous_options(launch)]
+    spool = _spool(directory, name)
+    with sending_metrics(store, arguments.folder, spool):
+        code = _train([record.program, str(arguments.processes), str(directory), *options])
+    _report(store, arguments.folder, directory, code)
+    if code < RETRY_CODE:
+        _remove(spool)
+    return code
+
+
+def _require_program(record: JobRecord) -> None:
+    """Refuse to train with another program than the launcher's.
+
+    Raises:
+        StaleSpecError: if this image holds another one.
+    """
+    if record.code != (found := program_code(record.program, record.builder)):
+        raise StaleSpecError(
+            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
+            f"expected {record.code[:12]}, found {found[:12]}. Give launch.image the image of the train task."
+        )
 
 
 def _spool(directory: Path, name: str) -> Path:
-    """Where the metrics of this node go: on the volume of `GATEHOUSE_SPOOL`, where the next pod finds what is left."""
+    """Where the metrics of this node go.
+
+    With `GATEHOUSE_SPOOL` they go to a folder of this node on that volume. The next pod of the node finds there what
+    this one could not send.
+    """
     spool = directory / METRICS
     if volume := os.environ.get(SPOOL):
-        kept = Path(volume) / name / os.environ.get("PET_NODE_RANK", "0")
+        kept = Path(volume) / name / node_name()
         kept.mkdir(parents=True, exist_ok=True)
         spool.symlink_to(kept)
     return spool
 
 
 def _remove(spool: Path) -> None:
-    """Remove what no pod after this one needs, on a volume too; all of it has been sent."""
+    """Remove the spool, on a volume too: all of it has been sent, and no pod comes after this one."""
     kept = spool.resolve()
     shutil.rmtree(kept, ignore_errors=True)
     if kept != spool:
-        with suppress(OSError):  # Another node still has its spool there.
+        with suppress(OSError):  # The folder of the job still holds the spool of another node.
             kept.parent.rmdir()
 
 
-def _train(program: str, processes: int, launch: str, directory: Path, waits: list[str]) -> int:
-    """Run the wrapper, hand it the pod's SIGTERM, and return its exit code."""
-    given = [*waits, *_rendezvous(launch)]
-    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, program, str(processes), str(directory), *given])
+def _train(arguments: list[str]) -> int:
+    """Run the wrapper, pass the pod's SIGTERM on to it, and return its exit code."""
+    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, *arguments])
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
+    def pass_on(number: int, frame: FrameType | None) -> None:
         wrapper.send_signal(number)
 
-    signal.signal(signal.SIGTERM, hand_on)
+    signal.signal(signal.SIGTERM, pass_on)
     code = wrapper.wait()
     return 128 - code if code < 0 else code
 
 
 def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> None:
-    """Send what came of it; another attempt is for the operator to begin, and nothing is said about this one."""
+    """Send the result or the failure. Nothing is reported where the operator may start the job again."""
     if (directory / FAILURE).exists():
         report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"])
     elif code == 0 and (directory / RESULT).exists():
         report_success(store, folder, directory)
-    elif code == 0 and _nodes() != "1":
-        _wait_for_result(store, folder)
+    elif code == 0 and node_count() != "1":
+        _await_result(store, folder)
 
 
-def _nodes() -> str:
-    return os.environ.get("PET_NNODES", "1")
-
-
-def _rendezvous(launch: str) -> list[str]:
-    """Where the nodes meet, as the operator says; empty for one node, and where it says all itself (elastic jobs).
-
-    Operators give a static rendezvous, with which a node that starts again is lost; over a store on the first node it
-    is found again.
-    """
-    if _nodes() == "1" or "PET_RDZV_ENDPOINT" in os.environ:
-        return []
-    nodes, endpoint = _nodes(), f"{os.environ['PET_MASTER_ADDR']}:{os.environ['PET_MASTER_PORT']}"
-    return [f"--nodes={nodes}:{nodes}", f"--rendezvous={endpoint}", f"--run-id={launch}"]
-
-
-def _wait_for_result(store: ArtifactStore, folder: str) -> None:
+def _await_result(store: ArtifactStore, folder: str) -> None:
+    """Wait until the node that has the result has reported it."""
     signal.signal(signal.SIGTERM, _end)
     until = time.monotonic() + _RESULT_SECONDS
-    while not outcome(store, folder) and time.monotonic() < until:
-        time.sleep(_RESULT_POLL)
+    while not reported_end(store, folder) and time.monotonic() < until:
+        time.sleep(_RESULT_POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Brings what a pod sees while it trains through the store to the launcher: metrics, and the machine that they are of.
+"""Brings the metrics of pods to the launcher, through the store, while they train.
 
-A pod appends what is new in its spool, and samples of its CPU, memory and GPUs, to
-`jobs/<name>/<launch>/metrics/<hour>` every few seconds, and its environment to `…/pods`; the launcher puts the metrics
-into its own spool, from which they are shipped. So the metrics of a pod that fails, is evicted or leads no result
-arrive too, and a pod needs no way to MLflow. Points carry their times: those that come twice, as after a launcher that
-started again, are one there.
+Every ten seconds a pod appends what is new in its spool, and a sample of its CPU, memory and GPUs, to
+`jobs/<name>/<launch>/metrics/<hour>`. When it begins, it appends its environment to `jobs/<name>/<launch>/pods`. The
+launcher puts the metrics into its own spool, and ships them to MLflow from there. So the metrics of a pod arrive also
+where the pod fails, is evicted or does not have the result, and a pod needs no connection to MLflow. A point that
+arrives twice, as after a restart of the launcher, is kept once, because it carries its time.
 """
 
 import logging
@@ -18,6 +18,7 @@ from typing import Any
 
 from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.kubernetes.node import node_count, node_name
 from gatehouse.components.tracking.environment import capture_environment
 from gatehouse.components.tracking.machine import PREFIX, Machine
 from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, dropped, read
@@ -26,13 +27,21 @@ from gatehouse.errors import GatehouseError
 logger = logging.getLogger(__name__)
 
 _SEND_SECONDS = 10.0
-_MOST = 20_000
+_POINTS = 20_000
+"""Points in one object of the store at most."""
 _OPEN_HOURS = 2
+"""Pods may still append to the folders of the last two hours; the clocks of machines differ."""
 
 
 @contextmanager
-def sent_while_training(store: ArtifactStore, folder: str, spool: Path) -> Iterator[None]:
-    """Send what is appended to a pod's spool, and what its machine does, every ten seconds and once more at the end."""
+def sending_metrics(store: ArtifactStore, folder: str, spool: Path) -> Iterator[None]:
+    """In this context a pod sends its metrics every ten seconds, and once more at the end.
+
+    Args:
+        store: Where to.
+        folder: The job's folder in the store.
+        spool: The spool to which the ranks of this pod append.
+    """
     sender, ended = _Sender(store, folder, spool), threading.Event()
 
     def send() -> None:
@@ -54,7 +63,7 @@ class _Sender:
     def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
         self._store, self._prefix, self._spool = store, f"{folder}/metrics", spool
         self._position = Position()
-        self._dropped = dropped(spool)  # On a volume, the pods before have told that.
+        self._dropped = dropped(spool)  # On a volume, earlier pods have reported these.
         self._machine, self._began = Machine(os.getpid()), time.monotonic()
 
     def send(self) -> None:
@@ -67,23 +76,21 @@ class _Sender:
             logger.warning("Metrics are not sent for now: %s", error)
 
     def _sample(self) -> list[Point]:
-        """What this machine does, told apart from others by its number, or by its name where it has none."""
-        node = (
-            "" if os.environ.get("PET_NNODES", "1") == "1" else os.environ.get("PET_NODE_RANK") or os.uname().nodename
-        )
+        """The load of this machine; the names of the metrics hold the name of the node, where there are several."""
+        node = "" if node_count() == "1" else f"{node_name()}/"
         now, step = time.time(), round(time.monotonic() - self._began)
         return [
-            Point(f"{PREFIX}{node}/{name.removeprefix(PREFIX)}" if node else name, value, step, now)
+            Point(f"{PREFIX}{node}{name.removeprefix(PREFIX)}", value, step, now)
             for name, value in self._machine.sample().items()
         ]
 
     def _send_some(self, sampled: list[Point]) -> bool:
-        points, after = read(self._spool, self._position, _MOST) if self._spool.exists() else ([], self._position)
+        points, after = read(self._spool, self._position, _POINTS) if self._spool.exists() else ([], self._position)
         lost = dropped(self._spool)
         if points or sampled or lost != self._dropped:
-            # As text: JSON has no NaN and no infinity.
+            # Values are sent as text, because JSON has no NaN and no infinity.
             rows = [[point.name, point.value.hex(), point.step, point.at] for point in (*points, *sampled)]
-            # A folder an hour, so that neither who writes nor who reads ever lists them all.
+            # There is a folder for each hour, so that no one ever lists all objects of a long job.
             hour = f"{self._prefix}/{int(time.time()) // 3600:08d}"
             self._store.append(hour, {"points": rows, "dropped": lost - self._dropped})
         self._position, self._dropped = after, lost
@@ -92,49 +99,55 @@ class _Sender:
         return bool(points)
 
 
-class Arriving:
-    """What the pods of one job have sent, as its launcher takes it."""
+class PodMetrics:
+    """What the pods of one job have sent, as its launcher receives it."""
 
     def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
-        """Take from `folder` to `spool`, which is made when the first metrics arrive."""
+        """Prepare to receive.
+
+        Args:
+            store: Where the pods send to.
+            folder: The job's folder in the store.
+            spool: The launcher's spool; it is made when the first metrics arrive.
+        """
         self._store, self._folder, self._spool = store, folder, spool
         self._writer: SpoolWriter | None = None
-        self._taken: set[str] = set()
-        self._past: set[str] = set()
-        self._known = 0
+        self._received: set[str] = set()
+        self._closed_hours: set[str] = set()
+        self._dropped_before = 0
 
-    def take(self) -> None:
-        """Append what is new to the launcher's spool; what the store does not give is taken the next time."""
+    def receive(self) -> None:
+        """Append what is new to the launcher's spool; what the store does not give is received the next time."""
         prefix = f"{self._folder}/metrics"
         try:
             hours = list(self._store.objects.folders(prefix))
-            for hour in sorted(set(hours) - self._past):
-                for key in sorted(set(self._store.objects.list(f"{prefix}/{hour}")) - self._taken):
+            for hour in sorted(set(hours) - self._closed_hours):
+                for key in sorted(set(self._store.objects.list(f"{prefix}/{hour}")) - self._received):
                     self._append(read_record(self._store.objects, key) or {})
-                    self._taken.add(key)
-            self._past = set(hours[:-_OPEN_HOURS])
+                    self._received.add(key)
+            self._closed_hours = set(hours[:-_OPEN_HOURS])
         except (GatehouseError, OSError) as error:
             logger.warning("Metrics of the pods are not read for now: %s", error)
 
     def close(self) -> None:
-        """Take what is left, of every hour, and let go of the spool."""
-        self._past = set()
-        self.take()
+        """Receive what is left, of every hour, and close the spool."""
+        self._closed_hours = set()
+        self.receive()
         if self._writer is not None:
             self._writer.close()
 
     def environments(self) -> list[dict[str, str]]:
-        """Environment of each pod that began, as tags."""
+        """The environment of each pod that began, as tags."""
         keys = self._store.objects.list(f"{self._folder}/pods")
         return [(read_record(self._store.objects, key) or {}).get("environment", {}) for key in keys]
 
     def _append(self, body: dict[str, Any]) -> None:
         if self._writer is None:
-            self._known = dropped(self._spool)
+            self._dropped_before = dropped(self._spool)
             self._writer = SpoolWriter(self._spool)
         rows = body.get("points", [])
         self._writer.take([Point(name, float.fromhex(value), step, at) for name, value, step, at in rows])
         lost = int(body.get("dropped", 0))
-        again = min(lost, self._known)  # Counted by the launcher before, which had this spool.
-        self._known -= again
-        self._writer.drop(lost - again)
+        known = min(lost, self._dropped_before)  # A launcher that had this spool before has counted these.
+        self._dropped_before -= known
+        self._writer.drop(lost - known)

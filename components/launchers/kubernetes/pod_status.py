@@ -1,4 +1,4 @@
-"""What the pods of a job say about it: whether they run, what keeps them from running, and which failed first."""
+"""Reads the status of a job's pods: whether they run, what keeps them from running, and which of them failed first."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from gatehouse.components.launchers.launcher import HUNG, HUNG_CODE, PREEMPTED_C
 
 _HOPELESS_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _IMAGE = (*_HOPELESS_IMAGE, "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable")
-_TAKEN = ("Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown")
+_EVICTED = ("Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown")
 
 Pod = dict[str, Any]
 
@@ -18,7 +18,7 @@ def runs(pod: Pod) -> bool:
 
 
 def started_at(pods: Iterable[Pod]) -> str:
-    """When the last of the pods that run was started (RFC 3339), or nothing where none was."""
+    """When the last of the running pods was started (RFC 3339); empty where none runs."""
     states = [state.get("running", {}) for pod in pods for state in _states(pod)]
     return max((state["startedAt"] for state in states if "startedAt" in state), default="")
 
@@ -33,7 +33,7 @@ def unschedulable(pods: Iterable[Pod]) -> str:
 
 
 def image_problem(pods: Iterable[Pod]) -> tuple[str, bool]:
-    """Why an image cannot be pulled, and whether waiting is in vain; empty where nothing is wrong."""
+    """Why an image cannot be pulled, and whether another attempt cannot help; an empty text where nothing is wrong."""
     for pod in pods:
         for state in _states(pod):
             waiting = state.get("waiting", {})
@@ -42,10 +42,10 @@ def image_problem(pods: Iterable[Pod]) -> tuple[str, bool]:
     return "", False
 
 
-def taken_away(pod: Pod) -> str:
-    """Why the pod lost its place (eviction, preemption, a node that went), or nothing where it did not."""
+def eviction(pod: Pod) -> str:
+    """Why the pod was removed from its node (eviction, preemption, a lost node); empty where it was not."""
     status = _status(pod)
-    if status.get("reason") in _TAKEN:
+    if status.get("reason") in _EVICTED:
         return f"{status['reason']}: {status.get('message', '')}"
     for condition in status.get("conditions", []):
         if (condition["type"], condition["status"]) == ("DisruptionTarget", "True"):
@@ -53,25 +53,25 @@ def taken_away(pod: Pod) -> str:
     return ""
 
 
-def preempted(pods: list[Pod]) -> str:
-    """What the first pod to fail says, where it was told to end and saved; nothing where it failed by itself."""
+def preemption(pods: list[Pod]) -> str:
+    """A sentence about the first of the failed `pods`, if it was told to end; empty if it failed by itself."""
     first = pods[0]
     return f"Pod {name_of(first)} was told to end by a SIGTERM." if exit_code(first) == PREEMPTED_CODE else ""
 
 
 def failed(pods: Iterable[Pod]) -> list[Pod]:
-    """Pods that failed; first the one whose container ended first."""
+    """The pods that failed, in the order in which their containers ended."""
     found = [pod for pod in pods if _status(pod).get("phase") == "Failed" or exit_code(pod)]
     return sorted(found, key=lambda pod: max((each.get("finishedAt", "") for each in _ends(pod)), default=""))
 
 
 def exit_code(pod: Pod) -> int:
-    """The exit code of the pod's container, 0 where it has not ended or was not started."""
+    """The exit code of the pod's container; 0 also where it has not ended or was not started."""
     return next((end["exitCode"] for end in _ends(pod) if end.get("exitCode")), 0)
 
 
 def how_it_ended(pod: Pod) -> str:
-    """How a failed pod ended, in words that are the same for the same cause."""
+    """How a failed pod ended. The sentence is the same for the same cause."""
     reasons = [end.get("reason", "") for end in _ends(pod)]
     if "OOMKilled" in reasons:
         return "a worker ran out of memory (OOMKilled). Raise launch.resources.memory, or lower training.batch_size."

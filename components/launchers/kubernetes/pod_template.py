@@ -1,4 +1,4 @@
-"""The pod of a training job, the same for every operator: container, volumes, and where it may lie."""
+"""The parts of a pod that are the same for all operators: environment, resources, volumes, and where it may run."""
 
 from typing import Any
 
@@ -9,7 +9,12 @@ _SHM, _WORK = "shm", "work"
 
 
 def environment(launch: ClusterLaunch, about: dict[str, str]) -> list[dict[str, Any]]:
-    """Environment of the container, in a fixed order; what a user names wins over ours, and over what is `about` it."""
+    """Environment of the container, in a fixed order.
+
+    Args:
+        launch: The settings; `launch.env` wins over all else.
+        about: Variables that say what the job is.
+    """
     ours = about | {"TMPDIR": WORK, "GATEHOUSE_CACHE": f"{WORK}/cache"}
     if launch.nodes > 1:
         ours["GLOO_SOCKET_IFNAME"] = "eth0"
@@ -24,7 +29,7 @@ def _secret(source: FromSecret) -> dict[str, Any]:
 
 
 def resources(launch: ClusterLaunch) -> dict[str, Any]:
-    """Requests and limits of one pod; they are equal, so that a pod is evicted last."""
+    """Requests and limits of one pod. They are equal: such pods are evicted last."""
     wanted = launch.resources
     amounts = {"cpu": wanted.cpu, "memory": wanted.memory}
     if wanted.gpus:
@@ -47,12 +52,13 @@ def volumes(launch: ClusterLaunch) -> tuple[list[dict[str, Any]], list[dict[str,
 
 
 def placement(launch: ClusterLaunch, pods: dict[str, str], *, constraints: bool) -> dict[str, Any]:
-    """Fields of a pod's spec that say where it may lie and as whom it runs.
+    """Fields of a pod's spec that say on which nodes it may run, and with which service account.
 
     Args:
-        launch: What the user wants.
-        pods: Labels that all pods of the job have, and no others.
-        constraints: Whether the operator takes topology spread constraints; else pods repel each other.
+        launch: The settings.
+        pods: The labels that all pods of the job have, and no others.
+        constraints: Whether the operator takes topology spread constraints. Where it does not, spread pods have an
+            anti-affinity to each other.
     """
     placed: dict[str, Any] = {"terminationGracePeriodSeconds": launch.grace_seconds}
     if launch.service_account:
@@ -83,7 +89,7 @@ def _constraint(topology: Topology, pods: dict[str, str]) -> dict[str, Any]:
 
 
 def _affinity(topology: Topology, pods: dict[str, str]) -> dict[str, Any]:
-    """Pods attract or repel the pods of their own job."""
+    """An affinity (`pack`) or anti-affinity (`spread`) of the pods to those of their own job."""
     term = {"topologyKey": topology.key, "labelSelector": {"matchLabels": dict(pods)}}
     when = "DuringSchedulingIgnoredDuringExecution"
     if topology.required:

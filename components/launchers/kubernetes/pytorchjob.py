@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gatehouse.components.launchers.kubernetes.operator import MANAGED, Ended, Order, condition
+from gatehouse.components.launchers.kubernetes.operator import MANAGED, ClusterJob, JobEnd, condition
 from gatehouse.components.launchers.kubernetes.pod_template import environment, placement, resources, volumes
 from gatehouse.components.launchers.spec import PyTorchJobLaunch
 
@@ -19,34 +19,34 @@ class PyTorchJobs:
     def __init__(self, launch: PyTorchJobLaunch) -> None:
         self._launch = launch
 
-    def pods(self, name: str) -> dict[str, str]:
+    def pod_labels(self, name: str) -> dict[str, str]:
         """The label that the operator gives to the job's pods."""
         return {"training.kubeflow.org/job-name": name}
 
-    def build(self, order: Order) -> dict[str, Any]:
+    def build(self, job: ClusterJob) -> dict[str, Any]:
         """One Master and the other nodes as Workers; Workers alone where the job is elastic."""
         from kubeflow.training import models
         from kubernetes.client import ApiClient
 
         launch = self._launch
-        job = models.KubeflowOrgV1PyTorchJob(
+        built = models.KubeflowOrgV1PyTorchJob(
             api_version="kubeflow.org/v1",
             kind=self.kind,
             metadata=models.V1ObjectMeta(
-                name=order.name,
-                namespace=order.namespace,
+                name=job.name,
+                namespace=job.namespace,
                 labels=MANAGED | self._queue() | launch.labels,
-                annotations=order.annotations | launch.annotations,
+                annotations=job.annotations | launch.annotations,
             ),
             spec=models.KubeflowOrgV1PyTorchJobSpec(
-                nproc_per_node=str(order.processes),
-                pytorch_replica_specs=self._replicas(order),
-                elastic_policy=self._elastic(order),
-                run_policy=self._run_policy(order),
+                nproc_per_node=str(job.processes),
+                pytorch_replica_specs=self._replicas(job),
+                elastic_policy=self._elastic(job),
+                run_policy=self._run_policy(job),
             ),
         )
-        built: dict[str, Any] = ApiClient().sanitize_for_serialization(job)
-        return built
+        body: dict[str, Any] = ApiClient().sanitize_for_serialization(built)
+        return body
 
     def _queue(self) -> dict[str, str]:
         labels = {
@@ -55,12 +55,12 @@ class PyTorchJobs:
         }
         return {name: value for name, value in labels.items() if value}
 
-    def _replicas(self, order: Order) -> dict[str, Any]:
+    def _replicas(self, job: ClusterJob) -> dict[str, Any]:
         from kubeflow.training import models
 
         def replica(count: int) -> Any:
             return models.KubeflowOrgV1ReplicaSpec(
-                replicas=count, restart_policy=self._launch.restart, template=self._template(order)
+                replicas=count, restart_policy=self._launch.restart, template=self._template(job)
             )
 
         if self._launch.elastic:
@@ -68,20 +68,21 @@ class PyTorchJobs:
         workers = {"Worker": replica(self._launch.nodes - 1)} if self._launch.nodes > 1 else {}
         return {"Master": replica(1), **workers}
 
-    def _template(self, order: Order) -> dict[str, Any]:
+    def _template(self, job: ClusterJob) -> dict[str, Any]:
         launch = self._launch
         own, mounts = volumes(launch)
         container = {
             "name": self.container,
-            "image": order.image,
-            "command": list(order.command),
-            "env": environment(launch, order.env),
+            "image": job.image,
+            "command": list(job.command),
+            "env": environment(launch, job.env),
             "resources": resources(launch),
             "volumeMounts": mounts,
         }
-        spec = {"containers": [container], "volumes": own} | placement(launch, self.pods(order.name), constraints=True)
-        # The operator looks at the job's own deadline only when a pod changes: this makes one change, by the kubelet.
-        spec["activeDeadlineSeconds"] = order.deadline_seconds
+        placed = placement(launch, self.pod_labels(job.name), constraints=True)
+        spec = {"containers": [container], "volumes": own} | placed
+        # The operator looks at the job's own deadline only when a pod changes. The kubelet ends a pod at this one.
+        spec["activeDeadlineSeconds"] = job.deadline_seconds
         if launch.priority:
             spec["priorityClassName"] = launch.priority
         if launch.gang:
@@ -90,7 +91,7 @@ class PyTorchJobs:
         annotations = {"sidecar.istio.io/inject": "false"} | launch.annotations
         return {"metadata": {"labels": MANAGED | launch.labels, "annotations": annotations}, "spec": spec}
 
-    def _elastic(self, order: Order) -> Any:
+    def _elastic(self, job: ClusterJob) -> Any:
         from kubeflow.training import models
 
         elastic = self._launch.elastic
@@ -101,17 +102,17 @@ class PyTorchJobs:
             max_replicas=elastic.max_nodes,
             max_restarts=elastic.max_restarts,
             rdzv_backend="c10d",
-            rdzv_id=order.launch,
+            rdzv_id=job.launch,
         )
 
-    def _run_policy(self, order: Order) -> Any:
+    def _run_policy(self, job: ClusterJob) -> Any:
         from kubeflow.training import models
 
         policy = self._launch.run_policy
         return models.KubeflowOrgV1RunPolicy(
             clean_pod_policy=policy.clean_pods,
             backoff_limit=policy.backoff_limit,
-            active_deadline_seconds=order.deadline_seconds,
+            active_deadline_seconds=job.deadline_seconds,
             ttl_seconds_after_finished=policy.keep_seconds,
             suspend=self._launch.suspend,
             scheduling_policy=self._gang(),
@@ -124,15 +125,15 @@ class PyTorchJobs:
         if not launch.gang:
             return None
         return models.KubeflowOrgV1SchedulingPolicy(
-            min_available=launch.fewest,
+            min_available=launch.min_pods,
             queue=launch.gang_queue or None,
             priority_class=launch.priority or None,
             schedule_timeout_seconds=round(launch.scheduling_minutes * 60) if launch.gang == "coscheduling" else None,
         )
 
-    def ended(self, job: dict[str, Any]) -> Ended | None:
+    def end(self, found: dict[str, Any]) -> JobEnd | None:
         """How the job ended, by its conditions `Succeeded` and `Failed`."""
         for kind in ("Failed", "Succeeded"):
-            if found := condition(job, kind):
-                return Ended(kind == "Succeeded", found.get("reason", ""), found.get("message", ""))
+            if held := condition(found, kind):
+                return JobEnd(kind == "Succeeded", held.get("reason", ""), held.get("message", ""))
         return None

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gatehouse.components.launchers.kubernetes.operator import MANAGED, Ended, Order, condition
+from gatehouse.components.launchers.kubernetes.operator import MANAGED, ClusterJob, JobEnd, condition
 from gatehouse.components.launchers.kubernetes.pod_template import environment, placement, resources, volumes
 from gatehouse.components.launchers.spec import TrainJobLaunch
 
@@ -19,11 +19,11 @@ class TrainJobs:
     def __init__(self, launch: TrainJobLaunch) -> None:
         self._launch = launch
 
-    def pods(self, name: str) -> dict[str, str]:
+    def pod_labels(self, name: str) -> dict[str, str]:
         """The label that JobSet gives to the job's pods."""
         return {"jobset.sigs.k8s.io/jobset-name": name}
 
-    def build(self, order: Order) -> dict[str, Any]:
+    def build(self, job: ClusterJob) -> dict[str, Any]:
         """The TrainJob; what its runtime decides (restarts, gang, priority class) is not in it."""
         launch = self._launch
         queue = {
@@ -35,10 +35,10 @@ class TrainJobs:
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": self.kind,
             "metadata": {
-                "name": order.name,
-                "namespace": order.namespace,
+                "name": job.name,
+                "namespace": job.namespace,
                 "labels": labels,
-                "annotations": order.annotations | launch.annotations,
+                "annotations": job.annotations | launch.annotations,
             },
             "spec": {
                 "runtimeRef": {
@@ -47,23 +47,23 @@ class TrainJobs:
                     "name": launch.runtime,
                 },
                 "suspend": launch.suspend,
-                "activeDeadlineSeconds": order.deadline_seconds,
+                "activeDeadlineSeconds": job.deadline_seconds,
                 "trainer": {
-                    "image": order.image,
-                    "command": list(order.command),
+                    "image": job.image,
+                    "command": list(job.command),
                     "numNodes": launch.nodes,
-                    "numProcPerNode": order.processes,
+                    "numProcPerNode": job.processes,
                     "resourcesPerNode": resources(launch),
-                    "env": environment(launch, order.env),
+                    "env": environment(launch, job.env),
                 },
-                "runtimePatches": [self._patch(order)],
+                "runtimePatches": [self._patch(job)],
             },
         }
 
-    def _patch(self, order: Order) -> dict[str, Any]:
+    def _patch(self, job: ClusterJob) -> dict[str, Any]:
         launch = self._launch
         own, mounts = volumes(launch)
-        spec = placement(launch, self.pods(order.name), constraints=False)
+        spec = placement(launch, self.pod_labels(job.name), constraints=False)
         pod = {
             "metadata": {
                 "labels": MANAGED | launch.labels,
@@ -77,9 +77,9 @@ class TrainJobs:
             "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [replicated]}}},
         }
 
-    def ended(self, job: dict[str, Any]) -> Ended | None:
+    def end(self, found: dict[str, Any]) -> JobEnd | None:
         """How the job ended, by its conditions `Complete` and `Failed`."""
         for kind in ("Failed", "Complete"):
-            if found := condition(job, kind):
-                return Ended(kind == "Complete", found.get("reason", ""), found.get("message", ""))
+            if held := condition(found, kind):
+                return JobEnd(kind == "Complete", held.get("reason", ""), held.get("message", ""))
         return None

@@ -1,9 +1,9 @@
-"""How a job's files travel through the store: data to the pods, and weights and result back to the launcher.
+"""Brings the files of a job through the store: data to the pods, and weights and result back to the launcher.
 
-A pod does not see the launcher's directory. The launcher keeps the files as blobs and writes one record,
-`jobs/<name>/<launch>/job.json`, that lists them: it is the job's identity, written before the job exists. Pods append
-`jobs/<name>/<launch>/ended/<n>.json`. No manifest lists these blobs, so the collector takes them when the launcher's
-lease on them has ended; the weights stay, because the model lists the same blob.
+A pod does not see the launcher's directory. The launcher keeps the files as blobs in the store. Before it creates the
+job, it writes a record that lists them, `jobs/<name>/<launch>/job.json`. Pods append how the job ended to
+`jobs/<name>/<launch>/ended`. No manifest lists the blobs, so the garbage collection removes them after the launcher's
+lease on them has ended. The weights stay, because the manifest of the model lists them.
 """
 
 import json
@@ -30,7 +30,7 @@ _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a job's directory as the store holds them; `digest` tells two jobs apart."""
+    """The files of a job's directory, as entries of the store's blobs."""
 
     entries: tuple[FileEntry, ...]
 
@@ -41,38 +41,42 @@ class Inputs:
 
 
 @contextmanager
-def kept_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
-    """Keep what a job needs in the store, safe from the collector for as long as the launcher lives.
+def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
+    """In this context the store holds what a job needs, and the garbage collection leaves it alone.
 
-    What a run of the job itself leaves (checkpoints, weights, logs) stays here.
+    Files that a run of the job makes (checkpoints, weights, logs) are not uploaded.
+
+    Args:
+        store: Where to.
+        directory: The job's directory.
     """
-    inputs = [path for path in sorted(directory.rglob("*")) if path.is_file() and not _made(path, directory)]
+    inputs = [path for path in sorted(directory.rglob("*")) if path.is_file() and not _is_output(path, directory)]
 
     def keep(path: Path) -> FileEntry:
         return store.keep(path.relative_to(directory).as_posix(), path)
 
-    entries = tuple(_side_by_side(store, keep, inputs))
+    entries = tuple(_in_parallel(store, keep, inputs))
     with Lease(store.objects, [entry.blob for entry in entries]):
-        # A collector may have been at work between the two lines.
+        # The garbage collection may have removed a blob before the lease began.
         found = store.objects.stats(entry.blob for entry in entries)
-        _side_by_side(store, keep, [directory / entry.path for entry in entries if found[entry.blob] is None])
+        _in_parallel(store, keep, [directory / entry.path for entry in entries if found[entry.blob] is None])
         yield Inputs(entries)
 
 
-def _made(path: Path, directory: Path) -> bool:
+def _is_output(path: Path, directory: Path) -> bool:
     first = path.relative_to(directory).parts[0]
     return first in _OUTPUTS or first.startswith(("checkpoint", "preempted", "stacks-")) or first.endswith(".tmp")
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What a job is to be.
+class JobRecord:
+    """What a pod must know of its job.
 
     Attributes:
-        program: Module that the workers run.
-        builder: Of a model of one's own; empty for none.
-        code: Digest of both.
-        digest: Of code and files together.
+        program: Dotted name of the module that the workers run.
+        builder: The builder of a user's own model, `package.module:name`; empty for none.
+        code: Digest of program and builder.
+        digest: Digest of code and files together.
     """
 
     program: str
@@ -82,14 +86,16 @@ class Expected:
 
 
 def job_digest(inputs: Inputs, code: str) -> str:
-    """Names what is trained: equal for two launches of the same job, which share their checkpoints."""
+    """Identifies what is trained. Two launches with the same digest share their checkpoints."""
     return digest_of([inputs.digest, code])
 
 
 def program_code(program: str, builder: str) -> str:
-    """Digest of a job's program as it is here, and of the builder that the job names.
+    """Digest of a job's program and of its builder, as they are on this machine.
 
-    A pod whose image holds another one would train another model.
+    Args:
+        program: Dotted name of the program's module.
+        builder: `package.module:name`; empty for none.
 
     Raises:
         BuilderError: if the builder's package is not here.
@@ -97,15 +103,18 @@ def program_code(program: str, builder: str) -> str:
     return digest_of([code_digest(program), builder_code(builder)])
 
 
-def write_identity(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:
-    """Write what the job is, before it exists; returns the SHA-256 of the record, which the pods are given.
+def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:
+    """Write the record of a job.
 
     Args:
-        store: Where.
-        folder: `jobs/<name>/<launch>`.
+        store: Where to.
+        folder: The job's folder in the store, `jobs/<name>/<launch>`.
         inputs: Files of the job.
         job: Names the program.
-        **about: Kind, namespace and name on the cluster, for people who look for what is left of a launcher.
+        **about: Kind, namespace and name of the object on the cluster, for people who look for a launcher's remains.
+
+    Returns:
+        The SHA-256 of the record, by which pods verify it.
     """
     program = {"program": job.program, "builder": job.builder, "code": program_code(job.program, job.builder)}
     body = {"inputs": [asdict(entry) for entry in inputs.entries], "about": about} | program
@@ -114,14 +123,18 @@ def write_identity(store: ArtifactStore, folder: str, inputs: Inputs, job: Train
     return sha256_bytes(data)
 
 
-def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> "Expected":
-    """Lay the files of a job into `directory`, each verified.
+def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> JobRecord:
+    """Put the files of a job into `directory`, and verify each.
 
-    Returns:
-        What the job is to be.
+    Args:
+        store: Where from.
+        folder: The job's folder in the store.
+        digest: SHA-256 of the record.
+        directory: The job's directory on this machine.
 
     Raises:
-        MissingArtifactError, CorruptArtifactError: if record or files are not what the launcher wrote.
+        MissingArtifactError: if a file is not in the store.
+        CorruptArtifactError: if the record or a file is not what the launcher wrote.
     """
     data = store.objects.get_bytes(f"{folder}/job.json")
     if sha256_bytes(data) != digest:
@@ -132,48 +145,64 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
     entries = [FileEntry(**entry) for entry in body["inputs"]]
     _fetch(store, folder, entries, directory)
     code = str(body["code"])
-    return Expected(str(body["program"]), str(body["builder"]), code, job_digest(Inputs(tuple(entries)), code))
+    return JobRecord(str(body["program"]), str(body["builder"]), code, job_digest(Inputs(tuple(entries)), code))
 
 
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:
-    """Keep result and weights, and say that they are the job's."""
+    """Send result and weights from the job's directory, and report that the job succeeded."""
     paths = [directory / RESULT, directory / WEIGHTS]
-    entries = _side_by_side(store, lambda path: store.keep(path.relative_to(directory).as_posix(), path), paths)
+    entries = _in_parallel(store, lambda path: store.keep(path.relative_to(directory).as_posix(), path), paths)
     store.append(f"{folder}/ended", {"outcome": "succeeded", "files": [asdict(entry) for entry in entries]})
 
 
 def report_failure(store: ArtifactStore, folder: str, message: str) -> None:
-    """Say that the job failed in a way that another attempt would only repeat."""
+    """Report that the job failed, and would fail again."""
     store.append(f"{folder}/ended", {"outcome": "failed", "message": message})
 
 
-def outcome(store: ArtifactStore, folder: str) -> dict[str, Any]:
-    """What a pod said last about the end of the job; empty where none did."""
+def reported_end(store: ArtifactStore, folder: str) -> dict[str, Any]:
+    """What a pod reported last about the end of the job; empty for nothing."""
     keys = list(store.objects.list(f"{folder}/ended"))
     body: dict[str, Any] = json.loads(store.objects.get_bytes(keys[-1])) if keys else {}
     return body
 
 
 def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], directory: Path) -> None:
-    """Lay result and weights into `directory`, each verified; raises as `fetch_inputs` does."""
+    """Put result and weights into `directory`, and verify each.
+
+    Args:
+        store: Where from.
+        folder: The job's folder in the store.
+        ended: What a pod reported about its success.
+        directory: The job's directory on this machine.
+
+    Raises:
+        MissingArtifactError: if a file is not in the store.
+        CorruptArtifactError: if a file is not what the pod sent.
+    """
     _fetch(store, folder, [FileEntry(**entry) for entry in ended["files"]], directory)
 
 
-def launches(store: ArtifactStore, name: str) -> list[str]:
-    """The folders of a job's launches that have ended."""
+def ended_launches(store: ArtifactStore, name: str) -> list[str]:
+    """The folders, in the store, of all launches of the job `name` whose end was reported."""
     keys = store.objects.list(f"jobs/{name}")
     return sorted({key.partition("/ended/")[0] for key in keys if "/ended/" in key})
 
 
 def checkpoints_in_use(store: ArtifactStore, digest: str) -> Lease:
-    """In this context nobody removes the checkpoints of a job: two runs of the same job share them."""
+    """In this context nobody removes the checkpoints of a job, which two runs of the same job share."""
     return Lease(store.objects, [_checkpoints(digest)])
 
 
-def forget(store: ArtifactStore, name: str, digest: str) -> None:
-    """Remove what a job that has a model now would go on with; what the job was stays in its `job.json`.
+def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
+    """Remove checkpoints, metrics and reports of a job whose model is published; its record stays.
 
-    Checkpoints stay while another run of the same job goes on: that one removes them.
+    Checkpoints stay while another run of the same job uses them; that run removes them.
+
+    Args:
+        store: Where.
+        name: Name of the job on the cluster.
+        digest: Identifies what it trains.
     """
     keys = list(store.objects.list(f"jobs/{name}"))
     if not _in_use(store, _checkpoints(digest)):
@@ -201,9 +230,9 @@ def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], dire
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(store.verified_path(origin, entry), target)
 
-    _side_by_side(store, fetch, entries)
+    _in_parallel(store, fetch, entries)
 
 
-def _side_by_side(store: ArtifactStore, work: Any, items: Sequence[Any]) -> list[Any]:
+def _in_parallel(store: ArtifactStore, work: Any, items: Sequence[Any]) -> list[Any]:
     with ThreadPoolExecutor(max(1, store.objects.parallel)) as pool:
         return list(pool.map(work, items))

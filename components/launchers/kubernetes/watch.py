@@ -6,16 +6,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from gatehouse.components.launchers.kubernetes import pod_status as state
+from gatehouse.components.launchers.kubernetes import pod_status
 from gatehouse.components.launchers.kubernetes.api import ApiConflict, KubernetesApi
-from gatehouse.components.launchers.kubernetes.attempts import Lives
+from gatehouse.components.launchers.kubernetes.attempts import Attempts
 from gatehouse.components.launchers.kubernetes.deadlines import Deadlines
 from gatehouse.components.launchers.kubernetes.logs import PodLogs
-from gatehouse.components.launchers.kubernetes.operator import COURSE, Ended, Operator
-from gatehouse.components.launchers.kubernetes.ownership import Claim
+from gatehouse.components.launchers.kubernetes.operator import PROGRESS, JobEnd, Operator
+from gatehouse.components.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.components.launchers.kubernetes.pod_status import Pod
 from gatehouse.components.launchers.launcher import (
-    TAKEN_AWAY,
+    EVICTED,
     ClusterError,
     EvictedError,
     TrainingCancelledError,
@@ -28,124 +28,130 @@ from gatehouse.errors import LauncherError
 _EVENTS = 3
 
 
-class Watch:
-    """Looks at a job and its pods whenever the job changes, and once in a while besides."""
+class JobWatch:
+    """Looks at a job and its pods whenever the job changes, and at regular intervals besides."""
 
     def __init__(
         self,
         api: KubernetesApi,
         operator: Operator,
-        claim: Claim,
+        owned: OwnedJob,
         launch: PyTorchJobLaunch | TrainJobLaunch,
         minutes: float,
         logs: PodLogs,
         reported: Callable[[], dict[str, Any]],
-        looked: Callable[[], None],
+        on_look: Callable[[], None],
     ) -> None:
-        """Prepare to watch the job of `claim`.
+        """Prepare to watch a job.
 
         Args:
             api: The cluster.
-            operator: Of which kind the job is.
-            claim: Which job.
-            launch: How long it may wait, and how often start again.
+            operator: The operator of its kind.
+            owned: The job.
+            launch: How long it may wait, and how often it may start again.
             minutes: How long it may run.
-            logs: Stream the pods' logs.
-            reported: Reads what a pod said about the end of the job.
-            looked: Called at every look.
+            logs: Streams the logs of the pods.
+            reported: Gives what a pod reported last about the end of the job; empty for nothing.
+            on_look: Called at every look.
         """
-        self._api, self._operator, self._claim, self._logs, self._reported = api, operator, claim, logs, reported
-        self._looked, self._restarts = looked, launch.restarts
-        self._core = f"/api/v1/namespaces/{claim.namespace}"
-        self._lives = Lives(launch.fewest)
-        self._deadlines = Deadlines(launch, launch.fewest, minutes, logs.tail, self.events)
-        self._course, self._version = self._course_now(), ""
+        self._api, self._operator, self._owned, self._logs, self._reported = api, operator, owned, logs, reported
+        self._on_look, self._restarts = on_look, launch.restarts
+        self._core = f"/api/v1/namespaces/{owned.namespace}"
+        self._attempts = Attempts(launch.min_pods)
+        self._deadlines = Deadlines(launch, launch.min_pods, minutes, logs.tail, self.events)
+        self._progress, self._version = self._progress_now(), ""
 
-    def resume(self, job: dict[str, Any]) -> None:
-        """Go on where the launcher before was, as it wrote on the job."""
-        course = json.loads(job["metadata"]["annotations"].get(COURSE, "{}"))
-        self._deadlines.resume(job, self.pods(), course)
-        self._lives.failures = Counter(course.get("failures", {}))
+    def resume(self, found: dict[str, Any]) -> None:
+        """Go on where the launcher before this one was, as it wrote on the job's object."""
+        progress = json.loads(found["metadata"]["annotations"].get(PROGRESS, "{}"))
+        self._deadlines.resume(found, self.pods(), progress)
+        self._attempts.failures = Counter(progress.get("failures", {}))
 
     def until_success(self) -> None:
         """Return when the job has succeeded.
 
         Raises:
-            LauncherError: if it ended otherwise, was deleted, or met a deadline.
+            LauncherError: if the job ended otherwise, was deleted, or met a deadline.
         """
         try:
-            while (rest := self._look()) is not None:
-                pause = max(0.001, min(self._api.pace.resync, rest))
-                self._api.wait_for_change(self._claim.path, self._claim.name, self._version, pause)
+            while (left := self._look()) is not None:
+                pause = max(0.001, min(self._api.timeouts.resync, left))
+                self._api.wait_for_change(self._owned.path, self._owned.name, self._version, pause)
         except (ClusterError, TrainingCancelledError) as error:
-            first = self._lives.first()
+            first = self._attempts.first()
             raise type(error)(f"{error}\n{self._logs.tail(first, ask=False)}" if first else str(error)) from error
 
     def _look(self) -> float | None:
         """Seconds until the next deadline, or None where the job has succeeded."""
-        job = self._claim.current()
-        self._version = job["metadata"]["resourceVersion"]
+        found = self._owned.current()
+        self._version = found["metadata"]["resourceVersion"]
         pods = self.pods()
         self._logs.follow(pods)
-        self._looked()
-        if ended := self._operator.ended(job):
-            if ended.succeeded:
+        self._on_look()
+        if end := self._operator.end(found):
+            if end.succeeded:
                 return None
-            raise self._failure(ended)
-        if self._restarts is not None and (said := self._lives.more_than(self._restarts)):
+            raise self._failure(end)
+        if self._restarts is not None and (said := self._attempts.exceeding(self._restarts)):
             raise self._cause(said)
-        rest = self._deadlines.check(pods)
-        if (course := self._course_now()) != self._course:
-            self._claim.remember(course)
-            self._course = course
-        return rest
+        left = self._deadlines.check(pods)
+        if (progress := self._progress_now()) != self._progress:
+            self._owned.save_progress(progress)
+            self._progress = progress
+        return left
 
-    def _course_now(self) -> str:
-        failures = {} if self._restarts is None else self._lives.failures
-        return json.dumps(self._deadlines.course() | {"failures": failures}, sort_keys=True)
+    def _progress_now(self) -> str:
+        failures = {} if self._restarts is None else self._attempts.failures
+        return json.dumps(self._deadlines.progress() | {"failures": failures}, sort_keys=True)
 
     def pods(self) -> list[Pod]:
         """The pods of the job as they are now, in order of their names."""
-        labels = self._operator.pods(self._claim.name)
+        labels = self._operator.pod_labels(self._owned.name)
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        found = sorted(self._api.list(f"{self._core}/pods", labelSelector=selector), key=state.name_of)
-        self._lives.see(found)
+        found = sorted(self._api.list(f"{self._core}/pods", labelSelector=selector), key=pod_status.name_of)
+        self._attempts.update(found)
         return found
 
     def events(self) -> str:
-        """The last warnings about the job itself, such as a quota that is exceeded; empty where there are none."""
+        """The last warnings about the job itself, such as an exceeded quota; empty where there are none."""
         with suppress(LauncherError, ApiConflict):
-            found = self._api.list(f"{self._core}/events", fieldSelector=f"involvedObject.name={self._claim.name}")
+            found = self._api.list(f"{self._core}/events", fieldSelector=f"involvedObject.name={self._owned.name}")
             warnings = [each for each in found if each.get("type") == "Warning"]
             said = [f"{each.get('reason')}: {each.get('message')}" for each in warnings[-_EVENTS:]]
             return f"The cluster says: {' '.join(said)} " if said else ""
         return ""
 
     def tail(self) -> str:
-        """The last log lines of the pod that failed first, or of the first that there was."""
-        first = self._lives.first()
+        """The last log lines of the pod that failed first, or of any pod where none failed."""
+        first = self._attempts.first()
         return self._logs.tail(first) if first else "The job had no pod."
 
-    def _failure(self, ended: Ended) -> LauncherError:
-        """The error of a job that its operator calls failed."""
-        late = ended.reason == "DeadlineExceeded" or "active longer than specified deadline" in ended.message
-        return self._cause(f"The operator says: {ended.reason}: {ended.message}", late=late)
+    def _failure(self, end: JobEnd) -> LauncherError:
+        """The error of a job whose operator says that it failed."""
+        late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
+        return self._cause(f"The operator says: {end.reason}: {end.message}", late=late)
 
     def _cause(self, said: str, *, late: bool = False) -> LauncherError:
-        """The error that the pods of the job's last life tell of."""
+        """The error of which the pods of the last attempt tell.
+
+        Args:
+            said: What the operator, or the launcher, says about the end.
+            late: Whether the operator ended the job at its deadline.
+        """
         said = f"{said}\n{self.tail()}"
         reported = self._reported()
         if reported.get("outcome") == "failed":
             return TrainingFailedError(f"Training failed: {reported['message']}\n{said}")
         if late:
             return timed_out(self._deadlines.minutes, said)
-        failed = self._lives.failed()
-        if failed and (why := next(filter(None, map(state.taken_away, failed)), "") or state.preempted(failed)):
+        failed = self._attempts.failed()
+        evictions = [why for pod in failed if (why := pod_status.eviction(pod))]
+        if failed and (why := evictions[0] if evictions else pod_status.preemption(failed)):
             return EvictedError(
-                f"{TAKEN_AWAY}\n"
+                f"{EVICTED}\n"
                 f"The cluster says: {why}\nAsk for what the training needs (launch.resources), give it another "
-                f"priority, or more restarts (launch.run_policy.backoff_limit); run again, and it goes on at its last "
+                f"priority, or more restarts (launch.run_policy.backoff_limit). Run again: it goes on at its last "
                 f"checkpoint.\n{said}"
             )
-        cause = state.how_it_ended(failed[0]) if failed else "no pod says why."
+        cause = pod_status.how_it_ended(failed[0]) if failed else "no pod says why."
         return TrainingFailedError(f"Training failed: {cause}\n{said}")

@@ -1,4 +1,4 @@
-"""Faults, for tests: by the environment they have a rank die, hang, fail or be preempted at a step of their choice."""
+"""Fault injection for tests: the environment says at which step or epoch the last rank is to fail, and how."""
 
 import os
 import signal
@@ -12,9 +12,16 @@ FAULT = "GATEHOUSE_TRAINING_FAULT"
 
 
 def inject(fault: str, step: int, epoch: int | None) -> None:
-    """Do to the last rank what `GATEHOUSE_TRAINING_FAULT=<action>:<epoch>`, or `<action>:@<step>`, says.
+    """Inject a fault into the last rank, if this is the step or the end of the epoch that it names.
 
-    The actions are kill, hang, raise and preempt; one that ends with ! is taken in the first attempt only.
+    Args:
+        fault: `<action>:<epoch>` or `<action>:@<step>`. The actions are kill, hang, raise, and preempt. An action that
+            ends with `!` is taken in the first attempt only.
+        step: Optimizer steps taken.
+        epoch: Number of the epoch that ended with this step; None where none did.
+
+    Raises:
+        ValueError: for the action raise.
     """
     action, _, wanted = fault.partition(":")
     if wanted not in (f"@{step}", str(epoch)) or dist.get_rank() != dist.get_world_size() - 1:

@@ -1,7 +1,7 @@
-"""Preemption: the wrapper raises a flag, the ranks agree on it at a step boundary, save, tell, and end.
+"""Preemption: the wrapper writes a flag. The ranks agree on it between two steps, save, leave an outcome, and end.
 
-SIGTERM alone cannot mean it: torchrun sends it to the survivors of a dead peer as well. So a rank keeps the system's
-answer to SIGTERM, which is to end at once and without a collective, and looks for the wrapper's flag instead.
+A SIGTERM does not tell a rank that it is preempted, because torchrun also sends it to the ranks that are left when one
+has died. So a rank has no handler for SIGTERM: it ends at once and without a collective. It looks for the flag instead.
 """
 
 import json
@@ -11,43 +11,52 @@ from pathlib import Path
 from gatehouse.components.artifacts.atomic_file import write_json
 
 FLAG, OUTCOME = "GATEHOUSE_PREEMPTION_FLAG", "GATEHOUSE_OUTCOME"
-"""Name the flag's file and the file for the outcome in the environment of the ranks."""
+"""Variables in the environment of the ranks: the path of the flag, and the path of the outcome."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """What the wrapper writes: by when (monotonic clock of the machine) the ranks must have ended."""
+    """What the wrapper writes.
+
+    Attributes:
+        deadline: When the ranks must have ended, by the monotonic clock of the machine, in seconds.
+    """
 
     deadline: float
 
     @classmethod
     def read(cls, path: Path) -> "Flag | None":
-        """The flag, or None while it is not raised."""
+        """The flag; None where it is not written."""
         try:
             return cls(**json.loads(path.read_text()))
         except FileNotFoundError:
             return None
 
     def write(self, path: Path) -> None:
-        """Raise the flag; whole or not at all."""
+        """Write the flag."""
         write_json(path, asdict(self))
 
 
 @dataclass(frozen=True)
 class Preempted:
-    """What the ranks leave behind: the step that the run had reached, and whether its checkpoint is whole."""
+    """The outcome that preempted ranks leave.
+
+    Attributes:
+        step: Optimizer steps that the run had taken.
+        saved: Whether the checkpoint of this step is complete.
+    """
 
     step: int
     saved: bool
 
     @classmethod
     def read(cls, path: Path) -> "Preempted | None":
-        """What the ranks of this machine left, or None where they were not preempted."""
+        """The outcome that the ranks of this machine left; None where they were not preempted."""
         try:
             return cls(**json.loads(path.read_text()))
         except FileNotFoundError:
             return None
 
     def write(self, path: Path) -> None:
-        """Leave it for the wrapper."""
+        """Write the outcome for the wrapper."""
         write_json(path, asdict(self))

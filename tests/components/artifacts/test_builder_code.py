@@ -7,7 +7,7 @@ import pytest
 
 from gatehouse.components.artifacts.builder_code import BuilderError, builder_code
 from gatehouse.components.launchers.kubernetes.pod import _require_program
-from gatehouse.components.launchers.kubernetes.transfer import Expected, program_code
+from gatehouse.components.launchers.kubernetes.transfer import JobRecord, program_code
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM, TrainRequest, job_key, train
 from gatehouse.components.tuning.spec import Parameter, SearchSpace
@@ -74,7 +74,7 @@ def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package:
 
 
 def test_a_pod_with_another_builder_is_refused(package: Path) -> None:
-    job = Expected(PROGRAM, BUILDER, program_code(PROGRAM, BUILDER), "")
+    job = JobRecord(PROGRAM, BUILDER, program_code(PROGRAM, BUILDER), "")
     _require_program(job)
     (package / "wide.py").write_text("tanh")
     with pytest.raises(StaleSpecError, match="another builder of the model, than the launcher"):

@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers import local
-from gatehouse.components.launchers.launcher import LOG, TAKEN_AWAY, EvictedError, TrainingFailedError, TrainingJob
+from gatehouse.components.launchers.launcher import EVICTED, LOG, EvictedError, TrainingFailedError, TrainingJob
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.data.job import prepare_job
@@ -83,7 +83,7 @@ def test_a_preempted_job_goes_on_and_says_so_when_it_may_no_more(
     job = TrainingJob(tmp_path, PROGRAM, 1, 5)
     with pytest.raises(EvictedError) as caught:
         local.LocalLauncher(LocalLaunch(max_restarts=2)).run(job)
-    assert str(caught.value).splitlines()[0] == TAKEN_AWAY
+    assert str(caught.value).splitlines()[0] == EVICTED
     assert "3 times" in str(caught.value)
     assert _log(job).split() == ["attempt", "1", "attempt", "2", "attempt", "3"]
 

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.kubernetes.api import Pace
+from gatehouse.components.launchers.kubernetes.api import ApiTimeouts
 from gatehouse.components.launchers.kubernetes.transfer import fetch_inputs, report_success
 from gatehouse.components.launchers.launcher import JOB, RESULT, WEIGHTS, TrainingJob
 from tests.kubernetes_api import Cluster, Object, container_of
 
-PACE = Pace(request=5.0, patience=1.5, first=0.005, longest=0.05, resync=0.1, shortest=0.005, cleanup=1.5)
+TIMEOUTS = ApiTimeouts(
+    request=5.0, retry=1.5, first_pause=0.005, longest_pause=0.05, resync=0.1, min_interval=0.005, cleanup=1.5
+)
 
 
 @pytest.fixture

@@ -22,12 +22,12 @@ def _pod(minutes: float, phase: str) -> dict[str, Any]:
 
 
 def _found_again(
-    job_minutes: float, pods: list[dict[str, Any]], minutes: float = 600, turned: float = 0, **course: Any
+    job_minutes: float, pods: list[dict[str, Any]], minutes: float = 600, turned: float = 0, **progress: Any
 ) -> float:
     deadlines = Deadlines(LAUNCH, 1, minutes, lambda pod: "", lambda: "")
     conditions = [{"type": "Restarting", "lastTransitionTime": _ago(turned)}] if turned else []
     job = {"metadata": {"creationTimestamp": _ago(job_minutes)}, "status": {"conditions": conditions}}
-    deadlines.resume(job, pods, course)
+    deadlines.resume(job, pods, progress)
     return deadlines.check(pods)
 
 
@@ -63,18 +63,18 @@ def test_a_third_launcher_counts_as_the_second_did() -> None:
     job = {"metadata": {"creationTimestamp": _ago(300)}, "status": {}}
     pods = [_pod(1, "Running")]
     pods[0]["status"]["containerStatuses"] = [{"state": {"running": {"startedAt": _ago(1)}}}]
-    course: dict[str, Any] = {"ran": 40 * 60, "since": _ago(25), "runs": False}
+    progress: dict[str, Any] = {"ran": 40 * 60, "since": _ago(25), "runs": False}
     for _ in range(2):
         deadlines = Deadlines(LAUNCH, 1, 60, lambda pod: "", lambda: "")
-        deadlines.resume(job, pods, course)
+        deadlines.resume(job, pods, progress)
         assert deadlines.check(pods) == pytest.approx(19 * 60, abs=30)
-        course = deadlines.course()
+        progress = deadlines.progress()
 
 
 def test_time_in_a_queue_is_no_time_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    deadlines = Deadlines(LAUNCH, 1, 60, lambda pod: "", lambda: "", waiting=0.0)
+    deadlines = Deadlines(LAUNCH, 1, 60, lambda pod: "", lambda: "", waiting_since=0.0)
     runs = [_pod(0, "Running")]
     left = []
     for minute, pods in ((0, runs), (50, []), (75, []), (75, runs), (80, runs)):

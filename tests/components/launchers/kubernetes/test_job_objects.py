@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.components.launchers.kubernetes.operator import Order
+from gatehouse.components.launchers.kubernetes.operator import ClusterJob
 from gatehouse.components.launchers.kubernetes.pytorchjob import PyTorchJobs
 from gatehouse.components.launchers.kubernetes.trainjob import TrainJobs
 from gatehouse.components.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
 from tests.kubernetes_api import validator
 
-ORDER = Order(
+CLUSTER_JOB = ClusterJob(
     name="gatehouse-1",
     namespace="ml",
     launch="first",
@@ -100,13 +100,13 @@ def _placed(label: str) -> dict[str, Any]:
 
 def _pytorchjob(**settings: Any) -> dict[str, Any]:
     """The object, which a cluster would take."""
-    built = PyTorchJobs(PyTorchJobLaunch.model_validate({"kind": "pytorchjob"} | settings)).build(ORDER)
+    built = PyTorchJobs(PyTorchJobLaunch.model_validate({"kind": "pytorchjob"} | settings)).build(CLUSTER_JOB)
     validator("PyTorchJob").validate(built)
     return built
 
 
 def _trainjob(**settings: Any) -> dict[str, Any]:
-    built = TrainJobs(TrainJobLaunch.model_validate({"kind": "trainjob"} | settings)).build(ORDER)
+    built = TrainJobs(TrainJobLaunch.model_validate({"kind": "trainjob"} | settings)).build(CLUSTER_JOB)
     validator("TrainJob").validate(built)
     return built
 

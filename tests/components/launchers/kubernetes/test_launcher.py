@@ -16,8 +16,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers import launcher as ends
 from gatehouse.components.launchers.kubernetes.api import KubernetesApi
 from gatehouse.components.launchers.kubernetes.launcher import ClusterLauncher
-from gatehouse.components.launchers.kubernetes.ownership import Claim
-from gatehouse.components.launchers.kubernetes.pod_metrics import sent_while_training
+from gatehouse.components.launchers.kubernetes.ownership import OwnedJob
+from gatehouse.components.launchers.kubernetes.pod_metrics import sending_metrics
 from gatehouse.components.launchers.kubernetes.pytorchjob import PyTorchJobs
 from gatehouse.components.launchers.kubernetes.trainjob import TrainJobs
 from gatehouse.components.launchers.kubernetes.transfer import report_failure
@@ -25,7 +25,7 @@ from gatehouse.components.launchers.launcher import LOG, METRICS, PLACE, RESULT,
 from gatehouse.components.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
 from gatehouse.components.tracking.spool import Position, SpoolWriter, dropped, read
 from gatehouse.errors import ConfigurationError, LauncherError
-from tests.components.launchers.kubernetes.conftest import PACE, succeed, train
+from tests.components.launchers.kubernetes.conftest import TIMEOUTS, succeed, train
 from tests.kubernetes_api import Cluster, Object, container_of, kubernetes
 
 ROLE = Path(__file__).parents[4] / "docs" / "launcher-role.yaml"
@@ -42,7 +42,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def _launcher(cluster: Cluster, store: ArtifactStore, kind: str, **settings: object) -> ClusterLauncher:
     config = cluster.kubeconfig(Path(store.address).parent)
-    api = KubernetesApi(PACE, config)
+    api = KubernetesApi(TIMEOUTS, config)
     if kind == "pytorchjob":
         launch = PyTorchJobLaunch.model_validate({"kind": kind} | settings)
         return ClusterLauncher(store, PyTorchJobs(launch), launch, api=api)
@@ -157,7 +157,7 @@ def _once(kind: str) -> dict[str, object]:
 
 def test_a_job_that_is_told_to_end_too_often_was_preempted(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
     first, rest = _fails(ends.EvictedError, _again_and_again(143), store, job, kind, **_once(kind))
-    assert first == ends.TAKEN_AWAY
+    assert first == ends.EVICTED
     assert "was told to end by a SIGTERM" in rest and "goes on at its last checkpoint" in rest
 
 
@@ -183,7 +183,7 @@ def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
         for number, loss in enumerate((0.5, float("nan"))):
             spool = tmp_path / f"pod-{number}"
             monkeypatch.setenv("PET_NODE_RANK", str(number))
-            with sent_while_training(ArtifactStore.open(address), folder, spool):
+            with sending_metrics(ArtifactStore.open(address), folder, spool):
                 writer = SpoolWriter(spool)
                 writer.log({f"loss_{number}": loss}, 7)
                 writer.drop(number)
@@ -225,16 +225,16 @@ def test_what_a_pod_failed_before_its_launcher_began_counts_too(
 
     with kubernetes(fail_twice) as cluster:
         first = _launcher(cluster, store, "pytorchjob", **_once("pytorchjob"))
-        remember = Claim.remember
+        save_progress = OwnedJob.save_progress
 
-        def die_when_told(claim: Claim, course: str) -> None:
-            remember(claim, course)
-            if "master-0" in course:
+        def die_when_told(owned: OwnedJob, progress: str) -> None:
+            save_progress(owned, progress)
+            if "master-0" in progress:
                 _die()
 
-        first._api.hurried = _die  # type: ignore[method-assign]
+        first._api.cleaning_up = _die  # type: ignore[method-assign]
         with monkeypatch.context() as patch:
-            patch.setattr(Claim, "remember", die_when_told)
+            patch.setattr(OwnedJob, "save_progress", die_when_told)
             with pytest.raises(KeyboardInterrupt):
                 first.run(job)
         fail_again.set()
@@ -388,7 +388,7 @@ def test_a_job_that_ends_by_eviction_says_so(store: ArtifactStore, job: Training
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
     evicted = _again_and_again(137, conditions=[condition | {"message": "The node was low on memory."}])
     first, rest = _fails(ends.EvictedError, evicted, store, job, kind, **_once(kind))
-    assert first == ends.TAKEN_AWAY
+    assert first == ends.EVICTED
     assert "TerminationByKubelet: The node was low on memory." in rest and rest.endswith("epoch 1/2")
 
 
@@ -492,7 +492,7 @@ def _killed_launcher(store: ArtifactStore, job: TrainingJob, cluster: Cluster, k
     """A launcher that is killed as soon as it watches its job: nothing is cleaned up."""
     launcher = _launcher(cluster, store, kind)
     launcher._api.wait_for_change = _die  # type: ignore[method-assign]
-    launcher._api.hurried = _die  # type: ignore[method-assign]
+    launcher._api.cleaning_up = _die  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         launcher.run(job)
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.kubernetes import pod_metrics as arriving
-from gatehouse.components.launchers.kubernetes.pod_metrics import Arriving, sent_while_training
+from gatehouse.components.launchers.kubernetes import pod_metrics
+from gatehouse.components.launchers.kubernetes.pod_metrics import PodMetrics, sending_metrics
 from gatehouse.components.tracking.spool import Position, SpoolWriter, dropped, read
 
 FOLDER = "jobs/gatehouse-1/first"
 
 
 def _pod(store: ArtifactStore, spool: Path, step: int, lost: int = 0) -> None:
-    with sent_while_training(store, FOLDER, spool):
+    with sending_metrics(store, FOLDER, spool):
         writer = SpoolWriter(spool)
         writer.log({"loss": 1.0}, step)
         writer.drop(lost)
@@ -28,7 +28,7 @@ def test_points_that_are_lost_are_counted_once_over_pods_and_launchers(store: Ar
     for step, lost in ((1, 10), (2, 0), (3, 5)):
         _pod(store, tmp_path / "volume", step, lost)
     for _ in range(2):
-        Arriving(store, FOLDER, tmp_path / "launcher").close()
+        PodMetrics(store, FOLDER, tmp_path / "launcher").close()
     assert dropped(tmp_path / "launcher") == 15
 
 
@@ -38,17 +38,17 @@ def test_hours_that_are_past_are_read_at_the_start_and_at_the_end_only(
     now = 3600.0 * 500_000
 
     def send(step: int, hour: int) -> None:
-        monkeypatch.setattr(arriving.time, "time", lambda: now + 3600 * hour)
+        monkeypatch.setattr(pod_metrics.time, "time", lambda: now + 3600 * hour)
         _pod(store, tmp_path / f"pod-{step}", step)
 
     for hour in range(4):
         send(hour, hour)
-    there = Arriving(store, FOLDER, tmp_path / "launcher")
-    there.take()
+    there = PodMetrics(store, FOLDER, tmp_path / "launcher")
+    there.receive()
     assert _steps(tmp_path / "launcher") == [0, 1, 2, 3]
     for step, hour in ((4, 0), (5, 2), (6, 3)):
         send(step, hour)
-    there.take()
+    there.receive()
     assert _steps(tmp_path / "launcher") == [0, 1, 2, 3, 5, 6]
     there.close()
     assert _steps(tmp_path / "launcher") == [0, 1, 2, 3, 4, 5, 6]
@@ -59,5 +59,5 @@ def test_a_spool_that_cannot_be_made_ends_no_training(
 ) -> None:
     _pod(store, tmp_path / "pod", 1)
     (tmp_path / "launcher").symlink_to("/proc/none/metrics")
-    Arriving(store, FOLDER, tmp_path / "launcher").take()
+    PodMetrics(store, FOLDER, tmp_path / "launcher").receive()
     assert "Metrics of the pods are not read for now" in caplog.text
