@@ -101,8 +101,9 @@ class Screen:
         self._print_reports(run)
 
     def _print_results(self, run: LocalRun) -> None:
-        for name, value in summary(run):
-            self._console.print(Text.assemble((f"{name:<16}", "dim"), value), soft_wrap=True)
+        for name, value in (rows := summary(run)):
+            width = max(len(each) for each, _ in rows) + 1
+            self._console.print(Text.assemble((f"{name:<{width}}", "dim"), value), soft_wrap=True)
         for stage, message in warnings(run):
             self._console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
         if tracking_of(self._store) is None:
