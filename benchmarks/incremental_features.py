@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 import gatehouse
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.compute import connect, open_tables
-from gatehouse.components.features.stage import ComputeRequest, compute_features
+from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
+from gatehouse.components.features.database import connect, open_tables
 
 END = datetime(2014, 1, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from _peers import run_peer
 
-from gatehouse.components.features.computing.compute import connect
+from gatehouse.components.features.database import connect
 from gatehouse.components.features.point_in_time.asof_join import Joined, asof_join
 
 VIEWS, KEYS, COLUMNS = 3, 3_000, 4

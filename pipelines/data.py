@@ -9,12 +9,10 @@ from pydantic import BaseModel
 from gatehouse.components.alerting.component import alert
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.control.component import require_contract
-from gatehouse.components.features.component import (
-    compute_features,
-    freshness,
-    previous_features,
-    retrieve_training_set,
-)
+from gatehouse.components.features.computing.component import compute_features
+from gatehouse.components.features.computing.previous.component import previous_features
+from gatehouse.components.features.freshness.component import freshness
+from gatehouse.components.features.point_in_time.component import retrieve_training_set
 from gatehouse.components.snapshot.component import snapshot
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.validation.component import validate

@@ -8,7 +8,7 @@ from kfp.dsl import PipelineTask
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.control.component import require_no_leakage
 from gatehouse.components.evaluation.component import evaluate
-from gatehouse.components.features.component import check_leakage
+from gatehouse.components.features.leakage.component import check_leakage
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.timeouts import stage_minutes

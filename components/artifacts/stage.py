@@ -151,9 +151,12 @@ class Stage(Generic[Req, Res]):
             attempt.note("warned", message=" ".join(deprecated))
         if not self.declared.effects.memo:
             result = self.function(request, store)
+            found = references_in(result.model_dump(mode="json"))
             # What it found and did not make has its provenance already.
-            found = map(str, references_in(result.model_dump(mode="json")))
-            attempt.provenance([each for each in found if next(store.objects.list(f"provenance/{each}"), None) is None])
+            attempt.provenance(
+                [str(one) for one in found if next(store.objects.list(f"provenance/{one}"), None) is None]
+            )
+            self._draw_pages(store, found, attempt)
             return result, False
         key = self.key(request, code)
         attempt.facts = {"key": key, "code": code or self.code(), "request": identity_of(request)}

@@ -15,7 +15,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.declarations import FeatureView
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View, read_repository
-from gatehouse.components.features.stage import view_tables
+from gatehouse.components.features.table_files import view_tables
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import Project, load_project
 

@@ -34,7 +34,7 @@ def retrieve(
     as_json: JsonOption = False,
 ) -> None:
     """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""
-    from gatehouse.components.features.computing.on_demand import require_values, with_views
+    from gatehouse.components.features.computing.on_demand import require_values, with_on_demand
     from gatehouse.components.features.point_in_time.entity_file import read_entity_rows, write_rows
 
     if at and not online:
@@ -49,10 +49,10 @@ def retrieve(
     for each in computed:
         require_values(each, asked, rows.name)
     if online:
-        joined = _online(opened, found, views, asked, _moment(at))
+        joined = _online(opened, found, views, computed, asked, _moment(at))
     else:
-        joined = _offline(opened, found, views, asked, time, rows.name)
-    write_rows([joined := with_views(computed, joined)], to)
+        joined = with_on_demand(computed, _offline(opened, found, views, asked, time, rows.name))
+    write_rows([joined], to)
     _report(joined, [*views, *computed], to, as_json)
 
 
@@ -72,31 +72,35 @@ def _chosen(opened: FeatureProject, service: str, named: list[str]) -> tuple[lis
 def _offline(
     opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", time: str, name: str
 ) -> "pa.Table":
-    from gatehouse.components.features.computing.compute import connect, rows_of
-    from gatehouse.components.features.online.store import offline_join, online_view
+    """The rows with the features that were known at their times, by the newest feature tables."""
+    from gatehouse.components.features.database import connect, rows_of
     from gatehouse.components.features.point_in_time.asof_join import asof_join
     from gatehouse.components.features.point_in_time.entity_file import with_times
+    from gatehouse.components.features.point_in_time.view_join import joined
 
     tables = opened.tables(store, views)
-    joins = [offline_join(online_view(view), rows_of(store.paths(tables.views[view.name]))) for view in views]
+    joins = [joined(view, rows_of(store.paths(tables.views[view.name]))) for view in views]
     with connect() as connection:
         asked, column = with_times(asked, time, name)
         return asof_join(connection, asked, column, joins)
 
 
 def _online(
-    opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", now: datetime
+    opened: FeatureProject,
+    store: ArtifactStore,
+    views: list[View],
+    on_demand: list[OnDemand],
+    asked: "pa.Table",
+    now: datetime,
 ) -> "pa.Table":
-    from gatehouse.components.features.online.store import online_view, open_online, require_materialized
-    from gatehouse.components.features.stage import online_store
+    """The rows with the features that an online request gets at `now`."""
+    from gatehouse.components.features.online.opening import open_online
+    from gatehouse.components.features.online.requests import with_online
+    from gatehouse.components.features.online.store import online_view, require_materialized
 
-    reader = open_online(opened.repository.folder, online_store(store, opened.project.name))
-    wanted = [online_view(view) for view in views]
-    require_materialized(reader, wanted)
-    values = reader.read(wanted, asked, now)
-    for feature in values.column_names:
-        asked = asked.append_column(feature, values[feature])
-    return asked
+    online = open_online(store, opened.project.name, opened.repository.folder)
+    require_materialized(online, map(online_view, views))
+    return with_online(online, views, on_demand, asked, now)
 
 
 def _check_names(found: list[str], views: Sequence[View | OnDemand], name: str) -> None:

@@ -18,6 +18,7 @@ from gatehouse.project import Config
 
 ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_EXAMPLES = 3  # Of each view.
 
 
 def materialize(
@@ -29,8 +30,8 @@ def materialize(
     as_json: JsonOption = False,
 ) -> None:
     """Bring the project's online store up to its newest feature tables, and compare; ends with 1 above max_skew."""
-    from gatehouse.components.features.stage import MaterializeRequest
-    from gatehouse.components.features.stage import materialize as write
+    from gatehouse.components.features.online.stage import MaterializeRequest
+    from gatehouse.components.features.online.stage import materialize as write
 
     opened, found = open_features(project), open_store(store)
     tables = opened.tables(found, opened.served(service, []))
@@ -64,7 +65,7 @@ def materialize(
 
 def _with_settings_of_now(store: ArtifactStore, definitions: str, folder: Path) -> str:
     """The definitions of feature tables with the settings in `folder`: where to write is a matter of now."""
-    from gatehouse.components.features.online.store import SETTINGS_FILE
+    from gatehouse.components.features.definitions.settings import SETTINGS_FILE
 
     manifest = store.manifest(definitions)
     files: dict[str, bytes] = {entry.path: store.read_bytes(definitions, entry.path) for entry in manifest.files}
@@ -140,51 +141,64 @@ def skew(
     raise typer.Exit(0 if passed else 1)
 
 
-def _measured(folder: Any, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
-    from gatehouse.components.features.definitions.repository import check_out
+def _measured(folder: Path, project: str, tables: Tables, views: list[View]) -> list[dict[str, Any]]:
+    """The skew of every view, measured up to where it was materialized or pushed."""
+    from gatehouse.components.features.online.opening import open_online
     from gatehouse.components.features.online.skew import measure_skew
-    from gatehouse.components.features.online.store import online_view, open_online, require_materialized
-    from gatehouse.components.features.stage import decided_last, feature_files, online_store
+    from gatehouse.components.features.online.store import online_view, require_materialized
+    from gatehouse.components.features.table_files import feature_files
 
-    reader = open_online(folder, online_store(tables.store, project))
-    known = require_materialized(reader, map(online_view, views))
+    online = open_online(tables.store, project, folder)
+    known = require_materialized(online, map(online_view, views))
     rows: list[dict[str, Any]] = []
     recent: dict[tuple[str, datetime], Any] = {}
-    with tables.store.workspace() as workspace:
-        for view in views:
-            until = _BEGINNING + timedelta(microseconds=known[view.name])
-            written = reader.state(view.name).tables or str(tables.reference)
-            own = tables_of_reference(tables.store, written)
-            if (written, until) not in recent:
-                repository = check_out(tables.store, own.definitions, workspace / f"feature_repo_{len(recent)}")
-                recent[written, until] = decided_last(tables.store, own.snapshot, repository, until)
-            pushed = _pushed(tables.store, project, own, view.name, until)
-            keys, (until, files) = (
-                recent[written, until],
-                pushed or (until, [feature_files(tables.store, written)[view.name]]),
-            )
-            asked = online_view(view)
-            measured = measure_skew(reader, [asked], {view.name: files}, keys, until, {}, [view.name] if pushed else [])
-            examples = [
-                {"feature": one.feature, "key": key, "online": there, "offline": here}
-                for one in measured.compared
-                for key, there, here in one.examples
-            ]
-            counts = {"values": measured.values, "differing": sum(measured.differing.values())}
-            of = {"feature_tables": written, "newest": written == str(tables.reference), "pushed": bool(pushed)}
-            of |= {"unseen": measured.why_unseen(asked) if measured.unseen else "", "left_out": measured.left_out}
-            rows.append({"view": view.name, "as_of": until.isoformat(), **of, **counts, "examples": examples[:3]})
+    for view in views:
+        until = _BEGINNING + timedelta(microseconds=known[view.name])
+        written = online.state(view.name).tables or str(tables.reference)
+        own = tables_of_reference(tables.store, written)
+        if (written, until) not in recent:
+            recent[written, until] = _decided_last(own, until)
+        keys, pushed = recent[written, until], _pushed(project, own, view.name, until)
+        until, files = pushed or (until, [*feature_files(tables.store, written)[view.name].values()])
+        wanted = online_view(view)
+        found = measure_skew(online, [wanted], {view.name: files}, keys, until, {}, [view.name] if pushed else [])
+        rows.append(
+            {
+                "view": view.name,
+                "as_of": until.isoformat(),
+                "feature_tables": written,
+                "newest": written == str(tables.reference),
+                "pushed": bool(pushed),
+                "unseen": found.why_unseen(wanted) if found.unseen else "",
+                "left_out": found.left_out,
+                "values": found.values,
+                "differing": sum(found.differing.values()),
+                "examples": [
+                    {"feature": one.feature, "key": key, "online": online_value, "offline": offline_value}
+                    for one in found.compared
+                    for key, online_value, offline_value in one.examples
+                ][:_EXAMPLES],
+            }
+        )
     return rows
 
 
-def _pushed(
-    store: ArtifactStore, project: str, tables: Tables, view: str, until: datetime
-) -> tuple[datetime, list[Path]] | None:
-    """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since `until`."""
-    from gatehouse.components.features.stage import streams_folder
-    from gatehouse.components.features.streaming.landing import Landing
+def _decided_last(tables: Tables, until: datetime) -> Any:
+    """The entity keys of the rows decided last, by the definitions and the snapshot of feature tables."""
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.online.skew import decided_last
+    from gatehouse.components.features.table_files import raw_tables
 
-    folder = streams_folder(store, project, tables.reference)
+    with tables.store.workspace() as workspace:
+        repository = check_out(tables.store, tables.definitions, workspace / "feature_repo")
+    return decided_last(repository, raw_tables(tables.store, tables.snapshot), until)
+
+
+def _pushed(project: str, tables: Tables, view: str, until: datetime) -> tuple[datetime, list[Path]] | None:
+    """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since `until`."""
+    from gatehouse.components.features.streaming.landing import Landing, streams_folder
+
+    folder = streams_folder(tables.store, project, tables.reference)
     landing = Landing(folder) if folder.is_dir() else None
     state = landing.state() if landing else None
     if landing is None or state is None or view not in state.views or state.as_of <= until:

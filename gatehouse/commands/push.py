@@ -46,12 +46,12 @@ def push(
 ) -> None:
     """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
     from gatehouse.components.features.definitions.repository import check_out
-    from gatehouse.components.features.online.store import open_online
-    from gatehouse.components.features.stage import online_store, streams_folder
-    from gatehouse.components.features.streaming.landing import Landing, State
+    from gatehouse.components.features.online.opening import open_online
+    from gatehouse.components.features.streaming.landing import Landing, State, streams_folder
+    from gatehouse.components.features.streaming.opening import open_stream
     from gatehouse.components.features.streaming.pusher import Pusher, push_streams
     from gatehouse.components.features.streaming.start import start_from
-    from gatehouse.components.features.streaming.stream import EventStream, open_stream
+    from gatehouse.components.features.streaming.stream import EventStream
 
     urls = _urls(source)
     opened, found = open_features(project), open_store(store)
@@ -61,7 +61,7 @@ def push(
     aside = _Aside(folder / "misfits.jsonl")
     with found.workspace() as workspace:
         repository = check_out(found, tables.definitions, workspace / "feature_repo")
-        online = open_online(opened.repository.folder, online_store(found, opened.project.name))
+        online = open_online(found, opened.project.name, opened.repository.folder)
         pusher = Pusher(repository, start, Landing(folder), online, [*urls], view or ())
 
         def streams(state: State) -> dict[str, EventStream]:

@@ -20,11 +20,12 @@ from gatehouse.commands.features import _versions, app
 from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.definitions.declarations import FeatureView
 from gatehouse.components.features.definitions.repository import View
+from gatehouse.components.features.online.opening import sqlite_file
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineView
-from gatehouse.components.features.stage import ComputeRequest, compute_features, online_store
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import load_project
 from tests.components.features.online_rows import redis_server
@@ -286,7 +287,7 @@ def _overwrite(place: Place, fare: float) -> None:
     moment = pa.array([NOON + timedelta(minutes=50)], pa.timestamp("us", "UTC"))
     view = OnlineView("trips", ("driver",), ("fare",), "event", ttl=timedelta(hours=2))
     rows = pa.table({"driver": ["007"], "event": moment, "fare": pa.array([fare], pa.float32())})
-    SqliteOnline(online_store(place.store, "flights"), "flights").write(view, rows)
+    SqliteOnline(sqlite_file(place.store, "flights"), "flights").write(view, rows)
 
 
 def test_lineage_as_text_json_and_picture(place: Place, tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ from gatehouse.commands.push import _Aside
 from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.definitions.repository import read_repository
+from gatehouse.components.features.online.opening import sqlite_file
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import online_view
 from gatehouse.components.features.point_in_time.feast_store import applied
-from gatehouse.components.features.stage import ComputeRequest, compute_features, online_store
 from gatehouse.components.features.streaming.landing import Landing, State
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.project import load_project
@@ -106,7 +107,7 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
     assert second.exit_code == 0 and "known until 2013-06-01 13:31:00 UTC" in second.stdout, second.output
 
     repository = read_repository(made / "project/repo")
-    place = online_store(ArtifactStore.open(made / "store"), load_project(made / "project").name)
+    place = sqlite_file(ArtifactStore.open(made / "store"), load_project(made / "project").name)
     online = SqliteOnline(place, "flights")
     asked = pa.table({"driver": ["007", "8", "9"]})
     now = NOON + timedelta(minutes=91)

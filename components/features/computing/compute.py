@@ -3,76 +3,27 @@
 Deterministic by construction: measures that are summed are integers, and every table is written in a total order.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from gatehouse.components.features.database import in_one_line, quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Available
-from gatehouse.components.features.definitions.repository import Repository, View, replacing, staged_by
+from gatehouse.components.features.definitions.repository import Repository, View, staged_by
+from gatehouse.components.features.definitions.sql_text import replacing_macros
 from gatehouse.errors import ConfigurationError
 
-_ROW_GROUP = 1 << 17
-_TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
-
-
-def connect() -> duckdb.DuckDBPyConnection:
-    """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar."""
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "preserve_insertion_order": "true"})
-    connection.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA features")
-    empty_schemas(connection)
-    return connection
-
-
-def empty_schemas(connection: duckdb.DuckDBPyConnection) -> None:
-    """Forget the tables from which features are computed, so that others can be opened."""
-    for schema in ("source", "raw", "staging"):
-        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
-
-
-def open_tables(
-    connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], schema: str = "raw"
-) -> None:
-    """Make Parquet files readable as `<schema>.<table>`."""
-    for table, paths in tables.items():
-        connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(table)} AS SELECT * FROM {rows_of(paths)}")
-
-
-def quoted(name: str) -> str:
-    """A name as SQL has it, whatever is in it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text_literal(text: object) -> str:
-    """A text as SQL has it, whatever is in it."""
-    return "'" + str(text).replace("'", "''") + "'"
-
-
-def time_literal(moment: datetime) -> str:
-    """A moment as SQL has it: with a time zone where `moment` has one."""
-    return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"
-
-
-def rows_of(paths: Sequence[Path]) -> str:
-    """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
-    files = ", ".join(text_literal(path / "*.parquet" if path.is_dir() else path) for path in paths)
-    return f"read_parquet([{files}])"
-
-
-def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime | None) -> None:
-    """Set the variable that the repository's queries read with `getvariable(name)`; None for null."""
-    value = "NULL" if moment is None else time_literal(moment)
-    connection.execute(f"SET VARIABLE {quoted(name)} = {value}::TIMESTAMPTZ")
+SQL_TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
+"""DuckDB's type by kind of a feature or type of a key."""
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
     """Create the repository's SQL macros; doing it again changes nothing. Raises ConfigurationError."""
-    _run(connection, replacing(repository.macros), "macros.sql")
+    run(connection, replacing_macros(repository.macros), "macros.sql")
 
 
 def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
@@ -82,7 +33,7 @@ def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table
         ConfigurationError: if `known/<table>.sql` does not run.
     """
     query = repository.known.get(table, f"SELECT * FROM source.{quoted(table)}")
-    _run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", f"known/{table}.sql")
+    run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", f"known/{table}.sql")
 
 
 def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, queries: list[str]) -> None:
@@ -93,7 +44,7 @@ def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, 
     """
     run_macros(connection, repository)
     for name in staged_by(repository, queries):
-        _run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
+        run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
 
 
 def compute_views(
@@ -124,11 +75,11 @@ def each_view(
 def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
     spec = view.spec
     types = {
-        **{key: _TYPES[repository.entities[key]] for key in spec.entities},
-        **{name: _TYPES[kind] for name, kind in spec.features.items()},
+        **{key: SQL_TYPES[repository.entities[key]] for key in spec.entities},
+        **{name: SQL_TYPES[kind] for name, kind in spec.features.items()},
     }
     event = f"CAST({quoted(EVENT_TIMESTAMP)} AS TIMESTAMPTZ)"
-    known = f"CAST({_known(spec.available)} AS TIMESTAMPTZ)" if spec.available else event
+    known = f"CAST({known_time(spec.available)} AS TIMESTAMPTZ)" if spec.available else event
     columns = [
         *(f"CAST({quoted(key)} AS {types[key]}) AS {quoted(key)}" for key in spec.entities),
         f"{event} AS {quoted(EVENT_TIMESTAMP)}",
@@ -143,7 +94,7 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
     rows = f"SELECT {', '.join(columns)} FROM (\n{view.query}\n)"
     query = f"SELECT * FROM ({rows}) WHERE {' AND '.join(within)} ORDER BY {order}"
     try:
-        table = _table(connection, query, f"views/{view.name}.sql")
+        table = table_of(connection, query, f"views/{view.name}.sql")
     except ConfigurationError:
         _refuse_text(connection, view)
         raise
@@ -159,7 +110,7 @@ def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
         try:
             found = connection.execute(
                 f"SELECT * FROM ({typed}) WHERE text IS NOT NULL AND type <> 'BOOLEAN' "
-                f"AND TRY_CAST(text AS {_TYPES['numeric']}) IS NULL LIMIT 1"
+                f"AND TRY_CAST(text AS {SQL_TYPES['numeric']}) IS NULL LIMIT 1"
             ).fetchall()
         except duckdb.Error:
             continue  # It is the query itself that does not run.
@@ -189,78 +140,31 @@ def _refuse_doubled(view: View, table: pa.Table) -> None:
         )
 
 
-def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
-    """The entity rows that have a mature label, in the order of decisions, and how many were set aside by reason.
-
-    Beside keys, times and label they have the values that on-demand views take from a request.
-
-    A label counts from its arrival on, and not before its horizon is over: the later of both is its `label_time`.
-
-    Raises:
-        ConfigurationError: if the label's query does not run or lacks a column.
-    """
-    label, where = repository.label, f"labels/{repository.label.name}.sql"
-    stage_tables(connection, repository, [repository.entity_rows])
-    keys = ", ".join(
-        f"CAST({quoted(key)} AS {_TYPES[repository.entities[key]]}) AS {quoted(key)}" for key in label.entities
-    )
-    order = ", ".join(map(quoted, label.entities))
-    reason = quoted(label.set_aside)
-    own = f"WHEN {reason} IS NOT NULL THEN {reason}" if label.set_aside else ""
-    as_of = "getvariable('as_of')::TIMESTAMPTZ"
-    timed = (
-        f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided, "
-        f"({_known(label.arrives)})::TIMESTAMPTZ AS __arrived, "
-        f"__decided + {_interval(label.horizon)} AS __mature FROM (\n{repository.entity_rows}\n)"
-    )
-    values = repository.request_values()
-    request = "".join(f", CAST({quoted(name)} AS {_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items())
-    _run(
-        connection,
-        f"CREATE OR REPLACE TEMP TABLE entity_rows AS SELECT *, CASE {own} "
-        "WHEN __decided IS NULL THEN 'no decision time' "
-        f"WHEN __arrived IS NULL OR __arrived > {as_of} THEN 'label not known yet' "
-        f"WHEN __mature > {as_of} THEN 'label younger than its horizon' "
-        f"WHEN {quoted(label.label)} IS NULL THEN 'no label' END AS __reason FROM ({timed})",
-        where,
-    )
-    kept = _table(
-        connection,
-        f"SELECT {keys}, __decided AS decision_time, CAST({quoted(label.label)} AS TINYINT) AS label, "
-        f"greatest(__arrived, __mature) AS label_time{request} FROM entity_rows "
-        f"WHERE __reason IS NULL ORDER BY __decided, {order}",
-        where,
-    )
-    counts = connection.execute(
-        "SELECT __reason, count(*) FROM entity_rows WHERE __reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
-    ).fetchall()
-    return kept, dict(counts)
-
-
-def _known(available: Available) -> str:
-    """SQL of the time from which on a row is known."""
+def known_time(available: Available) -> str:
+    """SQL of the time since which a row is known."""
     column = quoted(available.column)
-    return f"{column} + {_interval(available.lag)}" if available.lag else column
+    return f"{column} + {interval(available.lag)}" if available.lag else column
 
 
-def _interval(span: timedelta) -> str:
+def interval(span: timedelta) -> str:
+    """A length of time as SQL has it."""
     return f"to_microseconds({span // timedelta(microseconds=1)})"
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write `table` the same way every time: zstd, fixed row groups, no metadata but the schema."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table.replace_schema_metadata(None), path, compression="zstd", row_group_size=_ROW_GROUP)
+def run(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> None:
+    """Run one statement of the repository.
 
-
-def _run(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> None:
+    Raises:
+        ConfigurationError: naming the file, `where`, if it does not run.
+    """
     try:
         connection.execute(query)
     except duckdb.Error as error:
         raise _broken(where, error) from error
 
 
-def _table(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.Table:
+def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.Table:
+    """The rows of one query of the repository; raises as `run`."""
     try:
         return connection.sql(query).to_arrow_table()
     except duckdb.Error as error:
@@ -268,4 +172,4 @@ def _table(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.
 
 
 def _broken(where: str, error: duckdb.Error) -> ConfigurationError:
-    return ConfigurationError(f"The feature repository's {where} does not run: {' '.join(str(error).split())}")
+    return ConfigurationError(f"The feature repository's {where} does not run: {in_one_line(error)}")

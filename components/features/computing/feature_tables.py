@@ -14,14 +14,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.compute import (
-    connect,
-    each_view,
-    empty_schemas,
-    open_tables,
-    quoted,
-    set_time,
-)
+from gatehouse.components.features.computing.compute import each_view
 from gatehouse.components.features.computing.touched import (
     ALWAYS,
     BEGINNING,
@@ -35,7 +28,6 @@ from gatehouse.components.features.computing.touched import (
     touched_spans,
 )
 from gatehouse.components.features.computing.versions import (
-    CORRECTED,
     Earlier,
     Written,
     in_reach,
@@ -43,18 +35,12 @@ from gatehouse.components.features.computing.versions import (
     table_anew,
     unchanged_table,
 )
-from gatehouse.components.features.definitions.repository import (
-    Repository,
-    View,
-    changes,
-    check_out,
-    definition_of,
-    read_repository,
-    tables_of,
-)
+from gatehouse.components.features.database import connect, empty_schemas, open_tables, quoted, set_time
+from gatehouse.components.features.definitions.changes import changes, definition_of, require_versions
+from gatehouse.components.features.definitions.repository import Repository, View, check_out, tables_of
+from gatehouse.components.features.table_files import CORRECTED, settled_times, view_tables
 from gatehouse.errors import ConfigurationError
 
-VIEW = "view:"
 _PARENT = "parent"
 
 
@@ -188,18 +174,14 @@ def changed_views(
         before = check_out(store, earlier, folder)
     except ConfigurationError:
         return {}
-    read_repository(repository.folder, before)
+    require_versions(before, repository)
     return changes(before, repository)
 
 
 def _before(store: ArtifactStore, feature_tables: str) -> Before:
     manifest = store.manifest(feature_tables)
-    inputs = manifest.derived_from.items()
-    return Before(
-        datetime.fromisoformat(manifest.details["as_of"]),
-        {role.removeprefix(VIEW): reference for role, reference in inputs if role.startswith(VIEW)},
-        {name: datetime.fromisoformat(moment) for name, moment in manifest.details.get("settled", {}).items()},
-    )
+    as_of = datetime.fromisoformat(manifest.details["as_of"])
+    return Before(as_of, view_tables(store, feature_tables), settled_times(store, feature_tables))
 
 
 def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
@@ -288,11 +270,7 @@ def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace:
         rows_per_file=written.rows,
         derived_from=derived,
         configuration=definition_of(repository, view),
-        details={
-            "entity_keys": list(view.spec.entities),
-            "features": dict(view.spec.features),
-            "version": view.spec.version,
-        },
+        details={"version": view.spec.version},
     )
 
 

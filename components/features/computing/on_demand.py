@@ -7,30 +7,27 @@ from functools import cache
 import duckdb
 import pyarrow as pa
 
-from gatehouse.components.features.computing.compute import connect, quoted
-from gatehouse.components.features.definitions.repository import OnDemand, Repository
+from gatehouse.components.features.database import connect, in_one_line, quoted
+from gatehouse.components.features.definitions.repository import OnDemand
 from gatehouse.errors import ConfigurationError
 
 _TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR"}
 
 
-def with_on_demand(repository: Repository, service: str, rows: pa.Table, *, alone: bool = False) -> pa.Table:
-    """`rows` with the features of the service's on-demand views beside them.
+def with_on_demand(views: Iterable[OnDemand], rows: pa.Table, *, alone: bool = False) -> pa.Table:
+    """`rows` with the features of on-demand views beside them.
 
     Args:
-        repository: The feature definitions.
-        service: Name of the feature service.
-        rows: The features of its feature views, and the values of the requests.
+        views: The on-demand views.
+        rows: The features that they read, and the values of the requests; shape (rows, columns).
         alone: Look whether rows have the features that they have alone, as in a request.
+
+    Returns:
+        The same rows in order, with one more column a feature.
 
     Raises:
         ConfigurationError: as `on_demand_features`; or if a row has other features alone.
     """
-    return with_views([repository.on_demand[name] for name in repository.services[service].on_demand], rows, alone)
-
-
-def with_views(views: Iterable[OnDemand], rows: pa.Table, alone: bool = False) -> pa.Table:
-    """As `with_on_demand`, for the on-demand views that are given."""
     for view in views:
         found = on_demand_features(view, rows)
         if alone:
@@ -127,8 +124,9 @@ def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
             return connection.sql(query).to_arrow_table().combine_chunks()
         except duckdb.Error as error:
             require_values(view, rows, f"The rows of {_file(view)}")
-            reason = " ".join(str(error).split())
-            raise ConfigurationError(f"The feature repository's {_file(view)} does not run: {reason}") from error
+            raise ConfigurationError(
+                f"The feature repository's {_file(view)} does not run: {in_one_line(error)}"
+            ) from error
 
 
 def _cast(kinds: Mapping[str, str]) -> list[str]:

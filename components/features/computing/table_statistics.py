@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from gatehouse.components.features.computing.compute import connect, open_tables, quoted
+from gatehouse.components.features.database import connect, open_tables, quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import View
 

@@ -9,7 +9,7 @@ import duckdb
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.compute import quoted, rows_of, time_literal
+from gatehouse.components.features.database import quoted, rows_of, time_literal
 from gatehouse.components.features.definitions.declarations import Source
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)

@@ -117,11 +117,6 @@ class FeatureView(_Definition):
     version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
     description: str = ""
 
-    @property
-    def created_timestamp(self) -> str:
-        """The column of its table that says since when a row is known."""
-        return KNOWN_FROM
-
 
 class LabelView(_Definition):
     """The entity rows and their label; `labels/<name>.sql` gives one row for each decision."""
@@ -162,51 +157,3 @@ class FeatureService(_Definition):
     views: tuple[str, ...] = Field(min_length=1, description="Names of its feature views, in the order of columns.")
     on_demand: tuple[str, ...] = Field((), description="Names of its on-demand views; their columns come last.")
     description: str = ""
-
-
-def definition_problems(view: FeatureView) -> list[str]:
-    """What is wrong with a view taken alone, with what to write instead."""
-    if view.static and view.available:
-        return [f"{view.name}: is static and names an availability: expected one of them"]
-    if view.static and view.freshness:
-        return [f"{view.name}: is static and states a freshness: its rows have no age, expected one of them"]
-    if view.event_time_only and (view.static or view.available):
-        other = "is static" if view.static else "names an availability"
-        return [f"{view.name}: is event_time_only and {other}: expected one of them"]
-    if not view.static and not view.event_time_only and view.available is None:
-        return [
-            f'{view.name}: states no availability: expected available=Available("<column>", lag=timedelta(...)) with '
-            "the query's column that says since when a row is known, static=True where it was always known, or "
-            "event_time_only=True where nobody knows"
-        ]
-    return []
-
-
-def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
-    """What changed from one definition of a view to the next, apart from its query."""
-    lines = [f"feature {name} added" for name in after.features if name not in before.features]
-    lines += [f"feature {name} removed" for name in before.features if name not in after.features]
-    lines += [
-        f"feature {name}: {before.features[name]} became {kind}"
-        for name, kind in after.features.items()
-        if before.features.get(name, kind) != kind
-    ]
-    for field in ("entities", "available", "static", "event_time_only", "ttl", "window", "version"):
-        old, new = (getattr(view, field) for view in (before, after))
-        if old != new:
-            lines.append(f"{field}: {_shown(old)} became {_shown(new)}")
-    return lines
-
-
-def needs_version(before: FeatureView, after: FeatureView) -> list[str]:
-    """The changes that give the features another meaning and so need a new version; none where it has one."""
-    if after.version > before.version:
-        return []
-    compatible = [f"feature {name} added" for name in after.features if name not in before.features]
-    return [line for line in changed_definition(before, after) if line not in compatible]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Available):
-        return f"{value.column} + {value.lag}"
-    return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -1,26 +1,15 @@
 """The feature repository as data: definitions with their SQL, staging queries in order. Reads Python and SQL only."""
 
-import hashlib
-import importlib.util
-import json
-import re
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from types import ModuleType
-from typing import TypeVar
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.declarations import (
-    EVENT_TIMESTAMP as EVENT_TIMESTAMP,
-)
-from gatehouse.components.features.definitions.declarations import (
+    EVENT_TIMESTAMP,
     KNOWN_FROM,
-    Entity,
     FeatureService,
     FeatureView,
     Kind,
@@ -28,35 +17,17 @@ from gatehouse.components.features.definitions.declarations import (
     OnDemandView,
     Source,
     Stream,
-    changed_definition,
-    definition_problems,
-    needs_version,
-    problems_listed,
+)
+from gatehouse.components.features.definitions.loading import FILE, Definitions, load_definitions
+from gatehouse.components.features.definitions.problems import problems_of
+from gatehouse.components.features.definitions.sql_text import (
+    KNOWN_PARAMETERS,
+    PARAMETERS,
+    macro_problems,
+    names_read,
+    parameter_problems,
 )
 from gatehouse.errors import ConfigurationError
-
-FILE = "definitions.py"
-_MODULE = "gatehouse_feature_definitions"
-_PARAMETERS = ("as_of", "from", "until")
-_KNOWN_PARAMETERS = ("as_of", "since")
-_STAGED, _RAW = (
-    re.compile(rf'\b{schema}"?\.(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<word>\w+))', re.IGNORECASE)
-    for schema in ("staging", "raw")
-)
-_MACRO = re.compile(
-    r"\bCREATE\s+(?:OR\s+REPLACE\s+)?MACRO\s+(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>\w+)\s*\(", re.IGNORECASE
-)
-_TOKEN = re.compile(
-    r"(?P<comment>--[^\n]*|/\*.*?\*/|\s+)"
-    r"|(?P<text>\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)"
-    r"|(?P<name>\"(?:[^\"]|\"\")*\")"
-    r"|(?P<word>\w+)"
-    r"|(?P<operator>(?:(?!--|/\*)[-+*/<>=~!@#%^&|`?:])+)"
-    r"|.",
-    re.DOTALL,
-)
-_VARIABLE = re.compile(r"\bgetvariable\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -124,6 +95,13 @@ class Repository:
         """The join keys of the entity rows, in the order of the label view."""
         return self.label.entities
 
+    def service(self, name: str) -> FeatureService:
+        """A feature service by name. Raises ConfigurationError, naming those there are."""
+        if name not in self.services:
+            known = ", ".join(sorted(self.services)) or "none"
+            raise ConfigurationError(f"There is no feature service {name!r}: expected one of {known}.")
+        return self.services[name]
+
     def request_values(self, service: str = "") -> dict[str, Kind]:
         """Kind of every value that a request carries, by name: for one service, or for all on-demand views."""
         names = self.services[service].on_demand if service else tuple(self.on_demand)
@@ -154,75 +132,48 @@ def check_out(store: ArtifactStore, definitions: str, folder: Path) -> Repositor
     return read_repository(folder)
 
 
-def read_repository(folder: Path, previous: Repository | None = None) -> Repository:
+def read_repository(folder: Path) -> Repository:
     """Read the feature repository in `folder`.
 
-    Args:
-        folder: Where it is.
-        previous: Earlier definitions; a view that changed its meaning since must have a new version.
-
     Raises:
-        ConfigurationError: listing every problem found: a definition that is wrong or names what nobody defined, a
+        ConfigurationError: listing every problem found: a definition that is wrong or names what nobody defines, a
             view without availability, a missing query, an unknown parameter, a feature that two views give, a circle
             among the staging queries.
     """
     problems: list[str] = []
-    with problems_listed(problems):
-        module = _load(folder / FILE)
-    defined = [value for value in vars(module).values() if not isinstance(value, type)]
-    entities = {one.name: str(one.type) for one in _of(Entity, defined)}
-    features = _named(_of(FeatureView, defined), problems)
-    services = _named(_of(FeatureService, defined), problems)
-    asked = _named(_of(OnDemandView, defined), problems)
-    labels = _of(LabelView, defined)
-    if len(labels) != 1 and not any(": LabelView" in problem for problem in problems):
-        problems.append(f"{FILE}: expected one LabelView, found {len(labels)}")
-    views = {
-        name: View(
-            name,
-            spec,
-            _query(folder, "views", name, problems),
-            tuple(entities.get(key, "") for key in spec.entities),
-        )
-        for name, spec in features.items()
-    }
-    rows = {label.name: _query(folder, "labels", label.name, problems) for label in labels}
-    sources = {one.table: one for one in _of(Source, defined)}
-    streams = {one.table: one for one in _of(Stream, defined)}
-    problems += [f"{FILE}: Stream {name}: table: no Source {name!r}" for name in streams if name not in sources]
-    problems += _clashes(entities, features, services, labels, views if not problems else {})
-    problems += _on_demand_clashes(entities, features, asked, services, labels)
-    on_demand = {name: _on_demand(folder, spec, features, problems) for name, spec in asked.items()}
+    defined = load_definitions(folder, problems)
+    views = {name: _view(folder, spec, defined, problems) for name, spec in defined.views.items()}
+    on_demand = {name: _on_demand(folder, spec, defined, problems) for name, spec in defined.on_demand.items()}
+    rows = {label.name: _query(folder, "labels", label.name, problems) for label in defined.labels}
+    problems += problems_of(defined)
     staging = _in_order(_queries(folder / "staging"), problems)
     known = _queries(folder / "known")
-    macros = folder / "macros.sql"
+    path = folder / "macros.sql"
+    macros = path.read_text() if path.is_file() else ""
+    problems += macro_problems(macros)
     texts = {f"staging/{name}.sql": text for name, text in staging.items()}
     texts |= {f"views/{name}.sql": view.query for name, view in views.items()}
-    texts |= {f"labels/{name}.sql": text for name, text in rows.items()}
-    texts |= {"macros.sql": macros.read_text()} if macros.is_file() else {}
-    problems += [problem for name, text in texts.items() for problem in _parameters(name, text, _PARAMETERS)]
-    problems += _macro_problems(texts.get("macros.sql", ""))
-    for name, one in on_demand.items():
-        problems += _parameters(f"on_demand/{name}.sql", one.query, ())
-    for name, text in known.items():
-        problems += _parameters(f"known/{name}.sql", text, _KNOWN_PARAMETERS)
-    if previous is not None:
-        problems += _versions(previous, features, entities)
+    texts |= {f"labels/{name}.sql": text for name, text in rows.items()} | {"macros.sql": macros}
+    allowed = {name: (text, PARAMETERS) for name, text in texts.items()}
+    allowed |= {f"on_demand/{name}.sql": (one.query, ()) for name, one in on_demand.items()}
+    allowed |= {f"known/{name}.sql": (text, KNOWN_PARAMETERS) for name, text in known.items()}
+    problems += [text for name, (query, names) in allowed.items() for text in parameter_problems(name, query, names)]
     if problems:
         raise ConfigurationError("The feature repository has problems:" + "".join(f"\n  - {text}" for text in problems))
+    label = defined.labels[0]
     return Repository(
         folder=folder,
-        entities=entities,
-        sources=sources,
-        streams=streams,
-        macros=texts.get("macros.sql", ""),
+        entities={name: str(entity.type) for name, entity in defined.entities.items()},
+        sources=defined.sources,
+        streams=defined.streams,
+        macros=macros,
         staging=staging,
         views=views,
         on_demand=on_demand,
-        services=services,
+        services=defined.services,
         known=known,
-        label=labels[0],
-        entity_rows=rows[labels[0].name],
+        label=label,
+        entity_rows=rows[label.name],
     )
 
 
@@ -231,7 +182,7 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
     needed: set[str] = set()
     pending = list(queries)
     while pending:
-        for name in _names_read(_STAGED, pending.pop(), repository.staging):
+        for name in names_read("staging", pending.pop(), repository.staging):
             if name in repository.staging and name not in needed:
                 needed.add(name)
                 pending.append(repository.staging[name])
@@ -244,95 +195,18 @@ def tables_of(repository: Repository, queries: list[str]) -> list[str]:
     A table that a source names is spelled as there, others as the queries have them.
     """
     texts = [*queries, *(repository.staging[name] for name in staged_by(repository, queries))]
-    return sorted({name for text in texts for name in _names_read(_RAW, text, repository.sources)})
+    return sorted({name for text in texts for name in names_read("raw", text, repository.sources)})
 
 
-def _names_read(schema: re.Pattern[str], query: str, defined: Iterable[str]) -> list[str]:
-    """What a query reads from a schema. SQL knows no case, so names are spelled as they are defined."""
-    spelled = {name.lower(): name for name in defined}
-    names = [found["word"] or found["quoted"].replace('""', '"') for found in schema.finditer(code(query))]
-    return [spelled.get(name.lower(), name) for name in names]
+def _view(folder: Path, spec: FeatureView, defined: Definitions, problems: list[str]) -> View:
+    kinds = tuple(str(defined.entities[key].type) if key in defined.entities else "" for key in spec.entities)
+    return View(spec.name, spec, _query(folder, "views", spec.name, problems), kinds)
 
 
-def code_of(repository: Repository, view: View) -> dict[str, str]:
-    """SHA-256 of each text that decides a view's rows: its query, the staging queries and macros that it reads.
-
-    Comments and spaces between tokens do not count.
-    """
-    texts = {f"views/{view.name}.sql": view.query}
-    texts |= {f"staging/{name}.sql": repository.staging[name] for name in staged_by(repository, [view.query])}
-    macros = _macros(repository.macros)
-    pending = list(texts.values())
-    while pending:
-        words = set(re.findall(r"\w+", code(pending.pop()).lower()))
-        for name in words & set(macros):
-            if f"macro {name}" not in texts:
-                texts[f"macro {name}"] = macros[name]
-                pending.append(macros[name])
-    return {name: hashlib.sha256(code(text).encode()).hexdigest() for name, text in sorted(texts.items())}
-
-
-def replacing(macros: str) -> str:
-    """The statements of `macros.sql` so that they can run again."""
-    bare = _TOKEN.sub(lambda found: " " if found.lastgroup == "comment" else found[0], macros)
-    return _MACRO.sub(r"CREATE OR REPLACE MACRO \g<name>(", bare)
-
-
-@cache
-def code(query: str) -> str:
-    """SQL without comments, and with one space where two words or two operators would else be one.
-
-    Tokens only, no parser: a table's reference holds the hash of it, which no later version of a library may change.
-    """
-    written, before = "", None
-    for found in _TOKEN.finditer(query):
-        kind = "word" if found.lastgroup in ("text", "name") else found.lastgroup
-        if kind != "comment":
-            written += " " * (kind is not None and kind == before) + found[0]
-            before = kind
-    return written
-
-
-def definition_of(repository: Repository, view: View) -> dict[str, object]:
-    """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
-    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "freshness", "description", "event_time_only"}))
-    tables = tables_of(repository, [view.query])
-    read = {
-        name: json.loads(repository.sources[name].model_dump_json()) for name in tables if name in repository.sources
-    }
-    keys = {name: repository.entities[name] for name in view.spec.entities}
-    return {"code": code_of(repository, view), "view": spec, "keys": keys, "sources": read}
-
-
-def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
-    """What changed from one repository to the next, by view; views that did not change are left out."""
-    found: dict[str, list[str]] = {}
-    for name in sorted({*before.views, *after.views}):
-        old, new = before.views.get(name), after.views.get(name)
-        if old is None or new is None:
-            found[name] = ["removed" if new is None else "new"]
-            continue
-        lines = changed_definition(old.spec, new.spec) + _retyped(new.spec, before.entities, after.entities)
-        codes = code_of(before, old), code_of(after, new)
-        lines += [f"code {text}" for text in sorted({*codes[0], *codes[1]}) if codes[0].get(text) != codes[1].get(text)]
-        if lines:
-            found[name] = lines
-    return found
-
-
-def _of(kind: type[_T], defined: Iterable[object]) -> list[_T]:
-    """The definitions of one kind; those whose problems are listed already have no fields."""
-    return [one for one in defined if isinstance(one, kind) and vars(one)]
-
-
-def _named(defined: Iterable[_T], problems: list[str]) -> dict[str, _T]:
-    found: dict[str, _T] = {}
-    for one in defined:
-        name = str(getattr(one, "name"))  # noqa: B009  # views and services share no base with a name
-        if name in found and found[name] is not one:
-            problems.append(f"{FILE}: two {type(one).__name__}s are called {name!r}")
-        found[name] = one
-    return found
+def _on_demand(folder: Path, spec: OnDemandView, defined: Definitions, problems: list[str]) -> OnDemand:
+    read = [defined.views[name].features for name in spec.views if name in defined.views]
+    inputs = {name: kind for features in (*read, spec.request) for name, kind in features.items()}
+    return OnDemand(spec.name, spec, _query(folder, "on_demand", spec.name, problems), inputs)
 
 
 def _query(folder: Path, kind: str, name: str, problems: list[str]) -> str:
@@ -343,110 +217,13 @@ def _query(folder: Path, kind: str, name: str, problems: list[str]) -> str:
     return ""
 
 
-def _clashes(
-    entities: Mapping[str, object],
-    views: Mapping[str, FeatureView],
-    services: Mapping[str, FeatureService],
-    labels: list[LabelView],
-    read: Mapping[str, View],
-) -> list[str]:
-    problems = [f"{FILE}: {problem}" for view in views.values() for problem in definition_problems(view)]
-    both: list[FeatureView | LabelView] = [*views.values(), *labels]
-    for one in both:
-        problems += [f"{FILE}: {one.name}: entities: no Entity {key!r}" for key in one.entities if key not in entities]
-    for service in services.values():
-        problems += [f"{FILE}: {service.name}: views: no FeatureView {v!r}" for v in service.views if v not in views]
-    owner = _label_columns(labels) | dict.fromkeys((*entities, EVENT_TIMESTAMP, KNOWN_FROM), "the entities and times")
-    for view in views.values():
-        problems += _internal(view.name, view.features)
-        for feature in view.features:
-            if given := owner.get(feature.lower()):
-                problems.append(
-                    f"{FILE}: {view.name}: features: {feature!r} is also given by {given}: expected another name"
-                )
-            owner.setdefault(feature.lower(), f"the view {view.name}")
-    return problems
+def _queries(folder: Path) -> dict[str, str]:
+    return {path.stem: path.read_text() for path in sorted(folder.glob("*.sql"))}
 
 
-def _label_columns(labels: Iterable[LabelView]) -> dict[str, str]:
-    """Who gives the columns of a training set that are no features, and those that its rows are chosen by."""
-    found = dict.fromkeys(("decision_time", "label", "label_time"), "the label")
-    for label in labels:
-        names = filter(None, (label.label, label.arrives.column, label.set_aside))
-        found |= {name.lower(): f"the label {label.name}" for name in names}
-    return found
-
-
-def _internal(view: str, names: Iterable[str]) -> list[str]:
-    """Columns of the queries around the user's begin like this, so that no name of a user can be one of them."""
-    own = (name for name in names if name.startswith("__"))
-    return [f"{FILE}: {view}: {name!r}: expected a name that does not begin with two underscores" for name in own]
-
-
-def _on_demand_clashes(
-    entities: Mapping[str, object],
-    views: Mapping[str, FeatureView],
-    asked: Mapping[str, OnDemandView],
-    services: Mapping[str, FeatureService],
-    labels: Iterable[LabelView],
-) -> list[str]:
-    problems = []
-    taken = {*entities, EVENT_TIMESTAMP, KNOWN_FROM, *_label_columns(labels)}
-    taken |= {name.lower() for view in views.values() for name in view.features}
-    for one in asked.values():
-        problems += [f"{FILE}: {one.name}: views: no FeatureView {view!r}" for view in one.views if view not in views]
-        new = [*one.request, *one.features]
-        again = sorted(name for name in {*new} if name.lower() in taken or new.count(name) > 1)
-        given = "is also given by another view, by the label or as an entity: expected another name"
-        problems += [f"{FILE}: {one.name}: {name!r} {given}" for name in again] + _internal(one.name, new)
-        taken |= {name.lower() for name in one.features}
-    for service in services.values():
-        for name in service.on_demand:
-            if name not in asked:
-                problems.append(f"{FILE}: {service.name}: on_demand: no OnDemandView {name!r}")
-                continue
-            unread = [view for view in asked[name].views if view not in service.views]
-            problems += [f"{FILE}: {service.name}: on_demand: {name} reads {view}: add it to views" for view in unread]
-    return problems
-
-
-def _on_demand(folder: Path, spec: OnDemandView, views: Mapping[str, FeatureView], problems: list[str]) -> OnDemand:
-    read = [views[name].features for name in spec.views if name in views]
-    inputs = {name: kind for features in (*read, spec.request) for name, kind in features.items()}
-    return OnDemand(spec.name, spec, _query(folder, "on_demand", spec.name, problems), inputs)
-
-
-def _parameters(file: str, query: str, known: tuple[str, ...]) -> list[str]:
-    """Problems with a query's parameters: they have names, and these are known."""
-    blanks = {"comment": " ", "text": " ", "name": '""'}
-    bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), query)
-    expected = "expected " + (" or ".join(f"getvariable('{name}')" for name in known) or "none")
-    found = dict.fromkeys(re.findall(r"\?|\$\w+", bare))
-    problems = [f"{file}: the positional parameter {text}: {expected}" for text in found]
-    named = dict.fromkeys(_VARIABLE.findall(code(query)))
-    return problems + [f"{file}: the unknown parameter {name!r}: {expected}" for name in named if name not in known]
-
-
-def _versions(previous: Repository, views: Mapping[str, FeatureView], entities: Mapping[str, str]) -> list[str]:
-    problems = []
-    for name, view in views.items():
-        if name in previous.views:
-            old = previous.views[name].spec
-            lines = needs_version(old, view)
-            lines += _retyped(view, previous.entities, entities) if view.version <= old.version else []
-            wanted = f"expected version={old.version + 1} for it, found {view.version}"
-            problems += [f"{FILE}: {name}: {line}: {wanted}" for line in lines]
-    return problems
-
-
-def _retyped(view: FeatureView, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    both = [key for key in view.entities if key in before and key in after]
-    return [f"entity {key}: {before[key]} became {after[key]}" for key in both if before[key] != after[key]]
-
-
-def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
+def _in_order(queries: Mapping[str, str], problems: list[str]) -> dict[str, str]:
     graph = {
-        name: [read for read in _names_read(_STAGED, text, queries) if read != name] for name, text in queries.items()
+        name: [read for read in names_read("staging", text, queries) if read != name] for name, text in queries.items()
     }
     for name, reads in graph.items():
         problems.extend(
@@ -457,44 +234,3 @@ def _in_order(queries: dict[str, str], problems: list[str]) -> dict[str, str]:
     except CycleError as error:
         problems.append(f"staging: the queries read each other in a circle: {' -> '.join(error.args[1])}")
         return {}
-
-
-def _macros(text: str) -> dict[str, str]:
-    """Macros by name; what is no macro belongs to the one before it."""
-    text = code(text)
-    starts = [*_MACRO.finditer(text)]
-    ends = [*(found.start() for found in starts), len(text)][1:]
-    return {found["name"].lower(): text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
-
-
-def _macro_problems(text: str) -> list[str]:
-    """Statements whose change no view would notice, since they do not say plainly which macro they create."""
-    blanks = {"comment": " ", "text": "''", "name": '""'}
-    bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), text)
-    statements = [" ".join(statement.split()) for statement in bare.split(";")]
-    expected = "expected only CREATE MACRO name(...) AS ..., with no schema and no quotes"
-    return [
-        f"macros.sql: {expected}, found {statement!r:.80}"
-        for statement in statements
-        if statement and not _MACRO.match(statement)
-    ]
-
-
-def _queries(folder: Path) -> dict[str, str]:
-    return {path.stem: path.read_text() for path in sorted(folder.glob("*.sql"))}
-
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigurationError(f"{path.name}: expected the feature definitions in the repository, found none.")
-    module = importlib.util.module_from_spec(spec)
-    written = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigurationError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
-    finally:
-        sys.dont_write_bytecode = written
-    return module

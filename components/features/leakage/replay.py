@@ -11,7 +11,7 @@ it; the second looks at what the model really gets, through the same rows that F
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,22 +20,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.features.computing.compute import (
-    compute_views,
-    connect,
-    go_back,
-    open_tables,
-    quoted,
-    run_macros,
-    set_time,
-)
-from gatehouse.components.features.computing.versions import CORRECTED
+from gatehouse.components.features.computing.compute import compute_views, go_back, run_macros
+from gatehouse.components.features.database import connect, open_tables, quoted, set_time, time_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import Repository, View
-from gatehouse.components.features.online.store import offline_join, online_view
 from gatehouse.components.features.point_in_time.asof_join import asof_join
+from gatehouse.components.features.point_in_time.view_join import joined
+from gatehouse.components.features.table_files import CORRECTED, Files
 
-CUTS = 6
 WINDOW = timedelta(hours=6)
 _REPLAYED = "replayed of "
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
@@ -43,7 +35,19 @@ _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Difference:
-    """A feature whose replayed values differ: where, in how many rows, of how many, and the first of them."""
+    """A feature whose replayed values differ from the stored ones.
+
+    Attributes:
+        where: In the `feature table` or in the `training set`.
+        view: The view.
+        feature: The feature.
+        cut: The moment to which the raw tables were taken back, ISO 8601.
+        rows: How many rows differ.
+        of: How many were compared.
+        first: Keys and times of the first row that differs.
+        stored: Its value as it is stored.
+        replayed: Its value as it was computed again.
+    """
 
     where: str
     view: str
@@ -51,21 +55,29 @@ class Difference:
     cut: str
     rows: int
     of: int
-    example: dict[str, Any]
+    first: dict[str, str]
+    stored: object
+    replayed: object
 
     def __str__(self) -> str:
-        keys = ", ".join(
-            f"{name} {value}" for name, value in self.example.items() if name not in ("stored", "replayed")
-        )
+        keys = ", ".join(f"{name} {value}" for name, value in self.first.items())
         return (
             f"{self.view}.{self.feature} holds what was not known at {self.cut}: {self.rows} of {self.of} rows "
-            f"of the {self.where} differ, first {keys}: stored {self.example['stored']}, "
-            f"replayed {self.example['replayed']}"
+            f"of the {self.where} differ, first {keys}: stored {self.stored}, replayed {self.replayed}"
         )
 
+    def as_dict(self) -> dict[str, Any]:
+        """As it stands in the report: JSON, the two values as text."""
+        return asdict(self) | {"stored": str(self.stored), "replayed": str(self.replayed)}
 
-def cut_times(decisions: pa.ChunkedArray, count: int = CUTS) -> list[datetime]:
-    """`count` moments spread evenly over the decisions, busy times as likely as they are frequent."""
+
+def cut_times(decisions: pa.ChunkedArray, count: int) -> list[datetime]:
+    """Moments spread evenly over the decisions: a busy time gets as many as it has decisions.
+
+    Args:
+        decisions: The times of the decisions, in UTC, in any order; shape (rows,).
+        count: How many moments; there are fewer where decisions coincide, and none without decisions.
+    """
     ordered = pc.sort_indices(decisions)
     places = [int((number + 0.5) * len(decisions) / count) for number in range(count)]
     return sorted({decisions[ordered[place].as_py()].as_py() for place in places}) if len(decisions) else []
@@ -74,7 +86,7 @@ def cut_times(decisions: pa.ChunkedArray, count: int = CUTS) -> list[datetime]:
 def replay(
     repository: Repository,
     tables: Mapping[str, Sequence[Path]],
-    feature_tables: Mapping[str, Path],
+    feature_tables: Mapping[str, Files],
     training_set: pa.Table,
     views: Mapping[str, Sequence[str]],
     cut: datetime,
@@ -85,7 +97,7 @@ def replay(
     Args:
         repository: The feature definitions.
         tables: Raw Parquet files by table.
-        feature_tables: The Parquet file of every view as it was computed.
+        feature_tables: The Parquet files of every view as it was computed.
         training_set: What was retrieved: entity keys, decision_time and features.
         views: Features by view.
         cut: The moment to go back to.
@@ -103,7 +115,7 @@ def replay(
     found: list[Difference] = []
     with connect() as connection:
         open_tables(connection, tables, "source")
-        open_tables(connection, {name: [feature_tables[name]] for name in views}, "features")
+        open_tables(connection, {name: [*feature_tables[name].values()] for name in views}, "features")
         set_time(connection, "as_of", cut)
         set_time(connection, "since", cut - window - repository.history if repository.history else _BEGINNING)
         run_macros(connection, repository)
@@ -113,22 +125,22 @@ def replay(
             connection.register(f"computed_{name}", table)
             _replay_corrections(connection, repository.views[name], feature_tables[name], cut)
             found += _compare_tables(connection, repository.views[name], cut, window)
-        joined = [
-            offline_join(online_view(repository.views[name], features), f"replayed_{name}")
-            for name, features in views.items()
-        ]
-        replayed = asof_join(connection, rows, "decision_time", joined)
+        joins = [joined(repository.views[name], f"replayed_{name}", features) for name, features in views.items()]
+        replayed = asof_join(connection, rows, "decision_time", joins)
     for view, features in views.items():
-        found += [one for feature in features if (one := _compare(view, feature, cut, stored, replayed))]
+        compared = (
+            _difference("training set", view, cut, rows, name, stored[name], replayed[name]) for name in features
+        )
+        found += [one for one in compared if one]
     return stored.num_rows, found
 
 
-def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, path: Path, cut: datetime) -> None:
+def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, files: Files, cut: datetime) -> None:
     """Make `replayed_<view>`: what was computed, but where a row was corrected later, the versions known at the cut.
 
     The raw tables hold corrected rows only, so what was known before cannot be computed from them.
     """
-    corrected = sorted(path.glob(f"{CORRECTED}*")) if path.is_dir() else []
+    corrected = [path for name, path in files.items() if name.startswith(CORRECTED)]
     if not corrected:
         connection.execute(f"CREATE VIEW replayed_{view.name} AS FROM computed_{view.name}")
         return
@@ -140,7 +152,7 @@ def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, path:
     connection.execute(
         f"CREATE TABLE replayed_{view.name} AS SELECT {columns} FROM computed_{view.name} AS n "
         f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{quoted(view.name)} AS n "
-        f"WHERE {known} AND {quoted(KNOWN_FROM)} <= TIMESTAMPTZ '{cut.isoformat()}'"
+        f"WHERE {known} AND {quoted(KNOWN_FROM)} <= {time_literal(cut)}"
     )
 
 
@@ -148,49 +160,62 @@ def _compare_tables(
     connection: duckdb.DuckDBPyConnection, view: View, cut: datetime, window: timedelta
 ) -> list[Difference]:
     """Compare one view's stored rows in the window with the replayed ones; a row only one side has differs whole."""
-    created = view.spec.created_timestamp
-    keys = [*view.spec.entities, EVENT_TIMESTAMP, *([created] if created else [])]
-    event = quoted(EVENT_TIMESTAMP)
-    latest = f"greatest({event}, {quoted(created)})" if created else event
-    within = f"{latest} > TIMESTAMPTZ '{(cut - window).isoformat()}' AND {latest} <= TIMESTAMPTZ '{cut.isoformat()}'"
-    names = ", ".join(map(quoted, keys))
+    keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
+    known = quoted(KNOWN_FROM)
+    within = f"{known} > {time_literal(cut - window)} AND {known} <= {time_literal(cut)}"
     match = " AND ".join(f"s.{quoted(name)} IS NOT DISTINCT FROM r.{quoted(name)}" for name in keys)
-    values = [f"s.{quoted(f)} AS {quoted(f)}, r.{quoted(f)} AS {quoted(_REPLAYED + f)}" for f in view.spec.features]
+    columns = [f"coalesce(s.{quoted(name)}, r.{quoted(name)}) AS {quoted(name)}" for name in keys]
+    for feature in view.spec.features:
+        columns += [
+            f"s.{quoted(feature)} AS {quoted(feature)}",
+            f"r.{quoted(feature)} AS {quoted(_REPLAYED + feature)}",
+        ]
     both = connection.sql(
-        f"SELECT {', '.join(f'coalesce(s.{quoted(name)}, r.{quoted(name)}) AS {quoted(name)}' for name in keys)}, "
-        f"{', '.join(values)}, "
-        f"s.here IS NULL OR r.here IS NULL AS alone "
+        f"SELECT {', '.join(columns)}, s.here IS NULL OR r.here IS NULL AS alone "
         f"FROM (SELECT *, true AS here FROM features.{quoted(view.name)} WHERE {within}) AS s "
         f"FULL JOIN (SELECT *, true AS here FROM replayed_{view.name} WHERE {within}) AS r "
-        f"ON {match} ORDER BY {names}"
+        f"ON {match} ORDER BY {', '.join(map(quoted, keys))}"
     ).to_arrow_table()
-    found: list[Difference] = []
-    for feature in view.spec.features:
-        differs = pc.or_(_unlike(both[feature], both[_REPLAYED + feature]), both["alone"])
-        places = pc.indices_nonzero(differs.combine_chunks())
-        if len(places):
-            first = places[0].as_py()
-            example = {name: str(both[name][first].as_py()) for name in keys}
-            example |= {"stored": both[feature][first].as_py(), "replayed": both[_REPLAYED + feature][first].as_py()}
-            found.append(
-                Difference("feature table", view.name, feature, cut.isoformat(), len(places), both.num_rows, example)
-            )
-    return found
+    compared = (
+        _difference(
+            "feature table", view.name, cut, both.select(keys), name, both[name], both[_REPLAYED + name], both["alone"]
+        )
+        for name in view.spec.features
+    )
+    return [one for one in compared if one]
 
 
-def _unlike(old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
-    same = pc.fill_null(pc.equal(old, new), False)
-    both_null = pc.and_(pc.is_null(old, nan_is_null=True), pc.is_null(new, nan_is_null=True))
-    return pc.invert(pc.or_(same, both_null))
-
-
-def _compare(view: str, feature: str, cut: datetime, stored: pa.Table, replayed: pa.Table) -> Difference | None:
-    old, new = stored[feature], replayed[feature]
-    places = pc.indices_nonzero(_unlike(old, new).combine_chunks())
+def _difference(
+    where: str,
+    view: str,
+    cut: datetime,
+    keys: pa.Table,
+    feature: str,
+    stored: pa.ChunkedArray,
+    replayed: pa.ChunkedArray,
+    alone: pa.ChunkedArray | None = None,
+) -> Difference | None:
+    """How the values of one feature differ, row by row, or None; rows that are `alone` differ whatever they hold."""
+    unlike = _unlike(stored, replayed)
+    places = pc.indices_nonzero((unlike if alone is None else pc.or_(unlike, alone)).combine_chunks())
     if not len(places):
         return None
     first = places[0].as_py()
-    names = replayed.column_names.index("decision_time") + 1
-    example = {name: str(replayed[name][first].as_py()) for name in replayed.column_names[:names]}
-    example |= {"stored": old[first].as_py(), "replayed": new[first].as_py()}
-    return Difference("training set", view, feature, cut.isoformat(), len(places), stored.num_rows, example)
+    return Difference(
+        where=where,
+        view=view,
+        feature=feature,
+        cut=cut.isoformat(),
+        rows=len(places),
+        of=keys.num_rows,
+        first={name: str(value) for name, value in keys.slice(first, 1).to_pylist()[0].items()},
+        stored=stored[first].as_py(),
+        replayed=replayed[first].as_py(),
+    )
+
+
+def _unlike(stored: pa.ChunkedArray, replayed: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Where two columns differ, shape (rows,): null is like null and like not-a-number, and unlike all else."""
+    same = pc.fill_null(pc.equal(stored, replayed), False)
+    both_null = pc.and_(pc.is_null(stored, nan_is_null=True), pc.is_null(replayed, nan_is_null=True))
+    return pc.invert(pc.or_(same, both_null))

@@ -21,7 +21,8 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, build_scope
 
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP
-from gatehouse.components.features.definitions.repository import OnDemand, Repository, View, code, staged_by
+from gatehouse.components.features.definitions.repository import OnDemand, Repository, View, staged_by
+from gatehouse.components.features.definitions.sql_text import code
 from gatehouse.errors import ConfigurationError
 
 By = Literal["value", "rows"]

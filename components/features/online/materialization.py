@@ -25,7 +25,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from gatehouse.components.features.computing.compute import connect, quoted, rows_of
+from gatehouse.components.features.database import connect, quoted, rows_of
 from gatehouse.components.features.online.store import NEVER, OnlineStore, OnlineView, State, epoch_us
 from gatehouse.errors import StoreError
 

@@ -1,11 +1,13 @@
 """The page that explains the skew of an online store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from gatehouse.components.features.freshness.freshness import Freshness
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.online.materialization import Materialized
-from gatehouse.components.features.online.skew import CORRECTED, EXPIRED, FRESH, LATE, RECENT, Skew
+from gatehouse.components.features.online.skew import CORRECTED, EXPIRED, FRESH, LATE, RECENT, Compared, Skew
+from gatehouse.components.features.online.stage import REPORT
 from gatehouse.components.reports.charts import bar_chart
 from gatehouse.components.reports.page import Report, Verdict
 
@@ -14,56 +16,56 @@ _SHOWN = 20
 _KINDS = (FRESH, RECENT, CORRECTED, LATE, EXPIRED)
 
 
-def skew_page(
-    service: str,
-    as_of: str,
-    max_skew: float,
-    skew: Skew,
-    written: Sequence[Materialized],
-    fresh: Sequence[Freshness],
-    reasons: Sequence[str],
-) -> str:
-    """The HTML report: verdict, what was written, and what was compared by view and by feature.
+def page(store: ArtifactStore, reference: str) -> str:
+    """The HTML page of a materialization."""
+    return skew_page(store.manifest(reference).name, store.read_json(reference, REPORT))
+
+
+def skew_page(service: str, body: Mapping[str, Any]) -> str:
+    """The HTML page: verdict, what was written, and what was compared by view and by feature.
 
     Args:
         service: Name of the feature service.
-        as_of: The time of materialization and of the comparison.
-        max_skew: The skew above which the verdict is `fail`.
-        skew: The comparison.
-        written: What was done for each view.
-        fresh: How old each view was at `as_of`.
-        reasons: Why the verdict is not `pass`; empty where it is.
+        body: What `skew.json` says.
     """
+    reasons, max_skew = body["reasons"], body["max_skew"]
+    skew = Skew(tuple(Compared(**one) for one in body["compared"]))
+    written = [Materialized(**one) for one in body["written"]]
     verdict = (
         Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "What is served is what is trained on.")
     )
-    page = Report(f"Online store of {service}", f"as of {_said(datetime.fromisoformat(as_of))}", verdict)
-    page.tiles(
+    report = Report(f"Online store of {service}", f"as of {_said(datetime.fromisoformat(body['as_of']))}", verdict)
+    report.tiles(
         {"skew": f"{skew.share:.4%}", "allowed": f"{max_skew:.4%}", "values compared": skew.values}
         | {"values that differ": sum(skew.differing.values()), "rows to write": sum(one.rows for one in written)}
     )
-    page.section(
+    report.section(
         "Compared",
         "Values read back online and joined offline at the same time: of keys with a fresh row, of the entity rows "
         "decided last, and of keys whose newest row was corrected, that had a row that came late, and whose newest row "
         "is expired. Where neither side has a value, nothing is counted.",
     )
-    page.table(["view", *_KINDS, "values", "values that differ"], *_by_view(skew, written))
+    report.table(["view", *_KINDS, "values", "values that differ"], *_by_view(skew, written))
     if skew.unseen:
-        page.note(f"No value of {', '.join(skew.unseen)} was compared; the verdict says why.")
-    _differences(page, skew)
-    page.section("Written", "Keys with rows that became known, or that were provisional. A rewrite replaces all.")
-    page.table(
+        report.note(f"No value of {', '.join(skew.unseen)} was compared; the verdict says why.")
+    _differences(report, skew)
+    report.section("Written", "Keys with rows that became known, or that were provisional. A rewrite replaces all.")
+    report.table(
         ["view", "known before", "rows to write", "rows that changed", "rewritten"],
         [[one.view, _time(one.since), one.rows, one.changed, "yes" if one.rewritten else "no"] for one in written],
     )
-    page.section("Freshness", "Age of the newest event of every view at that time; a view without a limit has any age.")
-    page.table(
-        ["view", "age", "newest row known for", "allowed", "rows known later"],
-        [[one.view, *(_age(age) for age in (one.age, one.known, one.allowed)), one.ahead] for one in fresh],
-        {number: "bad" for number, one in enumerate(fresh) if one.stale},
+    report.section(
+        "Freshness", "Age of the newest event of every view at that time; a view without a limit has any age."
     )
-    return page.html()
+    report.table(
+        ["view", "age", "newest row known for", "allowed", "rows known later"],
+        [
+            [one["view"], *(_age(one[name]) for name in ("age", "known", "allowed")), one["ahead"]]
+            for one in body["freshness"]
+        ],
+        {number: "bad" for number, one in enumerate(body["freshness"]) if one["stale"]},
+    )
+    return report.html()
 
 
 def _by_view(skew: Skew, written: Sequence[Materialized]) -> tuple[list[list[str | int]], dict[int, str]]:
@@ -76,19 +78,19 @@ def _by_view(skew: Skew, written: Sequence[Materialized]) -> tuple[list[list[str
     return rows, marks | {number: "bad" for number, row in enumerate(rows) if row[-1]}
 
 
-def _differences(page: Report, skew: Skew) -> None:
+def _differences(report: Report, skew: Skew) -> None:
     found = sorted((one for one in skew.compared if one.differing), key=lambda one: (-one.differing, one.feature))
     if not found:
         return
-    page.section("Differences", "The first keys of every feature whose online value is not the offline one.")
+    report.section("Differences", "The first keys of every feature whose online value is not the offline one.")
     cells: dict[str, int] = {}
     for one in skew.compared:
         cells[one.feature] = cells.get(one.feature, 0) + one.values
     bars = sorted(
         ((name, count / cells[name]) for name, count in skew.differing.items()), key=lambda bar: (-bar[1], bar)
     )
-    page.figures((bar_chart(bars[:_SHOWN]), "Share of the compared values that differ, by feature: 1 is all."))
-    page.table(
+    report.figures((bar_chart(bars[:_SHOWN]), "Share of the compared values that differ, by feature: 1 is all."))
+    report.table(
         ["view", "feature", "keys", "differ", "of", "key", "online", "offline"],
         [
             [one.view, one.feature, one.kind, one.differing, one.values, *example]
@@ -98,8 +100,8 @@ def _differences(page: Report, skew: Skew) -> None:
     )
 
 
-def _age(age: timedelta | None) -> str:
-    return "none" if age is None else str(age)
+def _age(seconds: float | None) -> str:
+    return "none" if seconds is None else str(timedelta(seconds=seconds))
 
 
 def _time(moment: int | None) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from gatehouse.components.features.computing.on_demand import with_on_demand
-from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.definitions.repository import OnDemand, Repository, View
 from gatehouse.components.features.online.store import OnlineStore, online_view
 from gatehouse.errors import ConfigurationError
 
@@ -36,19 +36,40 @@ def online_features(
     Raises:
         ConfigurationError: if there is no such service, a request lacks a key or a value, or has one of another type;
             or if an on-demand view cannot be computed.
+        StoreError: if the online store cannot be reached.
     """
-    if service not in repository.services:
-        known = ", ".join(sorted(repository.services)) or "none"
-        raise ConfigurationError(f"There is no feature service {service!r}: expected one of {known}.")
-    views = [online_view(repository.views[name]) for name in repository.services[service].views]
-    names = dict.fromkeys(key for view in views for key in view.keys)
+    wanted = repository.service(service)
+    views = [repository.views[name] for name in wanted.views]
+    names = dict.fromkeys(key for view in views for key in view.spec.entities)
     keys = _columns(requests, {key: _KEYS[repository.entities[key]] for key in names})
     values = {name: _VALUES[kind] for name, kind in repository.request_values(service).items()}
-    table = pa.table({**keys, **_columns(requests, values)})
-    found = online.read(views, table, now)
+    rows = pa.table({**keys, **_columns(requests, values)})
+    return with_online(online, views, [repository.on_demand[name] for name in wanted.on_demand], rows, now)
+
+
+def with_online(
+    online: OnlineStore, views: Sequence[View], on_demand: Sequence[OnDemand], rows: pa.Table, now: datetime
+) -> pa.Table:
+    """`rows` with the features of views as the online store has them, and with those of on-demand views.
+
+    Args:
+        online: The online store.
+        views: The views that are read.
+        on_demand: The on-demand views that are computed on what was read.
+        rows: Entity keys and request values, shape (requests, columns).
+        now: The moment of the read, with its zone.
+
+    Returns:
+        The same rows in order, with one more column a feature; null where nothing fresh is held.
+
+    Raises:
+        ConfigurationError: if a key is missing or has another type than the view's; or as `with_on_demand`.
+        StoreError: if the online store cannot be reached.
+    """
+    found = online.read([online_view(view) for view in views], rows, now)
     for name in found.column_names:
-        table = table.append_column(name, found[name])
-    return with_on_demand(repository, service, table)
+        rows = rows.append_column(name, found[name])
+    return with_on_demand(on_demand, rows)
 
 
 def _columns(requests: Sequence[Mapping[str, object]], types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:

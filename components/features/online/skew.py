@@ -5,7 +5,7 @@ in which either side has a value. Then it looks for trouble: beside the entity r
 newest row was corrected, keys that had a late row, and keys whose newest row is expired.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from gatehouse.components.features.computing.compute import connect, quoted
+from gatehouse.components.features.computing.labels import entity_rows
+from gatehouse.components.features.database import connect, open_tables, quoted, set_time
+from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.online.materialization import open_rows
 from gatehouse.components.features.online.store import OnlineStore, OnlineView, epoch_us, offline_join
 from gatehouse.components.features.point_in_time.asof_join import asof_join
@@ -94,6 +96,24 @@ class Skew:
         return sum(self.differing.values()) / self.values if self.values else 1.0
 
 
+def decided_last(repository: Repository, tables: Mapping[str, Sequence[Path]], as_of: datetime) -> pa.Table:
+    """The entity keys of the rows decided last before `as_of`, at most `SAMPLE` of them.
+
+    Args:
+        repository: The definitions.
+        tables: Raw Parquet files by table.
+        as_of: Labels must be known by then.
+
+    Raises:
+        ConfigurationError: if the label's query does not run.
+    """
+    with connect() as connection:
+        open_tables(connection, tables)
+        set_time(connection, "as_of", as_of)
+        rows, _ = entity_rows(connection, repository)
+    return rows.select(list(repository.entity_keys)).slice(max(0, rows.num_rows - SAMPLE))
+
+
 def measure_skew(
     store: OnlineStore,
     views: Sequence[OnlineView],
@@ -125,6 +145,27 @@ def measure_skew(
             for kind, keys in _sample(connection, view, recent, as_of, since.get(view.name)).items():
                 compared += _compare(connection, store, view, kind, _without(keys, later), as_of)
     return Skew(tuple(compared), left_out)
+
+
+def skew_reasons(skew: Skew, views: Iterable[OnlineView], as_of: datetime, max_skew: float) -> list[str]:
+    """Why the skew of views is more than `max_skew` allows; empty where it is not.
+
+    A view of which no value was compared fails too: nothing shows that it is served as it is trained on.
+    """
+    missing = [
+        f"{view.name}: no value was compared: as of {as_of.isoformat()} {skew.why_unseen(view)}, so it is served empty"
+        for view in views
+        if view.name in skew.unseen and max_skew < 1
+    ]
+    if not skew.values or skew.share <= max_skew:
+        return missing
+    worst = sorted(skew.differing.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        *missing,
+        f"skew {skew.share:.6f} is above the {max_skew:.6f} that max_skew allows: {sum(skew.differing.values())} of "
+        f"{skew.values} values read back online differ from the offline ones",
+        *(f"{feature}: {count} values differ" for feature, count in worst[:10]),
+    ]
 
 
 def _known_later(connection: duckdb.DuckDBPyConnection, view: OnlineView, as_of: datetime) -> pa.Table:

@@ -6,30 +6,22 @@ of earlier generations whatever their times. Reading gives what an offline join 
 
 Rows that were pushed, and rows that are provisional in their feature table, stay until the next table says what became
 of them. Their keys are noted beside the rows, and `settle` writes what the table says, be it older or nothing.
-
-`feature_store.yaml` says which store it is, in Feast's own words: `sqlite`, or `redis` with a connection string, in
-which variables of the environment are filled in.
 """
 
 import json
-import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import yaml
 
-from gatehouse.components.features.definitions.repository import EVENT_TIMESTAMP, View
+from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
+from gatehouse.components.features.definitions.repository import View
 from gatehouse.components.features.point_in_time.asof_join import Joined
 from gatehouse.errors import ConfigurationError
 
-SETTINGS_FILE = "feature_store.yaml"
-_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 _MICROSECOND = timedelta(microseconds=1)
 NEVER = -(2**62)  # Before all times, in microseconds since 1970.
 
@@ -249,7 +241,7 @@ def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
         keys=tuple(spec.entities),
         features=chosen,
         event=EVENT_TIMESTAMP,
-        created=spec.created_timestamp,
+        created=KNOWN_FROM,
         ttl=spec.ttl,
         event_time_only=spec.event_time_only,
         kinds=view.kinds,
@@ -275,61 +267,7 @@ def offline_join(view: OnlineView, table: str, prefix: str = "") -> Joined:
     )
 
 
-def open_online(folder: Path, embedded: Path) -> OnlineStore:
-    """The online store that the feature repository in `folder` asks for.
-
-    Args:
-        folder: Where `feature_store.yaml` is.
-        embedded: The file of the SQLite store, where that is asked for.
-
-    Raises:
-        ConfigurationError: if the settings name another store, or a variable that is not set.
-        StoreError: if the store cannot be reached.
-    """
-    body = read_settings(folder)
-    project, settings = str(body.get("project", "")), body.get("online_store") or {"type": "sqlite"}
-    kind = settings.get("type", "sqlite") if isinstance(settings, dict) else settings
-    if kind == "sqlite":
-        from gatehouse.components.features.online.sqlite import SqliteOnline
-
-        return SqliteOnline(embedded, project)
-    if kind != "redis" or settings.get("redis_type", "redis") != "redis":
-        raise ConfigurationError(
-            f"{SETTINGS_FILE}: online_store: expected type sqlite, or redis with redis_type redis, found {settings}."
-        )
-    from gatehouse.components.features.online.redis import RedisOnline, connect_redis
-
-    return RedisOnline(connect_redis(_filled(str(settings.get("connection_string", "localhost:6379")))), project)
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """What `feature_store.yaml` in a folder says. Raises ConfigurationError if it is not there, or no YAML of keys."""
-    path = folder / SETTINGS_FILE
-    if not path.is_file():
-        raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
-    try:
-        body = yaml.safe_load(path.read_text()) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{SETTINGS_FILE}:{mark.line + 1}" if mark else SETTINGS_FILE
-        reason = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise ConfigurationError(f"{where}: is not YAML: {reason}") from error
-    if not isinstance(body, dict):
-        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")
-    return body
-
-
 def epoch_us(moment: datetime) -> int:
     """A time as microseconds since 1970, exactly; it is UTC where it has no zone."""
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - datetime.fromisoformat("1970-01-01T00:00:00+00:00")) // _MICROSECOND
-
-
-def _filled(text: str) -> str:
-    missing = [name for name in _VARIABLE.findall(text) if name not in os.environ]
-    if missing:
-        raise ConfigurationError(
-            f"{SETTINGS_FILE}: online_store.connection_string names {', '.join(missing)}, which the environment does "
-            "not set. Set it to host:port, with password=... and db=... behind commas where needed."
-        )
-    return _VARIABLE.sub(lambda match: os.environ[match[1]], text)

@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.features.computing.compute import quoted
+from gatehouse.components.features.database import quoted
 from gatehouse.errors import ConfigurationError
 
 WORKERS = 2

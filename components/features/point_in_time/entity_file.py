@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.computing.compute import connect, quoted
+from gatehouse.components.features.database import connect, quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP
 from gatehouse.components.features.point_in_time.csv_shape import flaw_of
 from gatehouse.errors import ConfigurationError

@@ -18,7 +18,7 @@ from feast import (
 from feast.types import FeastType, Float32, Int64, String
 
 from gatehouse.components.features.computing.on_demand import on_demand_features
-from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP
+from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View, read_repository, tables_of
 from gatehouse.components.features.point_in_time.joined_views import EVENT_TIME_ONLY, POINT_IN_TIME
 
@@ -95,7 +95,7 @@ def _feature_view(repository: Repository, view: View, entities: dict[str, Entity
         name=f"{view.name}_table",
         path=str(repository.folder / "data" / f"{view.name}.parquet"),
         timestamp_field=EVENT_TIMESTAMP,
-        created_timestamp_column=spec.created_timestamp,
+        created_timestamp_column=KNOWN_FROM,
     )
     pushed = any(name in repository.streams for name in tables_of(repository, [view.query]))
     return FeatureView(

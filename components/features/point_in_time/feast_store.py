@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,8 +11,9 @@ with warnings.catch_warnings():
     from feast import FeatureStore, RepoConfig
 
 from gatehouse.components.features.definitions.repository import Repository
-from gatehouse.components.features.online.store import read_settings
+from gatehouse.components.features.definitions.settings import read_settings
 from gatehouse.components.features.point_in_time import feast_definitions, offline_store
+from gatehouse.components.features.table_files import Files
 from gatehouse.errors import ConfigurationError
 
 # What Feast loads by name belongs to this module's code.
@@ -21,12 +22,12 @@ _OFFLINE = f"{offline_store.__name__}.AsofOfflineStore"
 
 
 @contextmanager
-def applied(repository: Repository, tables: dict[str, Path], workspace: Path) -> Iterator[FeatureStore]:
+def applied(repository: Repository, tables: Mapping[str, Files], workspace: Path) -> Iterator[FeatureStore]:
     """Link the feature tables, apply the definitions, and give the Feast store; its registry lies in `workspace`.
 
     Args:
         repository: A repository checked out where files may be written.
-        tables: Parquet file by view, or a folder of them.
+        tables: The Parquet files of every view that is read.
         workspace: A directory that is thrown away afterwards.
 
     Raises:
@@ -34,8 +35,12 @@ def applied(repository: Repository, tables: dict[str, Path], workspace: Path) ->
     """
     data = repository.folder / "data"
     data.mkdir(exist_ok=True)
-    for name, path in tables.items():
-        (data / f"{name}.parquet").symlink_to(path)
+    for view, files in tables.items():
+        folder = workspace / "feature_tables" / view
+        folder.mkdir(parents=True)
+        for name, path in files.items():
+            (folder / name).symlink_to(path.resolve())
+        (data / f"{view}.parquet").symlink_to(folder)
     with _quiet():
         config = _config(repository.folder, workspace)
         store = FeatureStore(config=config)

@@ -28,7 +28,7 @@ from feast.repo_config import FeastConfigBaseModel, RepoConfig
 from feast.utils import compute_non_entity_date_range
 from pydantic import field_validator
 
-from gatehouse.components.features.computing.compute import connect, quoted
+from gatehouse.components.features.database import connect, quoted
 from gatehouse.components.features.point_in_time.asof_join import asof_batches
 from gatehouse.components.features.point_in_time.entity_rows import EPOCH, EntityRows
 from gatehouse.components.features.point_in_time.joined_views import (
@@ -213,7 +213,7 @@ class AsofOfflineStore(OfflineStore):
         Raises:
             ConfigurationError: if the source cannot be written, is published feature tables, or says otherwise already.
         """
-        from gatehouse.components.features.streaming.feast_push import add_rows
+        from gatehouse.components.features.point_in_time.pushed_rows import add_rows
 
         source = feature_view.batch_source
         if not isinstance(source, FileSource):

@@ -25,7 +25,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.computing.compute import connect, quoted
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.database import connect, quoted
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.errors import StoreError
 
@@ -33,6 +35,11 @@ CURRENT = "current"
 _STATE, _LANDED, _TABLES, _MISFITS = "state.json", "landed", "tables", "misfits.jsonl"
 _COUNTS = ("rows", "repeated", "late", "misfits")
 _PARTS = 16  # Files of landed rows before they are made one.
+
+
+def streams_folder(store: ArtifactStore, project: str, feature_tables: Reference) -> Path:
+    """Where pushers that start from feature tables keep the tables that they push, and where they stand."""
+    return store.local_folder / "streams" / project / feature_tables.digest[:16]
 
 
 @dataclass(frozen=True)

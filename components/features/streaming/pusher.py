@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.messages import MisfitError
-from gatehouse.components.features.computing.compute import connect, open_tables, quoted
+from gatehouse.components.features.database import connect, open_tables, quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import Repository, View
 from gatehouse.components.features.online.store import OnlineStore, online_view

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.stage import raw_tables, view_tables
+from gatehouse.components.features.table_files import Files, feature_files, raw_tables
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Start:
         reference: Their reference.
         as_of: The moment that they know.
         raw: Files of the raw tables from which they were computed, by table.
-        tables: Their files by view and name.
+        tables: Their files by view.
     """
 
     reference: str
     as_of: datetime
     raw: Mapping[str, Sequence[Path]]
-    tables: Mapping[str, Mapping[str, Path]]
+    tables: Mapping[str, Files]
 
     @property
     def group(self) -> str:
@@ -41,8 +41,5 @@ def start_from(store: ArtifactStore, feature_tables: str) -> Start:
         reference=feature_tables,
         as_of=datetime.fromisoformat(str(snapshot.details["as_of"])),
         raw=raw_tables(store, manifest.derived_from["snapshot"]),
-        tables={
-            name: dict(zip((entry.path for entry in store.manifest(table).files), store.paths(table), strict=True))
-            for name, table in view_tables(store, feature_tables).items()
-        },
+        tables=feature_files(store, feature_tables),
     )

@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
-from urllib.parse import parse_qs, urlsplit
-
-from gatehouse.errors import ConfigurationError
 
 Position = tuple[int, ...]
 TOLERANCE = timedelta(minutes=5)
@@ -63,35 +60,6 @@ class EventStream(Protocol):
     def close(self) -> None:
         """Leave the stream."""
         ...
-
-
-def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Position]) -> EventStream:
-    """Open the stream at `url`.
-
-    Args:
-        url: `redis://host:port/0?stream=<key>` or `kafka://host:port,host:port?topic=<name>`.
-        group: The name under which the stream shows what was acknowledged.
-        since: Where nothing was read yet: begin with the messages of this millisecond.
-        after: The last message that counts, by partition. What the stream has for acknowledged does not: it may be
-            more, where the reader's folder is lost.
-
-    Raises:
-        ConfigurationError: if the URL names no stream.
-    """
-    parts = urlsplit(url)
-    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    if parts.scheme in ("redis", "rediss", "unix") and query.get("stream"):
-        from gatehouse.components.features.streaming.redis_stream import RedisEvents
-
-        return RedisEvents(url, query["stream"], group, since, after)
-    if parts.scheme == "kafka" and query.get("topic"):
-        from gatehouse.components.features.streaming.kafka_topic import KafkaEvents
-
-        return KafkaEvents(parts.netloc, query["topic"], group, since, after)
-    raise ConfigurationError(
-        "The stream's URL: expected redis://host:port/0?stream=<key> or kafka://host:port?topic=<name>, found the "
-        f"scheme {parts.scheme or 'none'!r} and the parameters {', '.join(sorted(query)) or 'none'}."
-    )
 
 
 def milliseconds(moment: datetime) -> int:

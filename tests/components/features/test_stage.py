@@ -10,17 +10,10 @@ import pytest
 from gatehouse.components.control.require import Requirement, require_no_skew
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.stage import (
-    ComputeRequest,
-    LeakageRequest,
-    LeakageResult,
-    MaterializeRequest,
-    RetrieveRequest,
-    check_leakage,
-    compute_features,
-    materialize,
-    retrieve_training_set,
-)
+from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
+from gatehouse.components.features.leakage.stage import LeakageRequest, LeakageResult, check_leakage
+from gatehouse.components.features.online.stage import MaterializeRequest, materialize
+from gatehouse.components.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
 from gatehouse.errors import ConfigurationError, SkewError
 
 AS_OF = "2013-01-22T00:00:00+00:00"

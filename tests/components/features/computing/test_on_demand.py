@@ -13,17 +13,14 @@ import torch
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.on_demand import on_demand_features, with_on_demand
+from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.definitions.repository import Repository, read_repository
+from gatehouse.components.features.online.opening import open_online
 from gatehouse.components.features.online.requests import online_features
-from gatehouse.components.features.online.store import OnlineStore, online_view, open_online
+from gatehouse.components.features.online.store import OnlineStore, online_view
 from gatehouse.components.features.point_in_time.feast_store import applied
-from gatehouse.components.features.stage import (
-    ComputeRequest,
-    RetrieveRequest,
-    compute_features,
-    feature_files,
-    retrieve_training_set,
-)
+from gatehouse.components.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
+from gatehouse.components.features.table_files import feature_files
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec

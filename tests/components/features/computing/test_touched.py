@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.compute import connect, write_parquet
 from gatehouse.components.features.computing.touched import (
     BEGINNING,
     END,
@@ -17,6 +16,7 @@ from gatehouse.components.features.computing.touched import (
     rows_needed,
     touched_spans,
 )
+from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Source
 
 DAY = timedelta(days=1)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.compute import connect, write_parquet
 from gatehouse.components.features.computing.previous import find_parent
+from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.computing.touched import ALWAYS
 from gatehouse.components.features.computing.versions import Earlier, Written, first_table, next_table, table_anew
+from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
 from gatehouse.components.features.definitions.repository import View
-from gatehouse.components.features.stage import ComputeRequest, compute_features
 from gatehouse.errors import ConfigurationError
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

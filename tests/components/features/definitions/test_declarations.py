@@ -7,17 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.components.features.computing.compute import connect, run_macros
-from gatehouse.components.features.definitions.repository import (
-    Repository,
-    changes,
-    code,
-    code_of,
-    definition_of,
-    read_repository,
-    staged_by,
-    tables_of,
-)
+from gatehouse.components.features.computing.compute import run_macros
+from gatehouse.components.features.database import connect
+from gatehouse.components.features.definitions.changes import changes, code_of, definition_of
+from gatehouse.components.features.definitions.repository import Repository, read_repository, staged_by, tables_of
+from gatehouse.components.features.definitions.sql_text import code
 from gatehouse.components.features.online.store import online_view
 from gatehouse.components.features.point_in_time.feast_definitions import feast_objects
 from gatehouse.errors import ConfigurationError

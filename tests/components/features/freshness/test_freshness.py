@@ -8,16 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.definitions.declarations import Available, FeatureView, definition_problems
-from gatehouse.components.features.definitions.repository import View, definition_of, read_repository
-from gatehouse.components.features.freshness.freshness import (
-    Freshness,
-    FreshnessRequest,
-    FreshnessResult,
-    freshness,
-    measure_freshness,
-    show,
-)
+from gatehouse.components.features.definitions.changes import definition_of
+from gatehouse.components.features.definitions.declarations import Available, FeatureView
+from gatehouse.components.features.definitions.problems import problems_of_view
+from gatehouse.components.features.definitions.repository import View, read_repository
+from gatehouse.components.features.freshness.age import Freshness, measure_freshness
+from gatehouse.components.features.freshness.report import show
+from gatehouse.components.features.freshness.stage import FreshnessRequest, FreshnessResult, freshness
 from gatehouse.components.features.spec import FeaturesSpec
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -111,7 +108,7 @@ def test_rows_of_the_future_make_no_view_fresh(tmp_path: Path) -> None:
 def test_a_static_view_has_no_age() -> None:
     spec = FeatureView(name="planes", entities=("shop",), features={"n": "numeric"}, static=True)
     assert measure_freshness([View("planes", spec, "")], {}, NOON) == []
-    [problem] = definition_problems(spec.model_copy(update={"freshness": HOUR}))
+    [problem] = problems_of_view(spec.model_copy(update={"freshness": HOUR}))
     assert "planes: is static and states a freshness" in problem
 
 

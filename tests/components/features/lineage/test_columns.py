@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.components.features.computing.compute import compute_views, connect, set_time
+from gatehouse.components.features.computing.compute import compute_views
+from gatehouse.components.features.database import connect, set_time
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, FeatureView
 from gatehouse.components.features.definitions.repository import Repository, View
 from gatehouse.components.features.lineage.columns import ROWS, VALUE, Column, Lineage, lineage_of

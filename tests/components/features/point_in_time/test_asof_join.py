@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.features.computing.compute import connect
+from gatehouse.components.features.database import connect
 from gatehouse.components.features.point_in_time import asof_join as joining
 from gatehouse.components.features.point_in_time.asof_join import MEMORY_BYTES, Joined, asof_batches, asof_join
 from gatehouse.errors import ConfigurationError

@@ -16,7 +16,7 @@ from feast import Entity, FeatureStore, FeatureView, Field, FileSource, ValueTyp
 from feast.infra.offline_stores.file_source import SavedDatasetFileStorage
 from feast.types import Int64, String
 
-from gatehouse.components.features.computing.compute import connect
+from gatehouse.components.features.database import connect
 from gatehouse.components.features.point_in_time.source_files import EVENT_DATE, SourceFiles
 from gatehouse.errors import ConfigurationError
 from tests.components.features.feast_stores import NOON, opened, source, write

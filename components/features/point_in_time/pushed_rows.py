@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 from feast import FileSource
 
-from gatehouse.components.features.computing.compute import quoted, write_parquet
+from gatehouse.components.features.database import quoted, write_parquet
 from gatehouse.components.features.point_in_time.source_files import EVENT_DATE, SourceFiles
 from gatehouse.errors import ConfigurationError
 

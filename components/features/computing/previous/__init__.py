@@ -1,0 +1,1 @@
+"""Which earlier feature tables those of a snapshot are added to."""

@@ -1,0 +1,87 @@
+"""The stage that finds the earlier feature tables that those of a snapshot are added to, and remembers the choice.
+
+The choice is a record, `feature-parents/<project>/<n>.json`, beside the artifacts: a run on an unchanged source must
+choose as the first one did, whatever was computed since.
+"""
+
+from datetime import datetime
+
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.records import read_records
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+
+_RECORDS = "feature-parents"
+
+
+class PreviousRequest(StageModel):
+    """For which snapshot and definitions earlier feature tables of the project are wanted."""
+
+    snapshot: str
+    definitions: str
+    project: str
+
+
+class PreviousResult(StageModel):
+    """The earlier feature tables; empty for none."""
+
+    feature_tables: str
+
+
+@stage(
+    "previous_features",
+    title="Find earlier feature tables",
+    effects=Effects(
+        reads="earlier feature tables",
+        writes="the record of its choices",
+        why="Sees which feature tables there are; a choice that was made stays.",
+    ),
+    resources=Resources(cpu="500m", memory="512M", minutes=5),
+)
+def previous_features(request: PreviousRequest, store: ArtifactStore) -> PreviousResult:
+    """Find the feature tables that those of a snapshot can be added to, and remember the choice.
+
+    They are of an older snapshot of the same source and beginning, the newest there is; or of the same snapshot with
+    other definitions. A choice stays, so that an unchanged source is computed once.
+    """
+    folder = f"{_RECORDS}/{request.project}"
+    wanted = {"snapshot": request.snapshot, "definitions": request.definitions}
+    for _, body in sorted(read_records(store.objects, store.objects.list(folder)).items(), reverse=True):
+        parent = str(body.get("parent", ""))
+        if {name: body.get(name) for name in wanted} == wanted and (not parent or store.exists(parent)):
+            return PreviousResult(feature_tables=parent)
+    parent = _newest(request, store)
+    store.append(folder, wanted | {"parent": parent})
+    return PreviousResult(feature_tables=parent)
+
+
+def _newest(request: PreviousRequest, store: ArtifactStore) -> str:
+    """Prefers the newest moment, then the same snapshot, then the same definitions."""
+    now = store.manifest(request.snapshot)
+    found: list[tuple[datetime, bool, bool, str]] = []
+    for reference in store.references("feature-tables", request.project):
+        manifest = store.manifest(reference)
+        if not _fits(store, manifest, request.snapshot, now) or not all(
+            map(store.exists, manifest.derived_from.values())
+        ):
+            continue
+        same = manifest.derived_from["snapshot"] == request.snapshot
+        alike = manifest.derived_from["definitions"] == request.definitions
+        if not (same and alike):
+            found.append((datetime.fromisoformat(manifest.details["as_of"]), same, alike, str(reference)))
+    return max(found)[3] if found else ""
+
+
+def _fits(store: ArtifactStore, manifest: Manifest, snapshot: str, now: Manifest) -> bool:
+    """Whether tables are of this snapshot, or of an older one of the same source that begins where it begins."""
+    other = manifest.derived_from["snapshot"]
+    if other == snapshot:
+        return True
+    if Reference.parse(other).name != Reference.parse(snapshot).name or not store.exists(other):
+        return False
+    then = store.manifest(other)
+    starts = [str(one.details.get("window", "")).split("/")[0] for one in (then, now)]
+    older = datetime.fromisoformat(then.details["as_of"]) < datetime.fromisoformat(now.details["as_of"])
+    return starts[0] == starts[1] and older

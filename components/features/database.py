@@ -1,0 +1,71 @@
+"""DuckDB as features use it: a database in memory on UTC, Parquet files as its tables, names and values as SQL."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_ROW_GROUP = 1 << 17
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "preserve_insertion_order": "true"})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA features")
+    empty_schemas(connection)
+    return connection
+
+
+def empty_schemas(connection: duckdb.DuckDBPyConnection) -> None:
+    """Forget the tables from which features are computed, so that others can be opened."""
+    for schema in ("source", "raw", "staging"):
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
+
+
+def open_tables(
+    connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], schema: str = "raw"
+) -> None:
+    """Make Parquet files readable as `<schema>.<table>`."""
+    for table, paths in tables.items():
+        connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(table)} AS SELECT * FROM {rows_of(paths)}")
+
+
+def rows_of(paths: Sequence[Path]) -> str:
+    """SQL that can follow FROM: the rows of Parquet files, or of those in a folder."""
+    files = ", ".join(text_literal(path / "*.parquet" if path.is_dir() else path) for path in paths)
+    return f"read_parquet([{files}])"
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    """Write `table` the same way every time: zstd, fixed row groups, no metadata but the schema."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.replace_schema_metadata(None), path, compression="zstd", row_group_size=_ROW_GROUP)
+
+
+def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime | None) -> None:
+    """Set the variable that the repository's queries read with `getvariable(name)`; None for null."""
+    value = "NULL" if moment is None else time_literal(moment)
+    connection.execute(f"SET VARIABLE {quoted(name)} = {value}::TIMESTAMPTZ")
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: object) -> str:
+    """A text as SQL has it, whatever is in it."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def time_literal(moment: datetime) -> str:
+    """A moment as SQL has it: with a time zone where `moment` has one."""
+    return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"
+
+
+def in_one_line(error: duckdb.Error) -> str:
+    """What DuckDB says of an error, in one line."""
+    return " ".join(str(error).split())

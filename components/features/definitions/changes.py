@@ -1,0 +1,111 @@
+"""What decides the table of a view, and what changed from one set of definitions to the next."""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from gatehouse.components.features.definitions.declarations import Available, FeatureView
+from gatehouse.components.features.definitions.loading import FILE
+from gatehouse.components.features.definitions.repository import Repository, View, staged_by, tables_of
+from gatehouse.components.features.definitions.sql_text import code, macros_in
+from gatehouse.errors import ConfigurationError
+
+
+def definition_of(repository: Repository, view: View) -> dict[str, object]:
+    """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
+    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "freshness", "description", "event_time_only"}))
+    tables = tables_of(repository, [view.query])
+    read = {
+        name: json.loads(repository.sources[name].model_dump_json()) for name in tables if name in repository.sources
+    }
+    keys = {name: repository.entities[name] for name in view.spec.entities}
+    return {"code": code_of(repository, view), "view": spec, "keys": keys, "sources": read}
+
+
+def code_of(repository: Repository, view: View) -> dict[str, str]:
+    """SHA-256 of each text that decides a view's rows: its query, the staging queries and macros that it reads.
+
+    Comments and spaces between tokens do not count.
+    """
+    texts = {f"views/{view.name}.sql": view.query}
+    texts |= {f"staging/{name}.sql": repository.staging[name] for name in staged_by(repository, [view.query])}
+    macros = macros_in(repository.macros)
+    pending = list(texts.values())
+    while pending:
+        words = set(re.findall(r"\w+", code(pending.pop()).lower()))
+        for name in words & set(macros):
+            if f"macro {name}" not in texts:
+                texts[f"macro {name}"] = macros[name]
+                pending.append(macros[name])
+    return {name: hashlib.sha256(code(text).encode()).hexdigest() for name, text in sorted(texts.items())}
+
+
+def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
+    """What changed from one repository to the next, by view; views that did not change are left out."""
+    found: dict[str, list[str]] = {}
+    for name in sorted({*before.views, *after.views}):
+        old, new = before.views.get(name), after.views.get(name)
+        if old is None or new is None:
+            found[name] = ["removed" if new is None else "new"]
+            continue
+        lines = changed_definition(old.spec, new.spec) + _retyped_keys(new.spec, before, after)
+        codes = code_of(before, old), code_of(after, new)
+        lines += [f"code {text}" for text in sorted({*codes[0], *codes[1]}) if codes[0].get(text) != codes[1].get(text)]
+        if lines:
+            found[name] = lines
+    return found
+
+
+def require_versions(before: Repository, after: Repository) -> None:
+    """Refuse views that mean something else than before under the same version.
+
+    Raises:
+        ConfigurationError: listing the changes that need a new version, and which version is expected.
+    """
+    problems = []
+    for name, view in after.views.items():
+        if name in before.views:
+            old, new = before.views[name].spec, view.spec
+            wanted = f"expected version={old.version + 1} for it, found {new.version}"
+            lines = needs_version(old, new)
+            lines += _retyped_keys(new, before, after) if new.version <= old.version else []
+            problems += [f"{FILE}: {name}: {line}: {wanted}" for line in lines]
+    if problems:
+        raise ConfigurationError("The feature repository has problems:" + "".join(f"\n  - {text}" for text in problems))
+
+
+def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
+    """What changed from one definition of a view to the next, apart from its query."""
+    lines = [f"feature {name} added" for name in after.features if name not in before.features]
+    lines += [f"feature {name} removed" for name in before.features if name not in after.features]
+    lines += [
+        f"feature {name}: {before.features[name]} became {kind}"
+        for name, kind in after.features.items()
+        if before.features.get(name, kind) != kind
+    ]
+    for field in ("entities", "available", "static", "event_time_only", "ttl", "window", "version"):
+        old, new = (getattr(view, field) for view in (before, after))
+        if old != new:
+            lines.append(f"{field}: {_shown(old)} became {_shown(new)}")
+    return lines
+
+
+def needs_version(before: FeatureView, after: FeatureView) -> list[str]:
+    """The changes that give the features another meaning and so need a new version; none where it has one."""
+    if after.version > before.version:
+        return []
+    compatible = [f"feature {name} added" for name in after.features if name not in before.features]
+    return [line for line in changed_definition(before, after) if line not in compatible]
+
+
+def _retyped_keys(view: FeatureView, before: Repository, after: Repository) -> list[str]:
+    """The keys of a view that have another type than before."""
+    both = [(key, before.entities[key], after.entities[key]) for key in view.entities if key in before.entities]
+    return [f"entity {key}: {old} became {new}" for key, old, new in both if old != new]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Available):
+        return f"{value.column} + {value.lag}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

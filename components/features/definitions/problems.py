@@ -1,0 +1,93 @@
+"""What is wrong with definitions: alone, and together, where they name what nobody defines or give the same column."""
+
+from collections.abc import Iterable
+
+from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, FeatureView, LabelView
+from gatehouse.components.features.definitions.loading import FILE, Definitions
+
+
+def problems_of(defined: Definitions) -> list[str]:
+    """All that is wrong with what `definitions.py` defines, each with what was expected."""
+    return [*_of_streams(defined), *_of_views(defined), *_of_on_demand(defined)]
+
+
+def _of_streams(defined: Definitions) -> list[str]:
+    lacking = [table for table in defined.streams if table not in defined.sources]
+    return [f"{FILE}: Stream {table}: table: no Source {table!r}" for table in lacking]
+
+
+def _of_views(defined: Definitions) -> list[str]:
+    problems = [f"{FILE}: {problem}" for view in defined.views.values() for problem in problems_of_view(view)]
+    keyed: list[FeatureView | LabelView] = [*defined.views.values(), *defined.labels]
+    for one in keyed:
+        lacking = [key for key in one.entities if key not in defined.entities]
+        problems += [f"{FILE}: {one.name}: entities: no Entity {key!r}" for key in lacking]
+    for service in defined.services.values():
+        lacking = [view for view in service.views if view not in defined.views]
+        problems += [f"{FILE}: {service.name}: views: no FeatureView {view!r}" for view in lacking]
+    owner = _label_columns(defined.labels)
+    owner |= dict.fromkeys((*defined.entities, EVENT_TIMESTAMP, KNOWN_FROM), "the entities and times")
+    for name, view in defined.views.items():
+        problems += _internal(name, view.features)
+        for feature in view.features:
+            if given := owner.get(feature.lower()):
+                problems.append(
+                    f"{FILE}: {name}: features: {feature!r} is also given by {given}: expected another name"
+                )
+            owner.setdefault(feature.lower(), f"the view {name}")
+    return problems
+
+
+def problems_of_view(view: FeatureView) -> list[str]:
+    """What is wrong with a view taken alone, with what to write instead."""
+    if view.static and view.available:
+        return [f"{view.name}: is static and names an availability: expected one of them"]
+    if view.static and view.freshness:
+        return [f"{view.name}: is static and states a freshness: its rows have no age, expected one of them"]
+    if view.event_time_only and (view.static or view.available):
+        other = "is static" if view.static else "names an availability"
+        return [f"{view.name}: is event_time_only and {other}: expected one of them"]
+    if not view.static and not view.event_time_only and view.available is None:
+        return [
+            f'{view.name}: states no availability: expected available=Available("<column>", lag=timedelta(...)) with '
+            "the query's column that says since when a row is known, static=True where it was always known, or "
+            "event_time_only=True where nobody knows"
+        ]
+    return []
+
+
+def _of_on_demand(defined: Definitions) -> list[str]:
+    problems = []
+    taken = {*defined.entities, EVENT_TIMESTAMP, KNOWN_FROM, *_label_columns(defined.labels)}
+    taken |= {name.lower() for view in defined.views.values() for name in view.features}
+    for one in defined.on_demand.values():
+        lacking = [view for view in one.views if view not in defined.views]
+        problems += [f"{FILE}: {one.name}: views: no FeatureView {view!r}" for view in lacking]
+        new = [*one.request, *one.features]
+        again = sorted(name for name in {*new} if name.lower() in taken or new.count(name) > 1)
+        given = "is also given by another view, by the label or as an entity: expected another name"
+        problems += [f"{FILE}: {one.name}: {name!r} {given}" for name in again] + _internal(one.name, new)
+        taken |= {name.lower() for name in one.features}
+    for service in defined.services.values():
+        for name in service.on_demand:
+            if name not in defined.on_demand:
+                problems.append(f"{FILE}: {service.name}: on_demand: no OnDemandView {name!r}")
+                continue
+            unread = [view for view in defined.on_demand[name].views if view not in service.views]
+            problems += [f"{FILE}: {service.name}: on_demand: {name} reads {view}: add it to views" for view in unread]
+    return problems
+
+
+def _label_columns(labels: Iterable[LabelView]) -> dict[str, str]:
+    """Who gives the columns of a training set that are no features, and those that its rows are chosen by."""
+    found = dict.fromkeys(("decision_time", "label", "label_time"), "the label")
+    for label in labels:
+        names = filter(None, (label.label, label.arrives.column, label.set_aside))
+        found |= {name.lower(): f"the label {label.name}" for name in names}
+    return found
+
+
+def _internal(view: str, names: Iterable[str]) -> list[str]:
+    """The names that begin like columns of our own: the queries around the user's have those."""
+    own = (name for name in names if name.startswith("__"))
+    return [f"{FILE}: {view}: {name!r}: expected a name that does not begin with two underscores" for name in own]

@@ -1,0 +1,88 @@
+"""SQL as text: what a query reads, its parameters, and the macros of `macros.sql`. Tokens only, and no parser.
+
+A table's reference holds hashes of these texts, which no later version of a library may change.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Literal
+
+PARAMETERS = ("as_of", "from", "until")
+"""What the queries of views, labels and staging tables may read with `getvariable`."""
+KNOWN_PARAMETERS = ("as_of", "since")
+"""What the queries in `known/` may read."""
+_MACRO = re.compile(
+    r"\bCREATE\s+(?:OR\s+REPLACE\s+)?MACRO\s+(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>\w+)\s*\(", re.IGNORECASE
+)
+_TOKEN = re.compile(
+    r"(?P<comment>--[^\n]*|/\*.*?\*/|\s+)"
+    r"|(?P<text>\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)"
+    r"|(?P<name>\"(?:[^\"]|\"\")*\")"
+    r"|(?P<word>\w+)"
+    r"|(?P<operator>(?:(?!--|/\*)[-+*/<>=~!@#%^&|`?:])+)"
+    r"|.",
+    re.DOTALL,
+)
+_VARIABLE = re.compile(r"\bgetvariable\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
+_READ = {
+    schema: re.compile(rf'\b{schema}"?\.(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<word>\w+))', re.IGNORECASE)
+    for schema in ("staging", "raw")
+}
+
+
+@cache
+def code(query: str) -> str:
+    """SQL without comments, and without spaces but for one between two words or two operators."""
+    written, before = "", None
+    for found in _TOKEN.finditer(query):
+        kind = "word" if found.lastgroup in ("text", "name") else found.lastgroup
+        if kind != "comment":
+            written += " " * (kind is not None and kind == before) + found[0]
+            before = kind
+    return written
+
+
+def names_read(schema: Literal["staging", "raw"], query: str, defined: Iterable[str]) -> list[str]:
+    """The tables of a schema that a query reads. SQL knows no case, so names are spelled as they are defined."""
+    spelled = {name.lower(): name for name in defined}
+    names = [found["word"] or found["quoted"].replace('""', '"') for found in _READ[schema].finditer(code(query))]
+    return [spelled.get(name.lower(), name) for name in names]
+
+
+def replacing_macros(text: str) -> str:
+    """The statements of `macros.sql` so that they can run again: `CREATE OR REPLACE MACRO`."""
+    bare = _TOKEN.sub(lambda found: " " if found.lastgroup == "comment" else found[0], text)
+    return _MACRO.sub(r"CREATE OR REPLACE MACRO \g<name>(", bare)
+
+
+def macros_in(text: str) -> dict[str, str]:
+    """The text of every macro of `macros.sql`, by its name in small letters; what follows it belongs to it."""
+    text = code(text)
+    starts = [*_MACRO.finditer(text)]
+    ends = [*(found.start() for found in starts), len(text)][1:]
+    return {found["name"].lower(): text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
+
+
+def macro_problems(text: str) -> list[str]:
+    """The statements of `macros.sql` that do not say plainly which macro they create: no view would notice a change."""
+    blanks = {"comment": " ", "text": "''", "name": '""'}
+    bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), text)
+    statements = [" ".join(statement.split()) for statement in bare.split(";")]
+    expected = "expected only CREATE MACRO name(...) AS ..., with no schema and no quotes"
+    return [
+        f"macros.sql: {expected}, found {statement!r:.80}"
+        for statement in statements
+        if statement and not _MACRO.match(statement)
+    ]
+
+
+def parameter_problems(file: str, query: str, known: tuple[str, ...]) -> list[str]:
+    """What is wrong with the parameters of a query: each has to be `getvariable` of one of the `known` names."""
+    blanks = {"comment": " ", "text": " ", "name": '""'}
+    bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), query)
+    expected = "expected " + (" or ".join(f"getvariable('{name}')" for name in known) or "none")
+    found = dict.fromkeys(re.findall(r"\?|\$\w+", bare))
+    problems = [f"{file}: the positional parameter {text}: {expected}" for text in found]
+    named = dict.fromkeys(_VARIABLE.findall(code(query)))
+    return problems + [f"{file}: the unknown parameter {name!r}: {expected}" for name in named if name not in known]

@@ -1,0 +1,87 @@
+"""How old the newest row of every feature view is at a moment, against what its definition allows."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gatehouse.components.features.database import connect, quoted, rows_of, time_literal
+from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
+from gatehouse.components.features.definitions.repository import View
+from gatehouse.components.features.table_files import Files
+
+_UNITS = {name: timedelta(**{f"{name}s": 1}) for name in ("day", "hour", "minute", "second")}
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """The freshness of a view at a moment, from the rows that are known then.
+
+    Attributes:
+        view: Its name.
+        allowed: The age that its definition allows; None for any.
+        age: Age of its newest event; None where no row is known.
+        known: How long ago its newest row became known: a correction is new, and about an old event.
+        ahead: Rows that become known only later, as the clock is behind or the tables are of a later time.
+    """
+
+    view: str
+    allowed: timedelta | None
+    age: timedelta | None
+    known: timedelta | None
+    ahead: int
+
+    @property
+    def stale(self) -> bool:
+        """Whether it is older than allowed; a view that must be fresh and has no known row is stale."""
+        return self.allowed is not None and (self.age is None or self.age > self.allowed)
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with a stale view, and what was expected."""
+        found = "no row is known" if self.age is None else f"its newest event is {self._age} old"
+        allowed = "any age" if self.allowed is None else f"{_in_words(self.allowed)} at most"
+        later = f"; {self.ahead} rows become known only later" if self.ahead else ""
+        return f"{self.view}: {found}, expected {allowed}{later}"
+
+    @property
+    def _age(self) -> str:
+        """The age in as few units as tell it well, and tell it from what is allowed."""
+        age, allowed = self.age or timedelta(0), self.allowed or timedelta(0)
+        cut = (age // unit * unit for unit in _UNITS.values() if age >= 10 * unit)
+        return next((_in_words(one) for one in cut if one > allowed), f"more than {_in_words(min(age, allowed))}")
+
+
+def _in_words(time: timedelta) -> str:
+    """A span of time in words: `3 days 20 hours`."""
+    words, left = [], time
+    for name, unit in _UNITS.items():
+        count, left = divmod(left, unit)
+        if count:
+            words.append(f"{count} {name}{'s' * (count > 1)}")
+    return " ".join(words) or f"{time.total_seconds():g} seconds"
+
+
+def measure_freshness(views: Iterable[View], tables: Mapping[str, Files], moment: datetime) -> list[Freshness]:
+    """The freshness of views at `moment`, in their order; those that are static have no age and are left out.
+
+    A view whose query fills a time grid up to `as_of` is as new as that, whatever its sources say.
+
+    Args:
+        views: The views.
+        tables: The Parquet files of each view.
+        moment: When; rows known from later on do not count.
+    """
+    found = []
+    event, known_from = quoted(EVENT_TIMESTAMP), quoted(KNOWN_FROM)
+    known = f"{known_from} <= {time_literal(moment)}"
+    with connect() as connection:
+        for view in views:
+            if view.spec.static:
+                continue
+            newest, since, ahead = connection.execute(
+                f"SELECT max({event}) FILTER ({known}), max({known_from}) FILTER ({known}), "
+                f"count(*) FILTER (NOT {known}) FROM {rows_of([*tables[view.name].values()])}"
+            ).fetchall()[0]
+            age, known_for = (None if time is None else moment - time for time in (newest, since))
+            found.append(Freshness(view.name, view.spec.freshness, age, known_for, ahead))
+    return found

@@ -1,0 +1,67 @@
+"""The stage that measures how old the newest row of every feature view is, and judges it: an operational metric.
+
+It depends on the moment of measuring, so it is kept beside the feature tables, as a measurement, and never in them.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+
+
+class FreshnessRequest(StageModel):
+    """Feature tables, and the `as_of` of their sources (ISO 8601), which they are held against instead of the clock.
+
+    A source that fell silent takes `as_of` with it: from there its views look as fresh as ever.
+    """
+
+    feature_tables: str
+    definitions: str
+    as_of: str
+    against: Literal["as_of", "clock"] = "clock"
+
+
+class FreshnessResult(StageModel):
+    """The age of the newest event in hours by view (none for a view without a known row), and the verdict on it."""
+
+    hours: dict[str, float | None]
+    stale: tuple[str, ...]
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+@stage(
+    "freshness",
+    title="Measure freshness",
+    effects=Effects(
+        reads="the clock, unless the project says as_of",
+        writes="a measurement",
+        why="Feature tables age without any parameter changing; a repeat measures again.",
+    ),
+    resources=Resources(cpu="500m", memory="1G", minutes=10),
+)
+def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResult:
+    """Measure the freshness of every view that has a time, and judge it; a view that states none is only measured.
+
+    What was measured is recorded under `measurements/`, beside the feature tables.
+    """
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.freshness.age import measure_freshness
+    from gatehouse.components.features.table_files import feature_files
+
+    moment = datetime.now(UTC) if request.against == "clock" else datetime.fromisoformat(request.as_of)
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+    found = measure_freshness(repository.views.values(), feature_files(store, request.feature_tables), moment)
+    hours = {one.view: None if one.age is None else round(one.age / timedelta(hours=1), 3) for one in found}
+    stale = [one for one in found if one.stale]
+    measured = {"stage": "freshness", "moment": moment.isoformat(), "against": request.against, "hours": hours}
+    store.append(f"measurements/{request.feature_tables}", measured | {"stale": [one.view for one in stale]})
+    return FreshnessResult(
+        hours=hours,
+        stale=tuple(one.view for one in stale),
+        verdict="fail" if stale else "pass",
+        reasons=tuple(one.reason for one in stale),
+    )

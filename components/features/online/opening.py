@@ -1,0 +1,61 @@
+"""Opens the online store of a project: which one it is `feature_store.yaml` says, in Feast's own words.
+
+It is `sqlite`, a file beside the artifact store, or `redis` with a connection string, in which variables of the
+environment are filled in.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
+from gatehouse.components.features.online.sqlite import SqliteOnline
+from gatehouse.components.features.online.store import OnlineStore
+from gatehouse.errors import ConfigurationError
+
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+
+
+def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore:
+    """The online store that a feature repository asks for.
+
+    Args:
+        store: The artifact store, beside which an SQLite file lies.
+        project: Name of the project.
+        folder: The feature repository, with its `feature_store.yaml`.
+
+    Raises:
+        ConfigurationError: if the settings name another store, or a variable that is not set.
+        StoreError: if the SQLite file cannot be opened.
+    """
+    body = read_settings(folder)
+    settings = body.get("online_store") or {"type": "sqlite"}
+    named = str(body.get("project", ""))
+    kind = settings.get("type", "sqlite") if isinstance(settings, dict) else settings
+    if kind == "sqlite":
+        return SqliteOnline(sqlite_file(store, project), named)
+    if kind != "redis" or settings.get("redis_type", "redis") != "redis":
+        raise ConfigurationError(
+            f"{SETTINGS_FILE}: online_store: expected type sqlite, or redis with redis_type redis, found {settings}."
+        )
+    # Imported here: a project whose store is a file needs no Redis client.
+    from gatehouse.components.features.online.redis import RedisOnline, connect_redis
+
+    return RedisOnline(connect_redis(_filled(str(settings.get("connection_string", "localhost:6379")))), named)
+
+
+def sqlite_file(store: ArtifactStore, project: str) -> Path:
+    """The SQLite file of a project's online store."""
+    return store.local_folder / "online" / project / "online.db"
+
+
+def _filled(text: str) -> str:
+    """A connection string with variables of the environment in their places."""
+    missing = [name for name in _VARIABLE.findall(text) if name not in os.environ]
+    if missing:
+        raise ConfigurationError(
+            f"{SETTINGS_FILE}: online_store.connection_string names {', '.join(missing)}, which the environment does "
+            "not set. Set it to host:port, with password=... and db=... behind commas where needed."
+        )
+    return _VARIABLE.sub(lambda match: os.environ[match[1]], text)

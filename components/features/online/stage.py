@@ -1,0 +1,135 @@
+"""The stage that brings the online store up to the feature tables, reads a sample back, and judges the skew."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.components.features.freshness.age import Freshness
+
+REPORT = "skew.json"
+
+
+class MaterializeRequest(StageModel):
+    """What to write to the online store: the rows of a service's views known at `as_of` (ISO 8601).
+
+    A skew above `max_skew` fails the verdict. `rewrite` writes everything from the beginning, also where the store was
+    brought to a later time before.
+    """
+
+    snapshot: str
+    feature_tables: str
+    definitions: str
+    project: str
+    service: str
+    as_of: str
+    max_skew: float = 0.0
+    rewrite: bool = False
+
+
+class MaterializeResult(StageModel):
+    """The share of values read back online that differ from the offline value, the verdict on it, and the report.
+
+    Of the `cells` that were compared, `values` are those with a value online or offline. `unseen` are views of which
+    there was none, which fails the verdict. `written` counts the rows that changed what the store holds, by
+    view.
+    """
+
+    skew: float
+    cells: int
+    values: int
+    differing: dict[str, int]
+    unseen: tuple[str, ...]
+    written: dict[str, int]
+    verdict: str
+    reasons: tuple[str, ...]
+    report: str
+
+
+@stage(
+    "materialize",
+    title="Materialize online",
+    effects=Effects(
+        reads="the online store",
+        writes="the online store",
+        why="Writes what the store does not hold yet; a repeat goes on where it stopped.",
+    ),
+    resources=Resources(cpu="2", memory="4G", minutes=60),
+    pages={"materializations": "gatehouse.components.features.online.report:page"},
+)
+def materialize(request: MaterializeRequest, store: ArtifactStore) -> MaterializeResult:
+    """Bring the online store up to what was known at `as_of`, read a sample back, and judge the skew.
+
+    Raises:
+        ConfigurationError: if there is no such service, or the settings of the online store do not hold.
+        StoreError: if the online store cannot be reached, or is at a later time.
+    """
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.freshness.age import measure_freshness
+    from gatehouse.components.features.online.materialization import materialize_views
+    from gatehouse.components.features.online.opening import open_online
+    from gatehouse.components.features.online.skew import decided_last, measure_skew, skew_reasons
+    from gatehouse.components.features.online.store import online_view
+    from gatehouse.components.features.table_files import feature_files, raw_tables, settled_times
+
+    as_of = datetime.fromisoformat(request.as_of)
+    files = feature_files(store, request.feature_tables)
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        served = [repository.views[name] for name in repository.service(request.service).views]
+        online = open_online(store, request.project, repository.folder)
+    views = [online_view(view) for view in served]
+    tables = {view.name: [*files[view.name].values()] for view in served}
+    settled = settled_times(store, request.feature_tables)
+    written = materialize_views(
+        online, views, tables, as_of, settled=settled, rewrite=request.rewrite, reference=request.feature_tables
+    )
+    recent = decided_last(repository, raw_tables(store, request.snapshot), as_of)
+    skew = measure_skew(online, views, tables, recent, as_of, {one.view: one.since for one in written})
+    reasons = skew_reasons(skew, views, as_of, request.max_skew)
+    verdict = "fail" if reasons else "pass"
+    body = {
+        "verdict": verdict,
+        "reasons": reasons,
+        "as_of": as_of.isoformat(),
+        "skew": skew.share,
+        "max_skew": request.max_skew,
+        "compared": [asdict(one) for one in skew.compared],
+        "written": [asdict(one) for one in written],
+        "freshness": [_seconds(one) for one in measure_freshness(served, files, as_of)],
+    }
+    report = store.publish(
+        "materializations",
+        request.service,
+        {REPORT: canonical_json(body)},
+        derived_from={
+            "snapshot": request.snapshot,
+            "feature_tables": request.feature_tables,
+            "definitions": request.definitions,
+        },
+        configuration={"as_of": request.as_of, "max_skew": request.max_skew},
+        details={"verdict": verdict},
+    )
+    return MaterializeResult(
+        skew=skew.share,
+        cells=skew.cells,
+        values=skew.values,
+        unseen=skew.unseen,
+        differing=skew.differing,
+        written={one.view: one.changed for one in written},
+        verdict=verdict,
+        reasons=tuple(reasons),
+        report=str(report),
+    )
+
+
+def _seconds(fresh: "Freshness") -> dict[str, Any]:
+    """The freshness of a view with its times in seconds, as JSON holds them."""
+    times = {name: getattr(fresh, name) for name in ("allowed", "age", "known")}
+    seconds = {name: None if time is None else time.total_seconds() for name, time in times.items()}
+    return {"view": fresh.view, **seconds, "ahead": fresh.ahead, "stale": fresh.stale}
