@@ -171,9 +171,7 @@ def test_a_table_that_comes_back_is_shown_again(tmp_path: Path) -> None:
     history = []
     for day, table in enumerate([tables[0], tables[1], tables[1], tables[0]]):
         details = {"as_of": (NOON + timedelta(days=day)).isoformat()}
-        made = store.publish(
-            "feature-tables", "p", {"rows.json": "{}"}, derived_from={"view:trips": table}, details=details
-        )
+        made = store.publish("feature-tables", "p", {}, derived_from={"view:trips": table}, details=details)
         history.append(Tables(store, made, store.manifest(made)))
     spec = FeatureView(name="trips", entities=("driver",), static=True, features={"fare": "numeric"})
     shown = [one["table"] for one in _versions(history, View("trips", spec, ""))]

@@ -51,7 +51,7 @@ def test_there_are_scripts() -> None:
 
 
 def test_every_stage_has_a_page() -> None:
-    stages = [path.parent for path in COMPONENTS.glob("*/component.py")]
+    stages = [path.parent for path in COMPONENTS.rglob("component.py")]
     assert stages
     assert [folder.name for folder in stages if not (folder / "README.md").is_file()] == []
 

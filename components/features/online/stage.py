@@ -1,5 +1,6 @@
 """The stage that brings the online store up to the feature tables, reads a sample back, and judges the skew."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 
 if TYPE_CHECKING:
     from gatehouse.components.features.freshness.age import Freshness
+    from gatehouse.components.features.online.materialization import Materialized
+    from gatehouse.components.features.online.skew import Skew
 
 REPORT = "skew.json"
 
@@ -93,16 +96,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     skew = measure_skew(online, views, tables, recent, as_of, {one.view: one.since for one in written})
     reasons = skew_reasons(skew, views, as_of, request.max_skew)
     verdict = "fail" if reasons else "pass"
-    body = {
-        "verdict": verdict,
-        "reasons": reasons,
-        "as_of": as_of.isoformat(),
-        "skew": skew.share,
-        "max_skew": request.max_skew,
-        "compared": [asdict(one) for one in skew.compared],
-        "written": [asdict(one) for one in written],
-        "freshness": [_seconds(one) for one in measure_freshness(served, files, as_of)],
-    }
+    body = report_body(as_of, request.max_skew, skew, reasons, written, measure_freshness(served, files, as_of))
     report = store.publish(
         "materializations",
         request.service,
@@ -128,7 +122,37 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     )
 
 
-def _seconds(fresh: "Freshness") -> dict[str, Any]:
+def report_body(
+    as_of: datetime,
+    max_skew: float,
+    skew: "Skew",
+    reasons: Sequence[str],
+    written: Sequence["Materialized"],
+    fresh: Sequence["Freshness"],
+) -> dict[str, Any]:
+    """What `skew.json` says.
+
+    Args:
+        as_of: The time of materialization and of the comparison.
+        max_skew: The skew above which the verdict is `fail`.
+        skew: The comparison.
+        reasons: Why the verdict is not `pass`; empty where it is.
+        written: What was done for each view.
+        fresh: How old each view was at `as_of`.
+    """
+    return {
+        "verdict": "fail" if reasons else "pass",
+        "reasons": list(reasons),
+        "as_of": as_of.isoformat(),
+        "skew": skew.share,
+        "max_skew": max_skew,
+        "compared": [asdict(one) for one in skew.compared],
+        "written": [asdict(one) for one in written],
+        "freshness": [_in_seconds(one) for one in fresh],
+    }
+
+
+def _in_seconds(fresh: "Freshness") -> dict[str, Any]:
     """The freshness of a view with its times in seconds, as JSON holds them."""
     times = {name: getattr(fresh, name) for name in ("allowed", "age", "known")}
     seconds = {name: None if time is None else time.total_seconds() for name, time in times.items()}

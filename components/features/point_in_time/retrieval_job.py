@@ -15,7 +15,7 @@ from feast.infra.offline_stores.file_source import SavedDatasetFileStorage
 from feast.infra.offline_stores.offline_store import RetrievalJob, RetrievalMetadata
 from feast.saved_dataset import SavedDatasetStorage
 
-from gatehouse.components.features.point_in_time.object_files import list_objects, upload
+from gatehouse.components.artifacts.objects.listed_files import list_objects, upload
 from gatehouse.errors import ConfigurationError
 
 Tables = Callable[[Path], Iterator[pa.Table]]

@@ -17,8 +17,8 @@ from feast import FileSource
 from feast.data_format import ParquetFormat
 from feast.data_source import DataSource
 
+from gatehouse.components.artifacts.objects.listed_files import ListedFiles, Read, list_objects
 from gatehouse.components.features.database import quoted
-from gatehouse.components.features.point_in_time.object_files import ListedFiles, Read, list_objects
 from gatehouse.errors import ConfigurationError
 
 EVENT_DATE = "gatehouse.event_date"

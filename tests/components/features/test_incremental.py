@@ -80,7 +80,7 @@ class Shop:
 
     def rows(self, feature_tables: str, view: str, where: str = "true") -> list[dict[str, object]]:
         with connect() as connection:
-            open_tables(connection, {view: [feature_files(self.store, feature_tables)[view]]})
+            open_tables(connection, {view: [*feature_files(self.store, feature_tables)[view].values()]})
             found = connection.sql(f'FROM raw."{view}" WHERE {where} ORDER BY ALL').to_arrow_table().to_pylist()
         return [dict(row) for row in found]
 
@@ -158,7 +158,7 @@ def test_the_next_day_is_materialized_without_writing_the_past_again(
         online_view(shop.repository.views[name]) for name in ("flight_schedule", "flight_record", "origin_traffic")
     ]
     for tables, as_of in zip(corrected[:2], corrected[2:], strict=True):
-        files = {name: [path] for name, path in feature_files(shop.store, tables).items()}
+        files = {name: [*paths.values()] for name, paths in feature_files(shop.store, tables).items()}
         written = materialize_views(online, views, files, as_of, settled=settled_times(shop.store, tables))
     assert not any(one.rewritten for one in written)
     for view, one in zip(views, written, strict=True):

@@ -124,7 +124,7 @@ def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_
     materialized = SqliteOnline(tmp_path / "materialized.db", "flights")
     files = feature_files(shop.store, batch)
     materialize_views(
-        materialized, [online_view(view) for view in views], {v.name: [files[v.name]] for v in views}, until
+        materialized, [online_view(view) for view in views], {v.name: [*files[v.name].values()] for v in views}, until
     )
     for view in views:
         expected = shop.rows(batch, view.name)

@@ -15,12 +15,12 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.on_demand import on_demand_features, with_on_demand
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.definitions.repository import Repository, read_repository
-from gatehouse.components.features.online.opening import open_online
 from gatehouse.components.features.online.requests import online_features
+from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore, online_view
 from gatehouse.components.features.point_in_time.feast_store import applied
 from gatehouse.components.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
-from gatehouse.components.features.table_files import feature_files
+from gatehouse.components.features.table_files import Files, feature_files
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.spec import TrainSpec
@@ -99,7 +99,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return read_repository(_write(tmp_path_factory.mktemp("repo")))
 
 
-def _retrieved(store: ArtifactStore, folder: Path, service: str) -> tuple[pa.Table, dict[str, Any], str]:
+def _retrieved(store: ArtifactStore, folder: Path, service: str) -> tuple[pa.Table, dict[str, Any], Files]:
     datasets = {}
     for name, table in (("trade", _trade()), ("orders", _orders())):
         pq.write_table(table, folder / f"{name}.parquet")
@@ -119,32 +119,28 @@ def _retrieved(store: ArtifactStore, folder: Path, service: str) -> tuple[pa.Tab
     )
     training_set = retrieve_training_set.function(request, store).training_set
     table = pq.read_table(store.path(training_set, "part-00000.parquet"))
-    sales = feature_files(store, computed.feature_tables)["sales"]
-    return table, store.manifest(training_set).details, str(sales)
+    return table, store.manifest(training_set).details, feature_files(store, computed.feature_tables)["sales"]
 
 
 @pytest.fixture(scope="module")
 def training(
     tmp_path_factory: pytest.TempPathFactory, repository: Repository
-) -> tuple[pa.Table, dict[str, Any], OnlineStore, Path]:
+) -> tuple[pa.Table, dict[str, Any], OnlineStore, Files]:
     """The training set with its details; the online store of the same feature table; and that table."""
     folder = tmp_path_factory.mktemp("shops")
     table, details, sales = _retrieved(ArtifactStore.open(folder / "store"), folder, "both")
-    online = open_online(repository.folder, folder / "online.db")
-    online.write(online_view(repository.views["sales"]), pq.read_table(sales))
-    return table, details, online, Path(sales)
+    online = SqliteOnline(folder / "online.db", "shops")
+    online.write(online_view(repository.views["sales"]), pq.read_table([*sales.values()]))
+    return table, details, online, sales
 
 
 def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
-    training: tuple[pa.Table, dict[str, Any], OnlineStore, Path],
+    training: tuple[pa.Table, dict[str, Any], OnlineStore, Files],
 ) -> None:
     table, details, _, _ = training
     assert details["numeric"] == ["turnover", "share"]
     assert details["categorical"] == ["region", "place"]
-    assert (details["views"], details["on_demand"]) == (
-        {"sales": ["turnover", "region"]},
-        {"basket": ["share", "place"]},
-    )
+    assert details["views"] == {"sales": ["turnover", "region"]}
     assert table.num_rows == 120
     for row in table.to_pylist():
         known = row["amount"] is not None and row["turnover"] is not None
@@ -156,13 +152,12 @@ def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
 
 
 def test_a_service_without_on_demand_views_has_no_values_of_requests(store: ArtifactStore, tmp_path: Path) -> None:
-    table, details, _ = _retrieved(store, tmp_path, "stored")
+    table, _, _ = _retrieved(store, tmp_path, "stored")
     assert table.column_names == ["shop", "decision_time", "label", "label_time", "turnover", "region"]
-    assert "on_demand" not in details
 
 
 def test_batch_and_online_give_the_same_score_to_the_bit(
-    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Path]
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Files]
 ) -> None:
     table, details, online, _ = training
     fitted = Transformation.fit(table, details["numeric"], details["categorical"])
@@ -186,7 +181,7 @@ def test_batch_and_online_give_the_same_score_to_the_bit(
 
 
 def test_feasts_own_clients_get_the_same_features(
-    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Path], tmp_path: Path
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Files], tmp_path: Path
 ) -> None:
     table, _, _, sales = training
     with applied(repository, {"sales": sales}, tmp_path) as feast:
@@ -198,7 +193,7 @@ def test_feasts_own_clients_get_the_same_features(
 
 
 def test_requests_that_lack_or_mistake_a_value_are_named(
-    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Path]
+    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Files]
 ) -> None:
     online = training[2]
     for request, message in (
@@ -232,7 +227,7 @@ def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, m
     changed = read_repository(_write(tmp_path, **{"on_demand__basket.sql": query}))
     rows = pa.table({"amount": [1.0, 2.0, 3.0], "currency": ["eur"] * 3, "turnover": [5.0] * 3, "region": ["r1"] * 3})
     with pytest.raises(ConfigurationError, match=message):
-        with_on_demand(changed, "both", rows, alone=True)
+        with_on_demand(changed.on_demand.values(), rows, alone=True)
     with pytest.raises(ConfigurationError, match="expected region among the features and request values"):
         on_demand_features(changed.on_demand["basket"], rows.drop_columns("region"))
 
@@ -243,16 +238,17 @@ def test_a_request_that_a_query_leaves_out_or_doubles_is_refused(tmp_path: Path,
     changed = read_repository(_write(tmp_path, **{"on_demand__basket.sql": query}))
     row = pa.table({"amount": [1.0], "currency": ["eur"], "turnover": [5.0], "region": ["r1"]})
     with pytest.raises(ConfigurationError, match=r"basket\.sql: expected one row for each of the 1 in `rows`, found"):
-        with_on_demand(changed, "both", row)
+        with_on_demand(changed.on_demand.values(), row)
 
 
 def test_a_feature_may_be_no_number(repository: Repository) -> None:
     rows = pa.table({"amount": [0.0] * 3, "currency": ["eur"] * 3, "turnover": [0.0] * 3, "region": ["r1"] * 3})
-    assert str(with_on_demand(repository, "both", rows, alone=True)["share"].to_pylist()) == "[nan, nan, nan]"
+    found = with_on_demand(repository.on_demand.values(), rows, alone=True)["share"]
+    assert str(found.to_pylist()) == "[nan, nan, nan]"
 
 
 def test_feast_does_not_try_its_sample_values_on_a_query(
-    training: tuple[pa.Table, dict[str, Any], OnlineStore, Path], tmp_path: Path
+    training: tuple[pa.Table, dict[str, Any], OnlineStore, Files], tmp_path: Path
 ) -> None:
     query = "SELECT amount / turnover AS share, year(currency::DATE)::VARCHAR AS place FROM rows"
     changed = read_repository(_write(tmp_path / "repo", **{"on_demand__basket.sql": query}))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.previous import find_parent
+from gatehouse.components.features.computing.previous.stage import PreviousRequest, previous_features
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.computing.touched import ALWAYS
 from gatehouse.components.features.computing.versions import Earlier, Written, first_table, next_table, table_anew
@@ -210,7 +210,10 @@ class Shop:
         return compute_features.function(request, self.store).feature_tables
 
     def parent(self, days: int, queries: Mapping[str, str] | None = None) -> str:
-        return find_parent(self.store, "shop", self.snapshot(days), self.definitions(queries or {}))
+        request = PreviousRequest(
+            snapshot=self.snapshot(days), definitions=self.definitions(queries or {}), project="shop"
+        )
+        return previous_features.function(request, self.store).feature_tables
 
     def table(self, feature_tables: str, view: str) -> str:
         return self.store.manifest(feature_tables).derived_from[f"view:{view}"]

@@ -9,7 +9,7 @@ import pytest
 
 from gatehouse.components.features.computing.compute import run_macros
 from gatehouse.components.features.database import connect
-from gatehouse.components.features.definitions.changes import changes, code_of, definition_of
+from gatehouse.components.features.definitions.changes import changes, code_of, definition_of, require_versions
 from gatehouse.components.features.definitions.repository import Repository, read_repository, staged_by, tables_of
 from gatehouse.components.features.definitions.sql_text import code
 from gatehouse.components.features.online.store import online_view
@@ -115,12 +115,14 @@ def test_a_changed_meaning_needs_a_new_version(
 ) -> None:
     edit(copy, "definitions.py", before, after)
     if not needs:
-        assert changes(repository, read_repository(copy, repository)) == {"origin_weather": ["feature gusts added"]}
+        require_versions(repository, read_repository(copy))
+        assert changes(repository, read_repository(copy)) == {"origin_weather": ["feature gusts added"]}
         return
     with pytest.raises(ConfigurationError, match=f"origin_weather: {needs}: expected version=2 for it, found 1"):
-        read_repository(copy, repository)
+        require_versions(repository, read_repository(copy))
     edit(copy, "definitions.py", 'name="origin_weather",', 'name="origin_weather",\n    version=2,')
-    found = changes(repository, read_repository(copy, repository))
+    require_versions(repository, read_repository(copy))
+    found = changes(repository, read_repository(copy))
     assert found == {"origin_weather": [needs, "version: 1 became 2"]}
 
 
@@ -128,9 +130,10 @@ def test_another_type_of_key_needs_a_new_version(repository: Repository, copy: P
     edit(copy, "definitions.py", 'Entity(name="dest")', 'Entity(name="dest", type="int64")')
     retyped = "entity dest: string became int64"
     with pytest.raises(ConfigurationError, match=f"dest_traffic: {retyped}: expected version=2 for it, found 1"):
-        read_repository(copy, repository)
+        require_versions(repository, read_repository(copy))
     edit(copy, "definitions.py", 'name="dest_traffic",', 'name="dest_traffic",\n    version=2,')
-    assert changes(repository, read_repository(copy, repository)) == {"dest_traffic": ["version: 1 became 2", retyped]}
+    require_versions(repository, read_repository(copy))
+    assert changes(repository, read_repository(copy)) == {"dest_traffic": ["version: 1 became 2", retyped]}
 
 
 def test_a_change_is_that_of_the_views_that_read_it(repository: Repository, copy: Path) -> None:

