@@ -13,7 +13,8 @@ from gatehouse.commands.feature_project import FeatureProject, ProjectOption, av
 from gatehouse.commands.output import JsonOption, StoreOption, print_json
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.features.definitions.repository import OnDemand, View
-from gatehouse.components.features.lineage.columns import ROWS, VALUE, Column, Lineage, lineage_of, lineage_on_demand
+from gatehouse.components.features.lineage.columns import lineage_of, lineage_on_demand
+from gatehouse.components.features.lineage.graph import ROWS, VALUE, Column, Lineage
 from gatehouse.components.features.lineage.picture import lineage_svg
 from gatehouse.errors import ConfigurationError
 

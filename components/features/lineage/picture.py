@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gatehouse.components.features.lineage.columns import VALUE, Column, Edge, Lineage
+from gatehouse.components.features.lineage.graph import VALUE, Column, Edge, Lineage
 from gatehouse.components.reports.format import escape
 from gatehouse.components.reports.style import DARK, LIGHT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from gatehouse.components.control.require import Requirement, require_no_skew
+from gatehouse.components.control.stage import Requirement, require_no_skew
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features

@@ -14,7 +14,8 @@ from gatehouse.components.features.computing.compute import compute_views
 from gatehouse.components.features.database import connect, set_time
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, FeatureView
 from gatehouse.components.features.definitions.repository import Repository, View
-from gatehouse.components.features.lineage.columns import ROWS, VALUE, Column, Lineage, lineage_of
+from gatehouse.components.features.lineage.columns import lineage_of
+from gatehouse.components.features.lineage.graph import ROWS, VALUE, Column, Lineage
 from gatehouse.components.features.lineage.picture import lineage_svg
 from gatehouse.errors import ConfigurationError
 from tests.components.features.conftest import AS_OF

@@ -1,0 +1,102 @@
+"""The lineage of features as a graph: columns, and the steps by which one comes from others.
+
+A column depends on others in two ways: its VALUE is computed from them, or they decide which ROWS count for it (a
+filter, a join, a grouping, a window). Who asks whether a feature may know something asks about both.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+By = Literal["value", "rows"]
+VALUE: By = "value"
+ROWS: By = "rows"
+RAW = "raw"
+REQUEST = "request"
+
+
+class Column(NamedTuple):
+    """A column of `raw.<table>`, `staging.<table>` or a view; an empty name stands for which rows the table has."""
+
+    table: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.name}" if self.name else f"{self.table} (rows)"
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is a column of a raw table, or a value of a request."""
+        return (self.table.startswith(f"{RAW}.") or self.table == REQUEST) and bool(self.name)
+
+
+class Edge(NamedTuple):
+    """`after` is computed from `before` (value), or `before` decides which rows count for it (rows)."""
+
+    before: Column
+    after: Column
+    by: By
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """All that features depend on.
+
+    Attributes:
+        features: Where the lineage ends.
+        edges: Every step, from the features down to the sources.
+    """
+
+    features: tuple[Column, ...]
+    edges: tuple[Edge, ...]
+
+    def before(self, column: Column) -> list[tuple[Column, By]]:
+        """What a column depends on directly, values first."""
+        found = [(edge.before, edge.by) for edge in self.edges if edge.after == column]
+        return sorted(found, key=lambda pair: (pair[1] != VALUE, pair[0]))
+
+    def sources(self) -> list[tuple[Column, By]]:
+        """The columns of raw tables and values of requests, by how they count; one that counts both ways is twice here.
+
+        Those of `value` lead to a feature by values only; those of `rows` decide rows at a step of their way.
+        """
+        valued, reached = self.value_columns(), self._reached(self.features, (VALUE, ROWS))
+        # One step that decides rows is enough, whatever the steps before and after it.
+        deciding = {edge.before for edge in self.edges if edge.by == ROWS and edge.after in reached}
+        rows = self._reached(deciding, (VALUE, ROWS))
+        found = [(column, VALUE) for column in valued] + [(column, ROWS) for column in rows]
+        return sorted(
+            ((column, by) for column, by in found if column.is_source), key=lambda one: (one[0], one[1] != VALUE)
+        )
+
+    def value_columns(self) -> set[Column]:
+        """The columns that the features' values are computed from, step by step; the features as well."""
+        return self._reached(self.features, (VALUE,))
+
+    def _reached(self, ends: Iterable[Column], kinds: Iterable[By]) -> set[Column]:
+        steps: dict[Column, list[Column]] = {}
+        for edge in self.edges:
+            if edge.by in kinds:
+                steps.setdefault(edge.after, []).append(edge.before)
+        found, pending = set(ends), list(ends)
+        while pending:
+            fresh = set(steps.get(pending.pop(), ())) - found
+            found |= fresh
+            pending += fresh
+        return found
+
+
+def leading_to(edges: Iterable[Edge], ends: Iterable[Column]) -> list[Edge]:
+    """The edges that lead to some columns, by however many steps."""
+    by_end: dict[Column, list[Edge]] = {}
+    for edge in edges:
+        by_end.setdefault(edge.after, []).append(edge)
+    found: dict[Edge, None] = {}
+    seen, pending = set(ends), list(ends)
+    while pending:
+        for edge in by_end.get(pending.pop(0), ()):
+            found[edge] = None
+            if edge.before not in seen:
+                seen.add(edge.before)
+                pending.append(edge.before)
+    return list(found)
