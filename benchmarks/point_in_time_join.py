@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 from _peers import run_peer
 
 from gatehouse.components.features.database import connect
-from gatehouse.components.features.point_in_time.asof_join import Joined, asof_join
+from gatehouse.components.features.point_in_time.asof_join import asof_join
+from gatehouse.components.features.point_in_time.view_join import Joined
 
 VIEWS, KEYS, COLUMNS = 3, 3_000, 4
 DATA = {"nothing late, no ties": (1, 0), "ties": (3600, 0), "late by up to 3 days": (1, 3 * 86_400)}

@@ -1,6 +1,7 @@
 """The layout of the house: where things lie, what they are called, and which way the arrows point."""
 
 import ast
+import graphlib
 import re
 import shutil
 import subprocess
@@ -59,6 +60,50 @@ def test_no_package_imports_its_interface() -> None:
     for source in packages:
         if source.path.parent.parent == COMPONENTS:
             assert len(source.tree.body) == 1, f"{source.name}: expected a docstring and nothing else"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and those for types alone count: what needs them stands in the wrong module."""
+    graph = _import_graph()
+    assert sum(map(len, graph.values())) > 500, "this test looks in the wrong place"
+    circles = []
+    while (circle := _circle(graph)) is not None:
+        circles.append(" -> ".join(circle))
+        graph[circle[1]].discard(circle[0])
+    assert not circles
+
+
+def test_a_circle_is_found() -> None:
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": set()}) is None
+    assert set(_circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) or ()) == {"a", "b", "c"}
+
+
+def _import_graph() -> dict[str, set[str]]:
+    """The modules of `gatehouse` that each of them imports, by dotted name."""
+    modules = {_module(source): source for source in sources("components", "pipelines", "gatehouse", "feature_repo")}
+
+    def imported(source: Source) -> Iterator[str]:
+        for name, _ in source.imports():
+            # `from a.b import c` names a module, or something in one.
+            yield from (one for one in (name, name.rpartition(".")[0]) if one in modules)
+
+    return {name: {other for other in imported(source) if other != name} for name, source in modules.items()}
+
+
+def _module(source: Source) -> str:
+    parts = Path(source.name).with_suffix("").parts
+    within = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(within if within[0] == "gatehouse" else ("gatehouse", *within))
+
+
+def _circle(graph: dict[str, set[str]]) -> list[str] | None:
+    """A circle among what imports what, from one module back to it; None where there is none."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return None
 
 
 def test_names_say_what_is_inside() -> None:

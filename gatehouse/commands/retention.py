@@ -22,7 +22,7 @@ from gatehouse.commands.output import (
     size,
 )
 from gatehouse.commands.run import DEFAULT_STORE
-from gatehouse.components.artifacts import deprecation, eraser
+from gatehouse.components.artifacts import deprecating, eraser
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
 from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure
 from gatehouse.components.artifacts.reference import Reference
@@ -47,7 +47,7 @@ def deprecate(
     """
     opened = open_store(store)
     found = find(opened, reference)
-    said = deprecation.deprecate(opened, found, reason, find(opened, successor) if successor else "", by)
+    said = deprecating.deprecate(opened, found, reason, find(opened, successor) if successor else "", by)
     typer.echo(said.explain(found))
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import View
-from gatehouse.components.features.point_in_time.asof_join import Joined
+from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import ConfigurationError
 
 _MICROSECOND = timedelta(microseconds=1)

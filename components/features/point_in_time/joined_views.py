@@ -8,9 +8,9 @@ from feast.data_source import DataSource
 from feast.feature_view import DUMMY_ENTITY_ID
 
 from gatehouse.components.features.database import quoted
-from gatehouse.components.features.point_in_time.asof_join import Joined
 from gatehouse.components.features.point_in_time.entity_rows import EPOCH, TIME, EntityRows
 from gatehouse.components.features.point_in_time.source_files import SourceFiles
+from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import ConfigurationError
 
 POINT_IN_TIME = "gatehouse.point_in_time"

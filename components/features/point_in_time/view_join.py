@@ -1,10 +1,34 @@
-"""How the rows of a view of the repository are joined: by its keys, its times, and its time to live."""
+"""How the rows of a view are joined: by its keys, its times, and its time to live."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import View
-from gatehouse.components.features.point_in_time.asof_join import Joined
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One view of a join.
+
+    Attributes:
+        table: Name of its table in the connection, or any SQL that can follow FROM.
+        keys: Column of the entity rows by key column of the table; empty where a view has no entity.
+        event: Column with the event timestamp.
+        features: Output name by feature column.
+        created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
+        ttl: How long a row stays fresh; None or zero for ever.
+        event_time_only: Take `created` for what it is among equal events only, not for when a row was known.
+    """
+
+    table: str
+    keys: dict[str, str]
+    event: str
+    features: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+    ttl: timedelta | None = None
+    event_time_only: bool = False
 
 
 def joined(view: View, table: str, features: Sequence[str] = ()) -> Joined:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts import collection, leases, memo
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
-from gatehouse.components.artifacts.deprecation import deprecate
+from gatehouse.components.artifacts.deprecating import deprecate
 from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOMBSTONES, Lease
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.components.artifacts.reference import Reference

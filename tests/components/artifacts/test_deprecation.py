@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from gatehouse.components.artifacts.deprecation import POLICY, deprecate
+from gatehouse.components.artifacts.deprecating import deprecate
+from gatehouse.components.artifacts.deprecation import POLICY
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.stage import Stage, StageModel

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from gatehouse.components.artifacts.collection import Collector, Wish
-from gatehouse.components.artifacts.deprecation import deprecate
+from gatehouse.components.artifacts.deprecating import deprecate
 from gatehouse.components.artifacts.eraser import Scope, erase, plan_erasure
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError

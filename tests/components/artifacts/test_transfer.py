@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.components.artifacts.deprecation import deprecate, deprecation_of
+from gatehouse.components.artifacts.deprecating import deprecate
+from gatehouse.components.artifacts.deprecation import deprecation_of
 from gatehouse.components.artifacts.eraser import Scope, erase, plan_erasure
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore

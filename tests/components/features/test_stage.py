@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from gatehouse.components.control.stage import Requirement, require_no_skew
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.stage import Requirement, require_no_skew
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.leakage.stage import LeakageRequest, LeakageResult, check_leakage
 from gatehouse.components.features.online.report import skew_page

@@ -21,7 +21,8 @@ from gatehouse.components.features.online.materialization import Materialized, m
 from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore, OnlineView, epoch_us
-from gatehouse.components.features.point_in_time.asof_join import Joined, asof_join
+from gatehouse.components.features.point_in_time.asof_join import asof_join
+from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import StoreError
 from tests.components.features.online_rows import TIME, VIEW, at, counted, counts, rows
 

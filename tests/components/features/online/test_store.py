@@ -17,7 +17,8 @@ from gatehouse.components.features.online.opening import open_online, sqlite_fil
 from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore, OnlineView, State
-from gatehouse.components.features.point_in_time.asof_join import Joined, asof_join
+from gatehouse.components.features.point_in_time.asof_join import asof_join
+from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import ConfigurationError, StoreError
 from tests.components.features.online_rows import NOON, TIME, VIEW, at, counted, counts, read, rows
 

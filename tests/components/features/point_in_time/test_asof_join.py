@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.features.database import connect
-from gatehouse.components.features.point_in_time import asof_join as joining
-from gatehouse.components.features.point_in_time.asof_join import MEMORY_BYTES, Joined, asof_batches, asof_join
+from gatehouse.components.features.point_in_time import search
+from gatehouse.components.features.point_in_time.asof_join import MEMORY_BYTES, asof_batches, asof_join
+from gatehouse.components.features.point_in_time.view_join import Joined
 from gatehouse.errors import ConfigurationError
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
@@ -117,7 +118,7 @@ def test_agrees_with_brute_force(
     """With little memory the view is divided by key; where times leave no room for keys they are numbered first."""
     with pytest.MonkeyPatch.context() as patch:
         if wide:
-            patch.setattr(joining, "_CAPACITY", 1)
+            patch.setattr(search, "_CAPACITY", 1)
         assert join(entities, rows, ttl, created, memory) == brute_force(entities, rows, ttl, created)
 
 
@@ -126,7 +127,7 @@ def test_agrees_with_brute_force(
 )
 def test_places_are_sorted_stably_where_positions_leave_no_room_for_all_their_bits(values: list[int]) -> None:
     array = np.array(values, np.int64)
-    assert joining._argsort(array).tolist() == np.argsort(array, kind="stable").tolist()
+    assert search._argsort(array).tolist() == np.argsort(array, kind="stable").tolist()
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int64(), pa.uint64()], ids=str)

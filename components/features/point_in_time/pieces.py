@@ -1,0 +1,153 @@
+"""What one search takes: rows of a view with the entity rows that may get them, all at once or divided by key.
+
+DuckDB reads the tables. What is larger than the memory it may take is divided by key, entity rows and view alike, and
+waits on disk until its turn.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from gatehouse.components.features.database import in_one_line, quoted
+from gatehouse.components.features.point_in_time.times import Integers, Times
+from gatehouse.components.features.point_in_time.view_join import Joined
+from gatehouse.errors import ConfigurationError
+
+POSITION, EVENT, CREATED = "__position", "__event", "__created"
+"""Columns beside those of a view: the place of a row in its table, its event time, and when it was created."""
+_PIECE = "__piece"
+_BATCH = 1 << 17
+_MOST_PIECES = 256
+"""Each is an open file while rows are divided."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The entity rows that one search looks up.
+
+    Attributes:
+        rows: Their numbers, ascending, shape (rows looked up,); None for all of them.
+        times: Their times.
+        keys: Their keys, by key column of the view.
+    """
+
+    rows: Integers | None
+    times: Times
+    keys: dict[str, pa.ChunkedArray]
+
+
+def pieces_of(
+    connection: duckdb.DuckDBPyConnection,
+    view: Joined,
+    entity_rows: pa.Table,
+    times: Times,
+    folder: Path,
+    memory: int,
+) -> Iterator[tuple[pa.Table, Lookup]]:
+    """The rows of a view that have an event time, with the entity rows that may get them: all, or divided by key.
+
+    Args:
+        connection: Where the table of the view can be read.
+        view: How the view is joined.
+        entity_rows: The entity rows, of any columns.
+        times: Their times, shape (entity rows,).
+        folder: Where pieces wait on disk; it is made where they do.
+        memory: Bytes that one piece may take while it is searched.
+
+    Raises:
+        ConfigurationError: if the table cannot be read, or a key cannot be compared with the view's.
+    """
+    try:
+        schema = connection.sql(f"SELECT * FROM {view.table} LIMIT 0").to_arrow_table().schema
+        columns, where = _columns(view, schema), f"FROM {view.table} WHERE {quoted(view.event)} IS NOT NULL"
+        select = f"SELECT {', '.join(columns.values())}"
+        count = connection.execute(f"SELECT count(*) {where}").fetchall()[0][0] if len(times.ticks) else 0
+        lookup = Lookup(None, times, {key: _cast(entity_rows, view, key, schema.field(key).type) for key in view.keys})
+        # Six integers a feature row, and eight an entity row, are alive while they are searched.
+        taken = count * (width_of(schema, columns) + 48) + len(times.ticks) * (width_of(schema, view.features) + 64)
+        pieces = min(math.ceil(taken / memory), _MOST_PIECES) if view.keys else 1
+        if pieces <= 1:
+            limit = "" if count else "LIMIT 0"
+            yield connection.sql(f"{select} {where} {limit}").to_arrow_table(), lookup
+        else:
+            yield from _divided(connection, view, lookup, select, where, pieces, folder)
+    except duckdb.Error as error:
+        raise ConfigurationError(f"A feature table cannot be read: {in_one_line(error)}") from error
+
+
+def _divided(
+    connection: duckdb.DuckDBPyConnection,
+    view: Joined,
+    lookup: Lookup,
+    select: str,
+    where: str,
+    pieces: int,
+    folder: Path,
+) -> Iterator[tuple[pa.Table, Lookup]]:
+    folder.mkdir()
+    piece = f"(hash({', '.join(quoted(key) for key in view.keys)}) % {pieces})::UTINYINT AS {_PIECE}"
+    connection.register("__lookup", pa.table(lookup.keys))
+    places = connection.sql(f"SELECT {piece} FROM __lookup").to_arrow_table()[_PIECE].to_numpy()
+    connection.unregister("__lookup")
+    written = _spread(connection.sql(f"{select}, {piece} {where}").to_arrow_reader(_BATCH), pieces, folder)
+    for number in np.unique(places):
+        rows = np.flatnonzero(places == number)
+        keys = {key: column.take(rows) for key, column in lookup.keys.items()}
+        yield pa.ipc.open_file(pa.memory_map(written[number])).read_all(), Lookup(rows, lookup.times.take(rows), keys)
+
+
+def _spread(rows: pa.RecordBatchReader, pieces: int, folder: Path) -> list[str]:
+    """Write rows to a file for each piece, each row with its position; DuckDB's own takes several times as long."""
+    names = [str(folder / f"{number}.arrow") for number in range(pieces)]
+    schema = rows.schema.remove(rows.schema.get_field_index(_PIECE)).append(pa.field(POSITION, pa.int64()))
+    position = 0
+    with ExitStack() as opened:
+        sinks = [opened.enter_context(pa.OSFile(name, "wb")) for name in names]
+        writers = [opened.enter_context(pa.ipc.new_file(sink, schema)) for sink in sinks]
+        for batch in rows:
+            piece = batch[_PIECE].to_numpy()
+            order = np.argsort(piece, kind="stable")
+            edges = np.searchsorted(piece[order], np.arange(pieces + 1))
+            places = pa.array(np.arange(position, position + len(batch)))
+            divided = pa.record_batch([*batch.drop_columns(_PIECE).columns, places], schema=schema).take(
+                pa.array(order)
+            )
+            for writer, start, stop in zip(writers, edges, edges[1:], strict=False):
+                if start < stop:
+                    writer.write_batch(divided.slice(start, stop - start))
+            position += len(batch)
+    return names
+
+
+def _columns(view: Joined, schema: pa.Schema) -> dict[str, str]:
+    """What is read of a view: SQL by name of the column."""
+    columns = {name: quoted(name) for name in [*view.keys, *view.features]}
+    times = {view.event: EVENT} | ({view.created: CREATED} if view.created else {})
+    for name, called in times.items():
+        # As it is where it is a timestamp: DuckDB rounds nanoseconds to the nearest microsecond.
+        cast = "" if pa.types.is_timestamp(schema.field(name).type) else "::TIMESTAMPTZ"
+        columns[called] = f"{quoted(name)}{cast} AS {called}"
+    return columns
+
+
+def _cast(entity_rows: pa.Table, view: Joined, key: str, wanted: pa.DataType) -> pa.ChunkedArray:
+    column = entity_rows[view.keys[key]]
+    try:
+        return column if column.type == wanted else column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigurationError(
+            f"Entity key {view.keys[key]}: expected values of type {wanted}, as the feature view's {key} has, found "
+            f"{column.type}: {error}. Cast the column."
+        ) from error
+
+
+def width_of(schema: pa.Schema, names: Iterable[str] = ()) -> int:
+    """About how many bytes a row of the named columns takes; a text or a list is taken for 64, a time for 8."""
+    types = [schema.field(name).type if name in schema.names else pa.int64() for name in names or schema.names]
+    return sum(max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else 64 for kind in types)
