@@ -75,7 +75,7 @@ def test_a_breach_is_told_with_all_that_helps(store: ArtifactStore, monkeypatch:
 
 
 def test_an_artifact_without_a_report_is_not_called_one(store: ArtifactStore) -> None:
-    tables = str(store.publish("feature-tables", "t", {"rows.json": "{}"}))
+    tables = str(store.publish("feature-tables", "t", {}))
     request = AlertRequest(project="shop", pipeline="training", stage="freshness", verdict="fail", report=tables)
     assert f"\nartifact: {store.address}/{tables}\n" in str(payload(request, "fail", (), store)["text"])
 
