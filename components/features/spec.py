@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gatehouse.components.artifacts.identity import Spec
 
 
-class FeaturesSpec(BaseModel):
+class FeaturesSpec(Spec):
     """Where the project's feature definitions are, and which of them a model reads."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     repo: str = Field(description="Folder of the Feast repository, relative to this file.")
     service: str = Field(description="Feature service that the training set is retrieved through.")

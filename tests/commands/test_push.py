@@ -122,7 +122,8 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
 
     times = [NOON + timedelta(minutes=minute) for minute in (74, 75, 88, 89)]
     frame = pa.table({"driver": ["007"] * 4, "event_timestamp": times}).to_pandas()
-    tables = {"trips": Path(found["folder"]) / "current" / "tables" / "trips"}
+    files = (Path(found["folder"]) / "current" / "tables" / "trips").glob("*.parquet")
+    tables = {"trips": {path.name: path for path in files}}
     with applied(repository, tables, tmp_path) as feast:
         joined = feast.get_historical_features(frame, ["trips:fare"]).to_arrow()
     assert joined["fare"].to_pylist() == [1.5, 4.0, 4.0, 5.0]

@@ -15,17 +15,18 @@ from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.compute import each_view
-from gatehouse.components.features.computing.touched import (
-    ALWAYS,
+from gatehouse.components.features.computing.spans import (
+    ALL_TIME,
     BEGINNING,
     END,
     Span,
     changed_hours,
+    choose_span,
     merged,
-    moved,
     newest_event,
     rows_needed,
-    touched_spans,
+    shifted,
+    spans_to_compute,
 )
 from gatehouse.components.features.computing.versions import (
     Earlier,
@@ -77,7 +78,7 @@ class Sources:
                 if table not in self._newest:
                     self._newest[table] = newest_event(self.connection, self.store, self.datasets[table], source)
                 newest = self._newest[table]
-                found.append(moved(newest, -source.lead) if newest else BEGINNING)
+                found.append(shifted(newest, -source.lead) if newest else BEGINNING)
         return min(found)
 
 
@@ -187,7 +188,7 @@ def _before(store: ArtifactStore, feature_tables: str) -> Before:
 def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
     store, repository = sources.store, sources.repository
     tables = tables_of(repository, [view.query])
-    whole = Plan(view, (ALWAYS,), sources.settled(tables))
+    whole = Plan(view, (ALL_TIME,), sources.settled(tables))
     if before is None or view.name not in before.tables or before.as_of > sources.as_of:
         return whole
     parent = before.tables[view.name]
@@ -205,11 +206,11 @@ def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
         return replace(whole, parent=parent, corrected=tuple(corrected.values()))
     settled = before.settled[view.name]
     changed = {table: sources.changed(table, manifest.derived_from.get(table, "")) for table in tables}
-    spans = touched_spans(changed, repository.sources, view.spec.window)
+    spans = spans_to_compute(changed, repository.sources, view.spec.window)
     if before.as_of < sources.as_of and not view.spec.static:
         spans = merged([*spans, Span(min(settled, before.as_of), END)])
     if view.spec.static and spans:  # The time of its rows is not that of its sources.
-        spans = [ALWAYS]
+        spans = [ALL_TIME]
     paths = verified(in_reach(files, spans[0].start) if spans else [])
     return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
 
@@ -239,8 +240,7 @@ def _compute_span(sources: Sources, span: Span, views: Sequence[View]) -> Iterat
         name = quoted(table)
         connection.execute(f"CREATE VIEW raw.{name} AS SELECT * FROM source.{name} WHERE {needed}")
     set_time(connection, "as_of", sources.as_of)
-    set_time(connection, "from", span.start if span.start > BEGINNING else None)
-    set_time(connection, "until", span.end if span.end < END else None)
+    choose_span(connection, span)
     return each_view(connection, repository, [view.name for view in views])
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import FileEntry
-from gatehouse.components.features.computing.touched import BEGINNING, END, Span
+from gatehouse.components.features.computing.spans import BEGINNING, END, Span
 from gatehouse.components.features.database import quoted, rows_of, time_literal, write_parquet
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import View

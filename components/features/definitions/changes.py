@@ -1,24 +1,25 @@
 """What decides the table of a view, and what changed from one set of definitions to the next."""
 
 import hashlib
-import json
 import re
 from typing import Any
 
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
 from gatehouse.components.features.definitions.loading import FILE
 from gatehouse.components.features.definitions.repository import Repository, View, staged_by, tables_of
 from gatehouse.components.features.definitions.sql_text import code, macros_in
 from gatehouse.errors import ConfigurationError
 
+_OF_JOINS = ("ttl", "event_time_only")
+"""Fields of a view that decide how its table is joined, and not what is in it."""
+
 
 def definition_of(repository: Repository, view: View) -> dict[str, object]:
     """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
-    spec = json.loads(view.spec.model_dump_json(exclude={"ttl", "freshness", "description", "event_time_only"}))
+    spec = {name: value for name, value in identity_of(view.spec).items() if name not in _OF_JOINS}
     tables = tables_of(repository, [view.query])
-    read = {
-        name: json.loads(repository.sources[name].model_dump_json()) for name in tables if name in repository.sources
-    }
+    read = {name: identity_of(repository.sources[name]) for name in tables if name in repository.sources}
     keys = {name: repository.entities[name] for name in view.spec.entities}
     return {"code": code_of(repository, view), "view": spec, "keys": keys, "sources": read}
 

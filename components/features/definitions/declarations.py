@@ -9,7 +9,9 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
+
+from gatehouse.components.artifacts.identity import Spec, operational
 
 Kind = Literal["numeric", "categorical"]
 EVENT_TIMESTAMP = "event_timestamp"
@@ -28,9 +30,7 @@ def problems_listed(problems: list[str]) -> Iterator[None]:
         _listed.reset(token)
 
 
-class _Definition(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Definition(Spec):
     if not TYPE_CHECKING:
 
         def __init__(self, **data: Any) -> None:
@@ -46,10 +46,8 @@ class _Definition(BaseModel):
                     problems.append(f"definitions.py: {called}: {where}: {detail['msg']}, found {detail['input']!r}")
 
 
-class Available(BaseModel):
+class Available(Spec):
     """Since when a row is known: the time in `column` of the query, and a publication lag on top of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str = Field(description="Column of the query; `event_timestamp` where a row is known from its event on.")
     lag: timedelta = Field(timedelta(0), ge=timedelta(0), description="How long after it the row is published.")
@@ -104,7 +102,7 @@ class FeatureView(_Definition):
         description="Longest look-back: a row reads sources whose event time is at most this much older. "
         "Without it the whole past may count, and is read again whenever something changes.",
     )
-    freshness: timedelta | None = Field(
+    freshness: timedelta | None = operational(
         None,
         gt=timedelta(0),
         description="How old its newest event may be when features are computed, before somebody is told.",
@@ -115,7 +113,7 @@ class FeatureView(_Definition):
         "on, a corrected one as well. What trains may then know more than what was served.",
     )
     version: int = Field(1, ge=1, description="To be raised when the meaning of the features changes.")
-    description: str = ""
+    description: str = operational("")
 
 
 class LabelView(_Definition):
@@ -135,7 +133,7 @@ class LabelView(_Definition):
     set_aside: str = Field(
         "", description="Column with the user's own reason not to use a row, null for none; empty for no such column."
     )
-    description: str = ""
+    description: str = operational("")
 
 
 class OnDemandView(_Definition):
@@ -147,7 +145,7 @@ class OnDemandView(_Definition):
         {}, description="Kind of every value that comes with a request; in training, a column of the label's query."
     )
     features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
-    description: str = ""
+    description: str = operational("")
 
 
 class FeatureService(_Definition):
@@ -156,4 +154,4 @@ class FeatureService(_Definition):
     name: str = Field(pattern=_NAME)
     views: tuple[str, ...] = Field(min_length=1, description="Names of its feature views, in the order of columns.")
     on_demand: tuple[str, ...] = Field((), description="Names of its on-demand views; their columns come last.")
-    description: str = ""
+    description: str = operational("")

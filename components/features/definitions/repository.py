@@ -154,7 +154,7 @@ def read_repository(folder: Path) -> Repository:
     texts = {f"staging/{name}.sql": text for name, text in staging.items()}
     texts |= {f"views/{name}.sql": view.query for name, view in views.items()}
     texts |= {f"labels/{name}.sql": text for name, text in rows.items()} | {"macros.sql": macros}
-    allowed = {name: (text, PARAMETERS) for name, text in texts.items()}
+    allowed: dict[str, tuple[str, tuple[str, ...]]] = {name: (text, PARAMETERS) for name, text in texts.items()}
     allowed |= {f"on_demand/{name}.sql": (one.query, ()) for name, one in on_demand.items()}
     allowed |= {f"known/{name}.sql": (text, KNOWN_PARAMETERS) for name, text in known.items()}
     problems += [text for name, (query, names) in allowed.items() for text in parameter_problems(name, query, names)]

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.computing.touched import Span
+from gatehouse.components.features.computing.spans import Span
 from gatehouse.components.features.database import open_tables, quoted, write_parquet
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import View

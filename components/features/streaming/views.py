@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from gatehouse.components.features.computing.compute import compute_views
-from gatehouse.components.features.computing.touched import (
-    BEGINNING,
+from gatehouse.components.features.computing.spans import (
     END,
     Span,
+    choose_span,
     merged,
-    moved,
     rows_needed,
-    touched_spans,
+    shifted,
+    spans_to_compute,
 )
 from gatehouse.components.features.database import connect, open_tables, quoted, set_time
 from gatehouse.components.features.definitions.repository import Repository, View, staged_by, tables_of
@@ -88,12 +88,12 @@ def spans_of(
         since: What is known later than this is not settled.
     """
     tables = tables_of(repository, [view.query])
-    touched = touched_spans(
+    touched = spans_to_compute(
         {table: hours[table] for table in tables if table in hours}, repository.sources, view.spec.window
     )
     if depends_on_time(repository, view):
         # Time alone may tell rows of events that are past, as far back as the view looks.
-        return merged([*touched, Span(moved(since, -(view.spec.window or timedelta(0))), END)])
+        return merged([*touched, Span(shifted(since, -(view.spec.window or timedelta(0))), END)])
     return merged([*touched, Span(since, END)]) if touched else touched
 
 
@@ -125,10 +125,7 @@ def _compute_span(
             rows = _rows(repository, raw, table)
             connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM ({rows}) WHERE {needed}")
         set_time(connection, "as_of", as_of)
-        if span.start > BEGINNING:
-            set_time(connection, "from", span.start)
-        if span.end < END:
-            set_time(connection, "until", span.end)
+        choose_span(connection, span)
         return compute_views(connection, repository, names)
 
 

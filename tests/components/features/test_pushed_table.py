@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.features.computing.touched import ALWAYS
+from gatehouse.components.features.computing.spans import ALL_TIME
 from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
 from gatehouse.components.features.definitions.repository import View
@@ -73,7 +73,7 @@ class Shelf:
         write_parquet(table(known), self.path)
         before, files = Pushed(table([]), table(ahead)), {self.path.name: self.path}
         told = table(computed)
-        pushed = next_rows(self.connection, VIEW, files, before, [ALWAYS], told, at(since), at(until))
+        pushed = next_rows(self.connection, VIEW, files, before, [ALL_TIME], told, at(since), at(until))
         return versions_of(pushed.known), versions_of(pushed.ahead)
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.previous.stage import PreviousRequest, previous_features
+from gatehouse.components.features.computing.spans import ALL_TIME
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
-from gatehouse.components.features.computing.touched import ALWAYS
 from gatehouse.components.features.computing.versions import Earlier, Written, first_table, next_table, table_anew
 from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
@@ -63,7 +63,7 @@ class History:
         if self.paths:
             entries = {name: FileEntry(name, "", 0, None) for name in self.paths}
             earlier = Earlier(entries, self.paths, self.settled)
-            written = next_table(self.connection, VIEW, earlier, [ALWAYS], table, day(as_of), folder)
+            written = next_table(self.connection, VIEW, earlier, [ALL_TIME], table, day(as_of), folder)
         else:
             written = first_table(table, folder)
         self.paths, self.settled = self._paths(written), day(settled)

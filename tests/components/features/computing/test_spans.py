@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.touched import (
+from gatehouse.components.features.computing.spans import (
     BEGINNING,
     END,
     Span,
     changed_hours,
     newest_event,
     rows_needed,
-    touched_spans,
+    spans_to_compute,
 )
 from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Source
@@ -75,7 +75,7 @@ def test_every_column_counts_whatever_the_names_are(tables: Tables, column: str)
 )
 def test_spans_end_where_time_ends(tables: Tables, day: str, span: Span) -> None:
     hours = tables.changed(["2024-01-01"], ["2024-01-01", day])
-    spans = touched_spans({"sales": hours}, {"sales": SALES}, 3 * DAY)
+    spans = spans_to_compute({"sales": hours}, {"sales": SALES}, 3 * DAY)
     assert spans == [span]
     assert rows_needed(span, SALES, 3 * DAY).count("TIMESTAMPTZ") == 1, "the end of time bounds nothing"
     with connect() as connection:

@@ -1,4 +1,4 @@
-"""Which event times of a feature view new or changed source rows touch: what has to be computed again."""
+"""Which event times of a view are computed again: those on which new or changed source rows can have an effect."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ import duckdb
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.database import quoted, rows_of, time_literal
+from gatehouse.components.features.database import quoted, rows_of, set_time, time_literal
 from gatehouse.components.features.definitions.declarations import Source
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
@@ -25,7 +25,7 @@ class Span:
     end: datetime
 
 
-ALWAYS = Span(BEGINNING, END)
+ALL_TIME = Span(BEGINNING, END)
 
 
 def changed_hours(
@@ -64,7 +64,7 @@ def changed_hours(
     if not sides:
         return []
     query = (
-        f"SELECT {_bounded('hour', None)} FROM ({sides}) "
+        f"SELECT {_within_calendar('hour', None)} FROM ({sides}) "
         "GROUP BY hour HAVING sum(side) <> 0 OR sum(side * hash) <> 0 ORDER BY hour"
     )
     hours = [row[0] for row in connection.execute(query).fetchall()]
@@ -76,17 +76,17 @@ def newest_event(
 ) -> datetime | None:
     """The newest event time of a table; None where it has none."""
     newest = f"SELECT max({quoted(source.event_time)})::TIMESTAMPTZ AS newest FROM {rows_of(store.paths(dataset))}"
-    query = f"SELECT {_bounded('newest', UTC)} FROM ({newest})"
+    query = f"SELECT {_within_calendar('newest', UTC)} FROM ({newest})"
     found: datetime | None = connection.execute(query).fetchall()[0][0]
     return found
 
 
-def touched_spans(
+def spans_to_compute(
     changed: Mapping[str, Sequence[datetime] | None], sources: Mapping[str, Source], window: timedelta | None
 ) -> list[Span]:
-    """The event times of a view that changed source rows can have an effect on, as few spans as possible.
+    """The event times of a view on which changed source rows can have an effect, as few spans as possible.
 
-    A row about time t has an effect from `lead` before t on, and for as long as the view looks back.
+    A row about time t has an effect from `lead` before t until `window` after it.
 
     Args:
         changed: Changed hours by table; None where the whole table counts as changed.
@@ -96,14 +96,14 @@ def touched_spans(
     spans: list[Span] = []
     for table, hours in changed.items():
         if hours is None:
-            return [ALWAYS]
+            return [ALL_TIME]
         for hour in hours:
-            end = END if window is None else moved(hour, _HOUR + window)
-            spans.append(Span(moved(hour, -sources[table].lead), end))
+            end = END if window is None else shifted(hour, _HOUR + window)
+            spans.append(Span(shifted(hour, -sources[table].lead), end))
     return merged(spans)
 
 
-def moved(moment: datetime, by: timedelta) -> datetime:
+def shifted(moment: datetime, by: timedelta) -> datetime:
     """`moment + by`, or the beginning or end of time where that lies beyond."""
     if by < timedelta(0):
         return max(moment + max(by, BEGINNING - moment), BEGINNING)
@@ -111,7 +111,7 @@ def moved(moment: datetime, by: timedelta) -> datetime:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that overlap or touch made one."""
+    """Spans in order; those that overlap, or that follow each other without a gap, are made one."""
     found: list[Span] = []
     for span in sorted(spans):
         if found and span.start <= found[-1].end:
@@ -124,14 +124,20 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
     """SQL that holds for the rows of a source that the event times of a span can depend on."""
     column = quoted(source.event_time)
-    start = BEGINNING if window is None else moved(span.start, -window)
-    end = moved(span.end, source.lead)
+    start = BEGINNING if window is None else shifted(span.start, -window)
+    end = shifted(span.end, source.lead)
     bounds = [f"{column} >= {time_literal(start)}"] if start > BEGINNING else []
     bounds += [f"{column} <= {time_literal(end)}"] if end < END else []
     return f"({' AND '.join(bounds)}) OR {column} IS NULL" if bounds else "true"
 
 
-def _bounded(column: str, zone: tzinfo | None) -> str:
-    """SQL of a time within what a span can hold: Python knows no year 10000. Null stays null."""
+def choose_span(connection: duckdb.DuckDBPyConnection, span: Span) -> None:
+    """Set the variables `from` and `until`: `compute_views` gives the rows with event times between them."""
+    set_time(connection, "from", span.start if span.start > BEGINNING else None)
+    set_time(connection, "until", span.end if span.end < END else None)
+
+
+def _within_calendar(column: str, zone: tzinfo | None) -> str:
+    """SQL of a time, kept within what a span can hold, as Python knows no year 10000. Null stays null."""
     first, last = (time_literal(moment.replace(tzinfo=zone)) for moment in (BEGINNING, END))
     return f"if({column} IS NULL, NULL, least(greatest({column}, {first}), {last}))"
