@@ -53,7 +53,8 @@ class Available(Spec):
     lag: timedelta = Field(timedelta(0), ge=timedelta(0), description="How long after it the row is published.")
 
     def __init__(self, column: str, lag: timedelta = timedelta(0)) -> None:
-        super().__init__(column=column, lag=lag)
+        given: dict[str, Any] = {"column": column, "lag": lag}
+        super().__init__(**given)
 
 
 class Source(_Definition):
