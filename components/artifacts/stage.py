@@ -239,9 +239,7 @@ def stage(
 def declared_stages() -> dict[str, Stage[Any, Any]]:
     """All stages by name: those of every `stage.py` below `components`, in order of their paths."""
     root = Path(gatehouse.__file__).parent
-    for path in sorted((root / "components").rglob("*.py")):
-        if path.name != "stage.py" and b"\n@stage(" not in path.read_bytes():
-            continue
+    for path in sorted((root / "components").rglob("stage.py")):
         importlib.import_module(".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)))
     return STAGES
 
