@@ -1,12 +1,14 @@
 """Manifests: what an artifact is made of. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
 
+import json
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
+from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.errors import StoreError
+from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
 
 FORMAT = "gatehouse/manifest/1"
 
@@ -107,3 +109,26 @@ class Manifest:
     def entry(self, path: str) -> FileEntry | None:
         """The entry of one file, or None where the artifact has no such file."""
         return next((entry for entry in self.files if entry.path == path), None)
+
+
+def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
+    """The manifest of `reference`, verified against its digest.
+
+    Raises:
+        MissingArtifactError: if the store does not hold it.
+        CorruptArtifactError: if its bytes do not have the digest of the reference.
+        StoreError: if another version of Gatehouse wrote it.
+    """
+    try:
+        data = objects.get_bytes(f"{reference}/manifest.json")
+    except MissingArtifactError:
+        raise MissingArtifactError(
+            f"{reference} is not in the store {objects.address}. Check the reference with `gatehouse data list`, and "
+            "the store with --store."
+        ) from None
+    if sha256_bytes(data) != reference.digest:
+        raise CorruptArtifactError(
+            f"{reference}: manifest.json was altered: expected SHA-256 {reference.digest}, found "
+            f"{sha256_bytes(data)}. Restore the store from a copy, or delete this reference and run again."
+        )
+    return Manifest.from_json(json.loads(data))

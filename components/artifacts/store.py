@@ -1,53 +1,26 @@
 """The artifact store: publishes immutable artifacts under references and verifies what it reads."""
 
-import contextlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from gatehouse.components.artifacts.canonical import sha256_bytes, sha256_of
 from gatehouse.components.artifacts.deprecation import require_in_use
 from gatehouse.components.artifacts.erasure import Erasures, erased_marker
-from gatehouse.components.artifacts.leases import Lease
-from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard
+from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest, Shard, read_manifest
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.cache import cache_folder
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
-from gatehouse.components.artifacts.records import remove_record
+from gatehouse.components.artifacts.objects.parallel import side_by_side
+from gatehouse.components.artifacts.publishing import NO_KINDS, Publisher, entry_of
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.workspaces import sweep, workspace_in
-from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, MissingArtifactError
-
-NO_KINDS = frozenset(
-    [
-        "blobs",
-        "code",
-        "erasures",
-        "gc",
-        "jobs",
-        "leases",
-        "measurements",
-        "memo",
-        "provenance",
-        "registry",
-        "reports",
-        "runs",
-        "scratch",
-        "sources",
-        "tmp",
-    ]
-)
-"""Folders of a store that hold no manifests; no kind is called so."""
-Content = Path | bytes | FileEntry | Callable[[], Path | bytes]
-T = TypeVar("T")
+from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError
 
 
 class ArtifactStore:
@@ -60,6 +33,7 @@ class ArtifactStore:
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects
         self.erasures = Erasures(objects)
+        self._publisher = Publisher(objects, self.erasures)
         self._verified: set[str] = set()
         self._warnings: dict[Reference, str] = {}
 
@@ -147,7 +121,7 @@ class ArtifactStore:
         manifest = Manifest(
             kind=kind,
             name=name,
-            files=tuple(_entry(path, given[path], counts.get(path)) for path in sorted(given)),
+            files=tuple(entry_of(path, given[path], counts.get(path)) for path in sorted(given)),
             columns=tuple(columns),
             rows=rows,
             shards=tuple(shards),
@@ -155,108 +129,35 @@ class ArtifactStore:
             configuration=dict(configuration or {}),
             details=dict(details or {}),
         )
-        self._commit(manifest, given)
+        self._publisher.commit(manifest, given)
         return manifest.reference
 
     def keep(self, path: str, content: Path | bytes, rows: int | None = None) -> FileEntry:
-        """Store one file ahead of the artifact that will hold it, so that a large one need not lie here whole.
+        """Store one file ahead of the artifact that will hold it, so that a large one need not stay here whole.
 
-        `publish` takes the entry. Until then nothing reaches the blob, so the collector may take it; `publish` says so.
+        Hand the entry to `publish`. Until then no manifest lists the blob, so the collector may take it; `publish` says
+        so then.
+
+        Args:
+            path: Where the file will be inside the artifact.
+            content: The file, or its bytes.
+            rows: Row count, for tables.
 
         Raises:
             ErasedArtifactError: if this content was erased on request.
+            CorruptArtifactError: if the store already holds other bytes under its digest.
         """
-        entry = _entry(path, content, rows)
-        self.erasures.refuse_file(entry)
-        # Looked for, not remembered: what this machine knows of a far store may be gone, and is read much later.
-        if self.objects.stat(entry.blob) is None or self.objects.parallel == 1:
-            self._put_blob(entry, content)
-        return entry
+        return self._publisher.keep(path, content, rows)
 
     def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path | bytes]) -> Reference:
-        """Publish an artifact whose manifest is known, as one of another store is; raises as `publish` does.
+        """Publish an artifact whose manifest is known, such as one of another store; raises as `publish` does.
 
-        `fetch` is called for each file that is not here yet, and gives it verified.
+        Args:
+            manifest: The artifact.
+            fetch: Called for each file that is not here yet; gives it verified.
         """
-        self._commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
+        self._publisher.commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
         return manifest.reference
-
-    def _commit(self, manifest: Manifest, contents: Mapping[str, Content]) -> None:
-        """Blobs, then the manifest, then one more look at the blobs, all under a lease: see `leases.py`."""
-        if manifest.kind in NO_KINDS:
-            raise ConfigurationError(
-                f"{manifest.reference.short}: expected a kind of artifact, found {manifest.kind!r}, which is a folder "
-                f"of the store for something else. Not to be used are: {', '.join(sorted(NO_KINDS))}."
-            )
-        key = f"{manifest.reference}/manifest.json"
-        parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
-        blobs = [entry.blob for entry in manifest.files]
-        with Lease(self.objects, [*blobs, key, *parents]) as lease:
-            self.erasures.refuse(manifest)
-            self._put_blobs(manifest.files, contents)
-            ours = self.objects.put_bytes(key, manifest.to_json().encode())
-            lease.settle()
-            found = self.objects.stats([*blobs, key])
-            try:
-                for entry in manifest.files:
-                    if (held := found[entry.blob]) is not None and held.bytes != entry.bytes:
-                        raise self._other_bytes(entry, f"{held.bytes} bytes")
-                self._put_blobs([entry for entry in manifest.files if found[entry.blob] is None], contents)
-            except GatehouseError:
-                if ours:
-                    remove_record(self.objects, key)
-                raise
-            if found[key] is None:
-                self.objects.put_bytes(key, manifest.to_json().encode())
-            self.erasures.settle(manifest)
-
-    def _put_blobs(self, entries: Sequence[FileEntry], contents: Mapping[str, Content]) -> None:
-        """Put files, side by side where the store is far away. Where one is only named, the store is asked first."""
-        named = [entry for entry in entries if not isinstance(contents[entry.path], (Path, bytes))]
-        found = self.objects.stats(entry.blob for entry in named)
-        there = {entry.path for entry in named if (held := found[entry.blob]) and held.bytes == entry.bytes}
-        for entry in named:
-            if entry.path not in there and isinstance(contents[entry.path], FileEntry):
-                raise MissingArtifactError(
-                    f"The store {self.address} does not hold {entry.blob} in full, which {entry.path} was to be "
-                    "published from. Run again: it is written anew."
-                )
-
-        def put(entry: FileEntry) -> None:
-            content = contents[entry.path]
-            if not isinstance(content, FileEntry):
-                self._put_blob(entry, content() if callable(content) else content)
-
-        self._side_by_side(put, [entry for entry in entries if entry.path not in there])
-
-    def _side_by_side(self, work: Callable[[FileEntry], T], entries: Sequence[FileEntry]) -> list[T]:
-        """Do the work on each file, as many at once as the store can bear."""
-        if self.objects.parallel == 1 or len(entries) < 2:
-            return [work(entry) for entry in entries]
-        with ThreadPoolExecutor(self.objects.parallel) as pool:
-            return list(pool.map(work, entries))
-
-    def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
-        objects, key = self.objects, entry.blob
-        held = None
-        while held is None:
-            if objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content):
-                return
-            # Where the writer's lease lapsed, the collector may delete between these two: put it again then.
-            with contextlib.suppress(MissingArtifactError, FileNotFoundError):
-                held = self._held(entry)
-        if held != entry.sha256:
-            raise self._other_bytes(entry, f"SHA-256 {held}")
-
-    def _held(self, entry: FileEntry) -> str:
-        """Digest of what a blob holds; of a far one its name's: the server verified it, and we measure it last."""
-        return self.objects.sha256(entry.blob) if self.objects.parallel == 1 else entry.sha256
-
-    def _other_bytes(self, entry: FileEntry, found: str) -> CorruptArtifactError:
-        return CorruptArtifactError(
-            f"The store {self.address} already holds {entry.blob} with other bytes: expected {entry.bytes} with "
-            f"SHA-256 {entry.sha256}, found {found}. Remove that blob and publish again."
-        )
 
     def manifest(self, reference: Reference | str) -> Manifest:
         """The manifest of `reference`, verified against its digest.
@@ -266,20 +167,7 @@ class ArtifactStore:
             CorruptArtifactError: if its bytes do not have the digest of the reference.
             StoreError: if another version of Gatehouse wrote it.
         """
-        reference = Reference.parse(reference)
-        try:
-            data = self.objects.get_bytes(f"{reference}/manifest.json")
-        except MissingArtifactError:
-            raise MissingArtifactError(
-                f"{reference} is not in the store {self.address}. Check the reference with `gatehouse data list`, "
-                "and the store with --store."
-            ) from None
-        if sha256_bytes(data) != reference.digest:
-            raise CorruptArtifactError(
-                f"{reference}: manifest.json was altered: expected SHA-256 {reference.digest}, found "
-                f"{sha256_bytes(data)}. Restore the store from a copy, or delete this reference and run again."
-            )
-        return Manifest.from_json(json.loads(data))
+        return read_manifest(self.objects, Reference.parse(reference))
 
     def require_readable(self, reference: Reference | str) -> str:
         """Raise, or warn once, where `reference` should not be read; `manifest` alone does not ask.
@@ -318,7 +206,7 @@ class ArtifactStore:
         reference = Reference.parse(reference)
         entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
         self.require_readable(reference)
-        return self._side_by_side(lambda entry: self.verified_path(reference, entry), entries)
+        return side_by_side(self.objects, lambda entry: self.verified_path(reference, entry), entries)
 
     def read_bytes(self, reference: Reference | str, file: str) -> bytes:
         """The verified bytes of one file."""
@@ -435,20 +323,6 @@ class ArtifactStore:
         while not self.record(f"{prefix}/{number:06d}.json", body):
             number += 1
         return number
-
-
-def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
-    """The manifest that publishing `files` with nothing else writes; needs no store."""
-    return Manifest(kind, name, tuple(_entry(path, files[path], None) for path in sorted(files)))
-
-
-def _entry(path: str, content: Path | bytes | FileEntry, rows: int | None) -> FileEntry:
-    suffix = Path(path).suffix
-    if isinstance(content, FileEntry):
-        return replace(content, path=path, rows=content.rows if rows is None else rows)
-    if isinstance(content, bytes):
-        return FileEntry(path, sha256_bytes(content), len(content), rows, suffix)
-    return FileEntry(path, sha256_of(content), os.path.getsize(content), rows, suffix)
 
 
 def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:

@@ -1,0 +1,172 @@
+"""Publishing: blobs first, then the manifest, then one more look at the blobs, all under a lease.
+
+A writer that is killed leaves no reference that lies, and two writers of the same artifact agree. Why this is safe beside
+a collector is argued in docs/decisions/garbage-collection.md.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gatehouse.components.artifacts.canonical import sha256_bytes, sha256_of
+from gatehouse.components.artifacts.erasure import Erasures
+from gatehouse.components.artifacts.leases import Lease
+from gatehouse.components.artifacts.manifest import FileEntry, Manifest
+from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.components.artifacts.objects.parallel import side_by_side
+from gatehouse.components.artifacts.records import remove_record
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, MissingArtifactError
+
+NO_KINDS = frozenset(
+    [
+        "blobs",
+        "code",
+        "erasures",
+        "gc",
+        "jobs",
+        "leases",
+        "measurements",
+        "memo",
+        "provenance",
+        "registry",
+        "reports",
+        "runs",
+        "scratch",
+        "sources",
+        "tmp",
+    ]
+)
+"""Folders of a store that hold no manifests. No kind of artifact may be called so."""
+Content = Path | bytes | FileEntry | Callable[[], Path | bytes]
+"""What a file is made from: a local file, its bytes, the entry of a blob that is stored, or a function that fetches it."""
+
+
+class Publisher:
+    """Writes artifacts into one object store."""
+
+    def __init__(self, objects: ObjectStore, erasures: Erasures) -> None:
+        self._objects = objects
+        self._erasures = erasures
+
+    def commit(self, manifest: Manifest, contents: Mapping[str, Content]) -> None:
+        """Make an artifact visible: its blobs, then its manifest.
+
+        Args:
+            manifest: The artifact. It is published under its own digest.
+            contents: The content of every file in the manifest, by path.
+
+        Raises:
+            ConfigurationError: if a folder of the store that holds something else is called like the kind.
+            StoreError: if writing fails; nothing is visible then.
+            MissingArtifactError: if a blob that should be stored already is not there in full; nothing is visible then.
+            CorruptArtifactError: if the store already holds other bytes under one of the digests.
+            ErasedArtifactError: if this content was erased on request.
+        """
+        _require_kind(manifest)
+        key = f"{manifest.reference}/manifest.json"
+        parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
+        blobs = [entry.blob for entry in manifest.files]
+        with Lease(self._objects, [*blobs, key, *parents]) as lease:
+            self._erasures.refuse(manifest)
+            self._put_files(manifest.files, contents)
+            ours = self._objects.put_bytes(key, manifest.to_json().encode())
+            lease.wait_for_sweeps()
+            found = self._objects.stats([*blobs, key])
+            try:
+                for entry in manifest.files:
+                    if (held := found[entry.blob]) is not None and held.bytes != entry.bytes:
+                        raise self._other_bytes(entry, f"{held.bytes} bytes")
+                self._put_files([entry for entry in manifest.files if found[entry.blob] is None], contents)
+            except GatehouseError:
+                if ours:
+                    remove_record(self._objects, key)
+                raise
+            if found[key] is None:
+                self._objects.put_bytes(key, manifest.to_json().encode())
+            self._erasures.recheck(manifest)
+
+    def keep(self, path: str, content: Path | bytes, rows: int | None) -> FileEntry:
+        """Store one file ahead of its artifact, as `ArtifactStore.keep` says.
+
+        Raises:
+            ErasedArtifactError: if this content was erased on request.
+            CorruptArtifactError: if the store already holds other bytes under its digest.
+        """
+        entry = entry_of(path, content, rows)
+        self._erasures.refuse_file(entry)
+        # The store is asked. What this machine remembers of a far store may be gone there, and it is read much later.
+        if self._objects.stat(entry.blob) is None or self._objects.parallel == 1:
+            self._put_blob(entry, content)
+        return entry
+
+    def _put_files(self, entries: Sequence[FileEntry], contents: Mapping[str, Content]) -> None:
+        """Store files. Of content that is not at hand, the store is asked first whether it has it already."""
+        named = [entry for entry in entries if not isinstance(contents[entry.path], (Path, bytes))]
+        found = self._objects.stats(entry.blob for entry in named)
+        there = {entry.path for entry in named if (held := found[entry.blob]) and held.bytes == entry.bytes}
+        for entry in named:
+            if entry.path not in there and isinstance(contents[entry.path], FileEntry):
+                raise MissingArtifactError(
+                    f"The store {self._objects.address} does not hold {entry.blob} in full, from which {entry.path} "
+                    "was to be published. Run again: then it is stored again."
+                )
+
+        def put(entry: FileEntry) -> None:
+            content = contents[entry.path]
+            if not isinstance(content, FileEntry):
+                self._put_blob(entry, content() if callable(content) else content)
+
+        side_by_side(self._objects, put, [entry for entry in entries if entry.path not in there])
+
+    def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
+        objects, key = self._objects, entry.blob
+        held = None
+        while held is None:
+            if objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content):
+                return
+            # If the lease has lapsed, the collector may delete the blob just now. Then it is put again.
+            with contextlib.suppress(MissingArtifactError, FileNotFoundError):
+                held = self._digest_of(entry)
+        if held != entry.sha256:
+            raise self._other_bytes(entry, f"SHA-256 {held}")
+
+    def _digest_of(self, entry: FileEntry) -> str:
+        """Digest of what a blob holds. A far server verified it when it was written, and `commit` compares its length."""
+        return self._objects.sha256(entry.blob) if self._objects.parallel == 1 else entry.sha256
+
+    def _other_bytes(self, entry: FileEntry, found: str) -> CorruptArtifactError:
+        return CorruptArtifactError(
+            f"The store {self._objects.address} already holds {entry.blob} with other bytes: expected {entry.bytes} "
+            f"with SHA-256 {entry.sha256}, found {found}. Remove that blob and publish again."
+        )
+
+
+def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = None) -> FileEntry:
+    """The entry of a file in a manifest.
+
+    Args:
+        path: Where the file is inside the artifact.
+        content: The file, its bytes, or the entry of a blob that is stored already.
+        rows: Row count, for tables.
+    """
+    suffix = Path(path).suffix
+    if isinstance(content, FileEntry):
+        return replace(content, path=path, rows=content.rows if rows is None else rows)
+    if isinstance(content, bytes):
+        return FileEntry(path, sha256_bytes(content), len(content), rows, suffix)
+    return FileEntry(path, sha256_of(content), os.path.getsize(content), rows, suffix)
+
+
+def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
+    """The manifest that publishing `files` with nothing else writes. It needs no store."""
+    return Manifest(kind, name, tuple(entry_of(path, files[path]) for path in sorted(files)))
+
+
+def _require_kind(manifest: Manifest) -> None:
+    if manifest.kind in NO_KINDS:
+        raise ConfigurationError(
+            f"{manifest.reference.short}: expected a kind of artifact, found {manifest.kind!r}, which is a folder "
+            f"of the store for something else. Not to be used are: {', '.join(sorted(NO_KINDS))}."
+        )
