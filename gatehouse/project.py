@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.publishing import manifest_of
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.stage import declared_stages
-from gatehouse.components.artifacts.publishing import manifest_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.spec import FeaturesSpec

@@ -1,4 +1,4 @@
-"""The code of models of one's own: a digest of a builder's top-level package, found without importing it."""
+"""The code of a project's own models: a digest of the package that builds them. The package is not imported."""
 
 import hashlib
 from collections.abc import Iterable
@@ -14,12 +14,15 @@ class BuilderError(GatehouseError):
 
 
 def builder_code(*architectures: str) -> str:
-    """SHA-256 over the packages of all `package.module:builder` among them; empty where there is none.
+    """SHA-256 over the top-level packages of builders, as 64 hexadecimal digits; empty where no builder is named.
 
-    Every file counts but what Python compiled and what is hidden. What the package imports from elsewhere does not.
+    Every file of a package counts, except hidden files and what Python compiled. Other packages that it imports do not.
+
+    Args:
+        *architectures: Names of architectures. Those of the form `package.module:builder` name a builder.
 
     Raises:
-        BuilderError: if a package is not here: nothing could tell its code of today from that of yesterday.
+        BuilderError: if a package is not installed here: its code is part of what decides the result.
     """
     packages = {name.partition(":")[0].partition(".")[0]: name for name in architectures if ":" in name}
     digest = hashlib.sha256()
@@ -52,7 +55,7 @@ def _files(package: str, builder: str) -> list[tuple[str, Path]]:
 def _spec(package: str) -> ModuleSpec | None:
     try:
         return find_spec(package)
-    except ValueError:  # A module that is loaded and does not say from where.
+    except ValueError:  # The module is loaded, but does not say from which file.
         return None
 
 

@@ -1,8 +1,9 @@
-"""Garbage collection in two phases: tombstones for what nothing reaches, and after a grace period a sweep.
+"""Garbage collection in two phases: tombstones for what nothing needs, and after a grace period a sweep.
 
-Nothing is deleted that was not seen unreached twice, a grace period apart, in the same generation. The sweep raises a
-flag for each batch, then reads leases, then roots, then deletes. Why this is safe beside writers, other collectors and
-kills is argued in docs/decisions/garbage-collection.md.
+A blob is deleted only if it was found not needed twice, a grace period apart, and was not written again in between. For
+each batch the sweep writes a record of what it is about to delete, then reads the leases of writers, then looks again
+what is needed, and only then deletes. Why this is safe beside writers, other collectors and kills is argued in
+docs/decisions/garbage-collection.md.
 """
 
 import itertools
@@ -19,8 +20,9 @@ from gatehouse.components.artifacts.deprecation import marker_of
 from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOMBSTONES, leased
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.local import LOCK, LocalObjects
+from gatehouse.components.artifacts.pages import pages_of
+from gatehouse.components.artifacts.reachability import Needed, Reachability
 from gatehouse.components.artifacts.records import create_record, read_records, remove_record
-from gatehouse.components.artifacts.roots import Reach, Roots
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.workspaces import in_use
 
@@ -38,7 +40,7 @@ class Item:
         kind: blob, manifest, lease, sweep or temporary.
         key: Where it is in the store.
         bytes: What deleting it frees.
-        generation: The writing of the key that was seen; another one is not touched.
+        generation: The generation of the key that was seen; a later one is not deleted.
         why: Why it may go, or why it stays.
         state: found, waiting, deleted or kept.
         due: When it may be swept, by the store's clock in seconds since 1970; 0 where it has no tombstone yet.
@@ -55,11 +57,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a collection is asked to let go of besides blobs that no manifest lists.
+    """What a collection is asked to delete besides blobs that no manifest lists.
 
     Attributes:
-        deprecated: Deprecated manifests that nothing live reaches.
-        forget: Also those that only memos and run records name.
+        deprecated: Also deprecated manifests that nothing needs.
+        forget: Also those that only memos and run records need.
         grace: Seconds between tombstone and sweep.
     """
 
@@ -75,26 +77,31 @@ class Collector:
         self.store = store
         self.wish = wish
         self._objects = store.objects
-        self._roots = Roots(store)
-        self._reached = Reach({}, {})
+        self._reachability = Reachability(store)
+        self._needed = Needed({}, {})
 
     def look(self) -> list[Item]:
         """Everything that may go, and what was asked for and stays. Writes and deletes nothing.
 
-        What a killed process left is told by this machine's clock here, as the store's is read from a record.
+        How old the records of killed processes are is measured by this machine's clock: to learn what time it is at the
+        store, one has to write there.
 
         Raises:
-            CorruptArtifactError: if a manifest or a record cannot be read: what it reaches is unknown then.
+            CorruptArtifactError: if a manifest or a record cannot be read. What it needs is unknown then.
         """
         return self._found(time.time())
 
     def _found(self, now: float) -> list[Item]:
-        reached = self._reach()
+        needed = self._look()
         marked = self._tombstones()
-        return [self._dated(item, marked) for item in self._garbage(reached, now)]
+        return [self._dated(item, marked) for item in self._garbage(needed, now)]
 
     def mark(self) -> list[Item]:
-        """First phase: write tombstones for what has none, and return what `look` then finds."""
+        """First phase: write tombstones for what has none, and return what `look` finds then.
+
+        Raises:
+            CorruptArtifactError: if a manifest or a record cannot be read.
+        """
         found = self._found(store_time(self._objects))
         fresh = [item for item in found if item.state == "found" and item.kind in ("blob", "manifest")]
         if fresh:
@@ -104,7 +111,17 @@ class Collector:
         return [self._dated(item, marked) if item in fresh else item for item in found]
 
     def sweep(self, marked: Iterable[Item]) -> list[Item]:
-        """Second phase: delete what is due and still unreached, unleased and in the generation that was seen."""
+        """Second phase: delete what is due, still not needed, under no lease, and in the generation that was seen.
+
+        Args:
+            marked: What `mark` returned.
+
+        Returns:
+            The same items in the same order, each with what became of it.
+
+        Raises:
+            CorruptArtifactError: if a manifest or a record cannot be read.
+        """
         now = store_time(self._objects)
         items = list(marked)
         due = [item for item in items if item.state == "waiting" and item.due <= now]
@@ -112,34 +129,35 @@ class Collector:
         done = {item.key: item for batch in _batches(due) for item in self._sweep_batch(batch)}
         done |= {item.key: self._drop(item) for item in items if item.kind in ("lease", "sweep", "temporary")}
         outcome = [done.get(item.key, item) for item in items]
-        self._bury(outcome)
+        self._remove_tombstones(outcome)
         return outcome
 
     def _sweep_batch(self, batch: list[Item]) -> Iterator[Item]:
         began = time.monotonic()
-        flag = f"{SWEEPS}/{uuid.uuid4().hex}.json"
-        create_record(self._objects, flag, {"keys": [item.key for item in batch]})
+        record = f"{SWEEPS}/{uuid.uuid4().hex}.json"
+        create_record(self._objects, record, {"keys": [item.key for item in batch]})
         try:
-            raised = self._objects.stat(flag)
-            protected = leased(self._objects, raised.modified if raised else 0.0)
-            reached = self._reach()
+            written = self._objects.stat(record)
+            protected = leased(self._objects, written.modified if written else 0.0)
+            needed = self._look()
             for item in batch:
                 if item.key in protected:
                     yield replace(item, state="kept", why="a writer holds a lease on it")
-                elif not _unreached(item, reached):
-                    yield replace(item, state="kept", why="is reached again")
-                elif raised is None or time.monotonic() - began > SWEEP_LIMIT / 2:
+                elif _is_needed(item, needed):
+                    yield replace(item, state="kept", why="is needed again")
+                elif written is None or time.monotonic() - began > SWEEP_LIMIT / 2:
                     yield replace(item, why="this sweep took too long; run it again")
                 elif not self._objects.delete(item.key, item.generation):
                     yield replace(item, state="kept", why="was renewed or deleted meanwhile")
                 else:
                     yield self._deleted(item)
         finally:
-            remove_record(self._objects, flag)
+            remove_record(self._objects, record)
 
     def _deleted(self, item: Item) -> Item:
         if item.kind == "manifest":
-            for key in list(self._objects.list(item.key.rsplit("/", 1)[0])):
+            reference = item.key.removesuffix("/manifest.json")
+            for key in [*self._objects.list(reference), *pages_of(self.store, reference)]:
                 remove_record(self._objects, key)
         return replace(item, state="deleted")
 
@@ -151,18 +169,18 @@ class Collector:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         return replace(item, state="deleted")
 
-    def _bury(self, outcome: list[Item]) -> None:
-        """Remove tombstone records whose candidates are all gone, written anew, or reached again."""
-        kept = {item.key for item in outcome if item.state == "kept"} | self._reached.blobs
+    def _remove_tombstones(self, outcome: list[Item]) -> None:
+        """Remove the tombstones whose candidates are all gone, written again, or needed again."""
+        kept = {item.key for item in outcome if item.state == "kept"} | self._needed.blobs
         for key, body in read_records(self._objects, self._objects.list(TOMBSTONES)).items():
             seen = {name: generation for name, generation in body["candidates"] if name not in kept}
             found = self._objects.stats(seen)
             if not any((now := found[name]) and now.generation == generation for name, generation in seen.items()):
                 remove_record(self._objects, key)
 
-    def _reach(self) -> Reach:
-        self._reached = self._roots.reach(deprecated=self.wish.deprecated, forget=self.wish.forget)
-        return self._reached
+    def _look(self) -> Needed:
+        self._needed = self._reachability.look(deprecated=self.wish.deprecated, forget=self.wish.forget)
+        return self._needed
 
     def _tombstones(self) -> dict[tuple[str, str], float]:
         """Key and generation of every candidate, with the time of its oldest tombstone."""
@@ -182,16 +200,16 @@ class Collector:
             return item
         return replace(item, state="waiting", due=at + self.wish.grace)
 
-    def _garbage(self, reached: Reach, now: float) -> Iterator[Item]:
-        yield from self._manifest_items(reached)
-        listed = {entry.blob for reference in reached.unreached for entry in reached.manifests[reference].files}
-        orphans = [key for key in self._objects.list("blobs") if key not in reached.blobs]
+    def _garbage(self, needed: Needed, now: float) -> Iterator[Item]:
+        yield from self._manifest_items(needed)
+        listed = {entry.blob for reference in needed.unneeded for entry in needed.manifests[reference].files}
+        orphans = [key for key in self._objects.list("blobs") if key not in needed.blobs]
         for batch in _batches(orphans):
             for key, found in self._objects.stats(batch).items():
                 if found is not None:
                     why = "no manifest lists it"
-                    why = "was erased" if key in reached.banned else why
-                    why = "only unreached deprecated artifacts list it" if key in listed else why
+                    why = "was erased" if key in needed.erased else why
+                    why = "only deprecated artifacts that nothing needs list it" if key in listed else why
                     yield Item("blob", key, found.bytes, found.generation, why)
         yield from self._lapsed("lease", LEASES, now - LEASE_LIMIT, "its writer was killed")
         for folder in (SWEEPS, CLOCK):
@@ -199,19 +217,19 @@ class Collector:
         if isinstance(self._objects, LocalObjects):
             yield from _leftovers(self._objects.root, now - self.wish.grace)
 
-    def _manifest_items(self, reached: Reach) -> Iterator[Item]:
+    def _manifest_items(self, needed: Needed) -> Iterator[Item]:
         if not self.wish.deprecated:
             return
-        keys = {f"{reference}/manifest.json": reference for reference in reached.manifests}
-        markers = self._objects.stats(marker_of(reference) for reference in reached.manifests)
+        keys = {f"{reference}/manifest.json": reference for reference in needed.manifests}
+        markers = self._objects.stats(marker_of(reference) for reference in needed.manifests)
         for key, found in self._objects.stats(keys).items():
             reference = keys[key]
             if found is None or markers[marker_of(reference)] is None:
                 continue
-            if reference in reached.unreached:
-                yield Item("manifest", key, found.bytes, found.generation, "is deprecated, and nothing live reaches it")
+            if reference in needed.unneeded:
+                yield Item("manifest", key, found.bytes, found.generation, "is deprecated, and nothing needs it")
             else:
-                why = f"is deprecated, but {reached.holders[reference]}"
+                why = f"is deprecated, but {needed.holders[reference]}"
                 yield Item("manifest", key, found.bytes, found.generation, why, "kept")
 
     def _lapsed(self, kind: str, folder: str, before: float, why: str) -> Iterator[Item]:
@@ -221,7 +239,7 @@ class Collector:
 
 
 def store_time(objects: ObjectStore) -> float:
-    """What the store's own clock says, read from a record written for it."""
+    """Seconds since 1970 by the store's own clock, which is read from a record that is written for it."""
     key = f"{CLOCK}/{uuid.uuid4().hex}.json"
     create_record(objects, key, {})
     found = objects.stat(key)
@@ -229,10 +247,10 @@ def store_time(objects: ObjectStore) -> float:
     return found.modified if found else 0.0
 
 
-def _unreached(item: Item, reached: Reach) -> bool:
+def _is_needed(item: Item, needed: Needed) -> bool:
     if item.kind == "blob":
-        return item.key not in reached.blobs
-    return any(item.key == f"{reference}/manifest.json" for reference in reached.unreached)
+        return item.key in needed.blobs
+    return all(item.key != f"{reference}/manifest.json" for reference in needed.unneeded)
 
 
 def _leftovers(root: Path, before: float) -> Iterator[Item]:

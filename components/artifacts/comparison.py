@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT = "1GB"
 EXACT_DISTINCT = 1_000_000
-"""Rows up to which distinct values are counted; beyond, they are estimated (HyperLogLog, some 2 % off)."""
+"""Most rows of which distinct values are counted. Of more rows they are estimated (HyperLogLog, some 2 % off)."""
+_TABLE_A_FILE = ("folds", "splits")
+"""Kinds of artifacts in which every file is a table of its own."""
 _ORDERED = ("int", "uint", "float", "double", "decimal", "date", "time", "string", "large_string", "bool")
 _VALUES = ("min", "max", "mean")
 _NUMBERS = ("int", "uint", "float", "double", "decimal")
@@ -31,8 +33,8 @@ _NUMBERS = ("int", "uint", "float", "double", "decimal")
 class ColumnChange:
     """One column: its type on either side (empty where it is absent), and the statistics that differ.
 
-    `statistics` maps a name (nulls, distinct or distinct (estimated), min, max, mean) to its values before and after;
-    of a sensitive column, values are `***`.
+    `statistics` holds the values before and after of: nulls, distinct or distinct (estimated), min, max, mean. Values
+    of a sensitive column are `***`.
     """
 
     name: str
@@ -60,8 +62,9 @@ class TableChange:
         table: Its name in the snapshot, the path of its file in a split, or the name of the artifact.
         before, after: The artifacts; None where the table is on one side only.
         rows: Row counts before and after.
-        common: Rows that are on both sides, by the columns that both have with one type; repeated rows count as often
-            as they stand on both sides. With a key, rows whose key is on both sides and whose other columns are equal.
+        common: Rows that are on both sides, compared by the columns that both sides have with the same type. A row
+            that is there m and n times counts min(m, n) times. With a key: rows whose key is on both sides and whose
+            other columns are equal.
         added, removed: Rows on one side only.
         changed: With a key: rows whose key is on both sides and whose other columns differ. Without: 0.
         key: The key columns, if any.
@@ -101,6 +104,7 @@ def compare(
     Raises:
         ConfigurationError: if one is a table and the other is not, neither has tables, no table has the key columns,
             or a key repeats.
+        GatehouseError: if one of them cannot be read, as `ArtifactStore.path` does.
     """
     first, second = (_tables(store, Reference.parse(each)) for each in (before, after))
     if ("" in first) != ("" in second):
@@ -108,17 +112,16 @@ def compare(
             f"{Reference.parse(before).short} and {Reference.parse(after).short} cannot be compared: expected two "
             "tables, or two snapshots, found one of each."
         )
-    changes = []
-    used = False
-    for name in sorted(first.keys() | second.keys()):
-        held = (first.get(name), second.get(name))
-        everywhere = set.intersection(*({(each.name, each.type) for each in side.columns} for side in held if side))
-        keyed = tuple(key) if set(key) <= {column for column, _ in everywhere} else ()
-        used = used or bool(keyed)
-        changes.append(_compare_table(store, name or Reference.parse(after).name, held[0], held[1], keyed))
-    if key and not used:
+    keys = {name: _key_of(key, first.get(name), second.get(name)) for name in sorted(first.keys() | second.keys())}
+    if key and not any(keys.values()):
         raise ConfigurationError(f"--key: no table has the columns {', '.join(key)} on both sides.")
-    return changes
+    with store.workspace() as workspace, _connection(workspace) as connection:
+        return [
+            _compare_table(
+                store, connection, name or Reference.parse(after).name, first.get(name), second.get(name), used
+            )
+            for name, used in keys.items()
+        ]
 
 
 @dataclass(frozen=True)
@@ -146,15 +149,27 @@ def _tables(store: ArtifactStore, reference: Reference) -> dict[str, _Table]:
 
 
 def _in_one(manifest: Manifest) -> dict[str, _Table]:
-    """The one table of an artifact; or, where it holds a report as well, as a split does, its files one by one."""
-    tables = [entry for entry in manifest.files if entry.path.endswith(".parquet")]
-    if len(tables) == len(manifest.files):
+    """The tables of one artifact by path of their file; by nothing where all files make one table."""
+    if manifest.kind not in _TABLE_A_FILE:
         return {"": _Table(manifest.reference, manifest.columns, manifest.rows or 0)}
-    return {each.path: _Table(manifest.reference, manifest.columns, each.rows or 0, each.path) for each in tables}
+    return {
+        each.path: _Table(manifest.reference, manifest.columns, each.rows or 0, each.path) for each in manifest.files
+    }
+
+
+def _key_of(key: Sequence[str], before: _Table | None, after: _Table | None) -> tuple[str, ...]:
+    """The key, if the table has all its columns on both sides; else nothing."""
+    sides = ({(each.name, each.type) for each in side.columns} for side in (before, after) if side)
+    return tuple(key) if set(key) <= {name for name, _ in set.intersection(*sides)} else ()
 
 
 def _compare_table(
-    store: ArtifactStore, name: str, before: _Table | None, after: _Table | None, key: tuple[str, ...]
+    store: ArtifactStore,
+    connection: "duckdb.DuckDBPyConnection",
+    name: str,
+    before: _Table | None,
+    after: _Table | None,
+    key: tuple[str, ...],
 ) -> TableChange:
     types = [{column.name: column.type for column in each.columns} if each else {} for each in (before, after)]
     names = list(dict.fromkeys([*types[1], *types[0]]))
@@ -165,12 +180,11 @@ def _compare_table(
         first, second = (each.reference if each else None for each in (before, after))
         added, removed = rows[1] - common, rows[0] - common
         return TableChange(name, first, second, (rows[0], rows[1]), common, added, removed, 0, key, columns)
-    with store.workspace() as workspace, _connection(workspace) as connection:
-        for view, held in (("before", before), ("after", after)):
-            _view(connection, view, store.paths(held.reference, held.file))
-        counts = _counts(connection, [each for each in names if types[0].get(each) == types[1].get(each)], key, name)
-        exact = max(counts[0]) <= EXACT_DISTINCT
-        statistics = [_statistics(connection, view, side, exact) for view, side in zip(_VIEWS, types, strict=True)]
+    for view, held in (("before", before), ("after", after)):
+        _view(connection, view, store.paths(held.reference, held.file))
+    counts = _counts(connection, [each for each in names if types[0].get(each) == types[1].get(each)], key, name)
+    exact = max(counts[0]) <= EXACT_DISTINCT
+    statistics = [_statistics(connection, view, side, exact) for view, side in zip(_VIEWS, types, strict=True)]
     hidden = _sensitive(store, before.reference) | _sensitive(store, after.reference)
     columns = tuple(_column(each, types, statistics, each in hidden) for each in names)
     return TableChange(name, before.reference, after.reference, *counts, key, columns)
@@ -208,7 +222,7 @@ def _connection(workspace: Path) -> "Iterator[duckdb.DuckDBPyConnection]":
 
 def _view(connection: "duckdb.DuckDBPyConnection", view: str, paths: list[Path]) -> None:
     files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
-    connection.execute(f"CREATE VIEW {view} AS SELECT * FROM read_parquet([{files}])")
+    connection.execute(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM read_parquet([{files}])")
 
 
 def _counts(
@@ -219,9 +233,9 @@ def _counts(
     if not shared:
         return (rows[0], rows[1]), 0, rows[1], rows[0], 0
     if not key:
-        # Equal rows are counted on both sides and the counts matched, so repeats are no surprise; groups spill to disk.
+        # Equal rows are counted on either side, and the smaller count is what both have. Groups may spill to disk.
         columns = ", ".join(_quoted(each) for each in shared)
-        earlier = "_" * (1 + max(len(each) for each in shared))  # No column has this name: it is longer than all.
+        earlier = "_" * (1 + max(len(each) for each in shared))  # Longer than every column's name, so it is free.
         sides = f"SELECT {columns}, true AS {earlier} FROM before UNION ALL SELECT {columns}, false FROM after"
         both = f"least(count_if({earlier}), count_if(NOT {earlier})) AS n"
         matched = f"SELECT {both} FROM ({sides}) GROUP BY {columns}"
@@ -261,7 +275,7 @@ def _statistics(
         if kind.startswith(_ORDERED):
             wanted += [(name, "min", f"min({column})"), (name, "max", f"max({column})")]
         if kind.startswith(_NUMBERS):
-            # In one order whatever the threads do: sums of doubles depend on it, and equal tables must not differ.
+            # favg compensates rounding, so that the order in which threads add rows does not make equal tables differ.
             wanted.append((name, "mean", f"favg({column})"))
     found = _one(connection, f"SELECT {', '.join(expression for _, _, expression in wanted)} FROM {view}")
     statistics: dict[str, dict[str, Any]] = {name: {} for name in types}

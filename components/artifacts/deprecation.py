@@ -1,15 +1,16 @@
 """Deprecation: a marker beside a manifest that says why an artifact should not be used, and what to use instead.
 
-The marker is no part of the artifact's identity. Readers warn by default; `GATEHOUSE_DEPRECATED` makes it `fail`, or
-`allow` without a word.
+The marker is no part of the artifact's identity. What a reader of a deprecated artifact does is set by the environment
+variable `GATEHOUSE_DEPRECATED`: `warn` (the default), `fail`, or `allow`, which says nothing.
 """
 
 import logging
 import os
 from dataclasses import dataclass
 
+from gatehouse.components.artifacts.manifest import read_manifest
 from gatehouse.components.artifacts.objects.base import ObjectStore
-from gatehouse.components.artifacts.records import read_record
+from gatehouse.components.artifacts.records import author, create_record, read_record
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.errors import ConfigurationError, DeprecatedArtifactError
 
@@ -45,8 +46,51 @@ def deprecation_of(objects: ObjectStore, reference: Reference) -> Deprecation | 
     return None if body is None else Deprecation(body["reason"], body["successor"], body["by"], body["at"])
 
 
+def deprecate(
+    objects: ObjectStore, reference: Reference | str, reason: str, successor: Reference | str = "", by: str = ""
+) -> Deprecation:
+    """Mark an artifact as deprecated; to say the same again changes nothing.
+
+    Args:
+        objects: The store that holds it.
+        reference: What should not be used any more.
+        reason: Why.
+        successor: What to use instead; empty for nothing.
+        by: Who says so; empty for the user of this process.
+
+    Raises:
+        MissingArtifactError: if the store does not hold the reference or its successor.
+        ConfigurationError: if there is no reason, the successor is the reference itself or deprecated, or the
+            reference is deprecated already for another reason.
+    """
+    reference = Reference.parse(reference)
+    read_manifest(objects, reference)
+    if not reason.strip():
+        raise ConfigurationError("A deprecation needs a reason: expected some words, found none. Give --reason.")
+    following = _successor(objects, reference, successor) if successor else ""
+    create_record(objects, marker_of(reference), author(by) | {"reason": reason, "successor": following})
+    held = deprecation_of(objects, reference)
+    assert held is not None
+    if (held.reason, held.successor) != (reason, following):
+        raise ConfigurationError(
+            f"{held.explain(reference)} A deprecation is written once; deprecate the successor to lead readers on."
+        )
+    return held
+
+
+def _successor(objects: ObjectStore, reference: Reference, successor: Reference | str) -> str:
+    following = Reference.parse(successor)
+    if following == reference:
+        raise ConfigurationError(f"--successor: expected another reference than the deprecated one, found {following}.")
+    read_manifest(objects, following)
+    held = deprecation_of(objects, following)
+    if held is not None:
+        raise ConfigurationError(f"--successor: expected a reference in good standing; {held.explain(following)}")
+    return str(following)
+
+
 def require_in_use(objects: ObjectStore, reference: Reference) -> str:
-    """Warn, fail or pass for a deprecated artifact that is about to be read, as `GATEHOUSE_DEPRECATED` says.
+    """Do what `GATEHOUSE_DEPRECATED` says, where an artifact that is about to be read is deprecated.
 
     Returns:
         The warning, or nothing.

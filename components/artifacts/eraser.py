@@ -1,7 +1,7 @@
-"""Carries out a deletion request: plans what goes and what is marked, records it, removes the data, and looks again.
+"""Carries out a request to erase: plans what is removed and what is marked, records it, removes the data, looks again.
 
-The record stands before anything is deleted, so a killed eraser is finished by the next one, and a writer of the same
-content sees it (see `Erasures.settle`).
+The record is written before anything is deleted. So the next eraser can finish what a killed one began, and a writer of
+the same content sees the record (see `Erasures.recheck`).
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ from gatehouse.components.artifacts.erasure import (
 )
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.pages import pages_of
+from gatehouse.components.artifacts.reachability import Manifests, lineage_of
 from gatehouse.components.artifacts.records import author, create_record, read_records, remove_record
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.artifacts.roots import Manifests, lineage_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
@@ -33,11 +33,10 @@ class Scope:
     """How far a request goes beyond the artifact itself.
 
     Attributes:
-        inputs: Also what it was made from: the tables of a snapshot, and the rows that were set aside. Without
-            `shared`, not what an artifact outside its lineage was made from as well.
+        inputs: Also what it was made from: the tables of a snapshot, and the rows that were set aside. What other
+            artifacts were made from too is erased only with `shared`.
         dependants: Also what was derived from it: feature tables, training sets, splits, models.
-        shared: Also blobs that artifacts outside the request list, which are erased then, too; and, with `inputs`,
-            inputs that others need.
+        shared: Also blobs that artifacts outside the request list. These artifacts are then erased too.
     """
 
     inputs: bool = False
@@ -47,15 +46,16 @@ class Scope:
 
 @dataclass(frozen=True)
 class ErasurePlan:
-    """What a request comes to.
+    """What a request would do.
 
     Attributes:
+        reference: What the request names.
         erased: Artifacts that nobody can read afterwards.
-        sharers: Those among them that the request did not name, but whose blobs it removes.
-        blobs: Key and bytes of what is removed, with the artifacts that list it.
-        kept: Blobs of the request that stay, as artifacts outside it list them too.
+        sharers: Those among them that the request does not name, but that list a blob which it removes.
+        blobs: What is removed: by key, its bytes and the artifacts that list it.
+        kept: What is not removed, because artifacts outside the request list it: by key, these artifacts.
         dependants: Artifacts that stay readable, and are marked as not reproducible.
-        inputs: What the erased artifacts were made from, and which is not erased.
+        inputs: What the erased artifacts were made from, and what is not erased.
     """
 
     reference: Reference
@@ -68,11 +68,11 @@ class ErasurePlan:
 
 
 def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope) -> ErasurePlan:
-    """What a request would do; changes nothing.
+    """What a request would do. Changes nothing.
 
     Raises:
         MissingArtifactError: if the store does not hold `reference`.
-        CorruptArtifactError: if a manifest cannot be read: what it shares is unknown then.
+        CorruptArtifactError: if a manifest cannot be read. Which blobs it lists is unknown then.
     """
     reference = Reference.parse(reference)
     store.manifest(reference)
@@ -133,12 +133,12 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
 
 
 def finish(store: ArtifactStore, erasure: Erasure) -> None:
-    """Do what the record says, from any state that a killed eraser left; ends when a look finds nothing more to do."""
+    """Do what a record says, also where a killed eraser has done part of it. Ends when nothing is left to do."""
     objects, manifests = store.objects, Manifests(store)
     _mark(store, erasure, erasure.artifacts, erasure.dependants)
     removed = 0
     while True:
-        # Reports are copied out of their artifacts for people to open: the copies go as well.
+        # Pages are drawn from the data, and show some of it.
         removed += sum(remove_blob(objects, key) for key in erasure.blobs) + _remove_pages(store, erasure)
         present = manifests.read()
         late = {each for each, manifest in present.items() if erasure.blobs.keys() & {e.blob for e in manifest.files}}

@@ -1,8 +1,8 @@
-"""Erasure, as readers and writers meet it: records of what was erased, and the markers beside manifests.
+"""Erasure for readers and writers: records of what was erased on request, and markers beside manifests.
 
-`erasures/<n>.json` says who asked, when, why, and which blobs went; `<n>.done.json` that they are gone;
-`<n>.lifted.json` that the same content may come back; `<digest>.pulled.json` is a record of another store.
-`<reference>/erased.json` marks an artifact whose data was removed, and `<reference>/not-reproducible.json` one that was
+`erasures/<n>.json` says who asked, when and why, and which blobs were removed. `<n>.done.json` says that they are gone,
+`<n>.lifted.json` that the same content may be published again. `<digest>.pulled.json` is a record of another store.
+`<reference>/erased.json` marks an artifact whose data was removed, `<reference>/not-reproducible.json` one that was
 derived from such an artifact. Both name the record.
 """
 
@@ -22,7 +22,15 @@ RECORDS = "erasures"
 
 @dataclass(frozen=True)
 class Erasure:
-    """One record: a request and what it covers."""
+    """One record: a request to erase, and what it covers.
+
+    Attributes:
+        key: Of the record in the store.
+        reason, by, at: Why, who, and when in UTC.
+        artifacts: What nobody can read any more, as references.
+        dependants: What was derived from that, as references.
+        blobs: What was removed: bytes by key.
+    """
 
     key: str
     reason: str
@@ -34,7 +42,12 @@ class Erasure:
 
     @classmethod
     def from_record(cls, key: str, body: dict[str, Any]) -> "Erasure":
-        """Rebuild it from its parsed JSON; `blobs` maps keys to bytes."""
+        """The erasure that a record describes.
+
+        Args:
+            key: Of the record.
+            body: Its parsed JSON.
+        """
         return cls(
             key=key,
             reason=body["reason"],
@@ -61,39 +74,46 @@ def dependant_marker(reference: Reference | str) -> str:
 
 
 class Erasures:
-    """All erasures of a store that stand. Records are read once, as they never change."""
+    """The erasures of a store. Each record is read once, for it never changes."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._read: dict[str, Erasure] = {}
 
     def standing(self) -> list[Erasure]:
-        """Every record that was not lifted, in order."""
+        """Every erasure that was not lifted, in order of their numbers."""
         keys = set(self._objects.list(RECORDS))
         return [self._record(key) for key in sorted(keys) if is_record(key) and _beside(key, "lifted") not in keys]
 
     def unfinished(self) -> list[Erasure]:
-        """Every standing record whose blobs may not all be gone yet: the eraser was killed, or is at work."""
+        """Every erasure whose blobs may not all be gone yet: its eraser was killed, or is at work."""
         return [each for each in self.standing() if self._objects.stat(_beside(each.key, "done")) is None]
 
     def lifted(self, key: str) -> bool:
-        """Whether the content of this record may be published again."""
+        """Whether the content that the record `key` covers may be published again."""
         return self._objects.stat(_beside(key, "lifted")) is not None
 
     def of(self, reference: Reference) -> Erasure | None:
-        """The erasure of `reference`, or None. One that was lifted counts until the artifact is published again."""
+        """The erasure of `reference`, or None. A lifted one counts until the artifact is published again."""
         body = read_record(self._objects, erased_marker(reference))
         return None if body is None else self._record(body["record"])
 
     def behind(self, reference: Reference) -> Erasure | None:
-        """The erasure that makes `reference` not reproducible and was not lifted, or None."""
+        """The erasure because of which `reference` cannot be reproduced, or None; a lifted one does not count."""
         body = read_record(self._objects, dependant_marker(reference))
         if body is None or self.lifted(body["record"]):
             return None
         return self._record(body["record"])
 
     def mark_as(self, other: "Erasures", reference: Reference) -> None:
-        """Mark `reference` as not reproducible where another store does. Its record comes along, and bans nothing."""
+        """Mark `reference` as not reproducible if another store does.
+
+        The other store's record is copied. It forbids nothing here.
+
+        Args:
+            other: The erasures of the other store.
+            reference: What was copied from there.
+        """
         behind = other.behind(reference)
         body = None if behind is None else read_record(other._objects, behind.key)
         if body is not None:
@@ -102,29 +122,42 @@ class Erasures:
             create_record(self._objects, dependant_marker(reference), {"record": key})
 
     def require_kept(self, reference: Reference) -> None:
-        """Raise ErasedArtifactError if `reference` was erased."""
+        """Make sure that `reference` was not erased.
+
+        Raises:
+            ErasedArtifactError: if it was; the message names the record.
+        """
         erasure = self.of(reference)
         if erasure is not None:
             raise ErasedArtifactError(erasure.explain(str(reference)))
 
     def refuse(self, manifest: Manifest) -> None:
-        """Raise ErasedArtifactError if `manifest`, or a blob of it, was erased; a blob stored ahead goes again."""
+        """Make sure that neither `manifest` nor a blob of it was erased, before it is published.
+
+        Raises:
+            ErasedArtifactError: if it was. A blob that was stored ahead of the manifest is removed then.
+        """
         hit = self._covering(manifest.files, str(manifest.reference))
         if hit is not None:
             self._remove(manifest.files, hit)
             raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
 
     def refuse_file(self, entry: FileEntry) -> None:
-        """Raise ErasedArtifactError if the content of one file was erased."""
+        """Make sure that the content of one file was not erased.
+
+        Raises:
+            ErasedArtifactError: if it was.
+        """
         hit = self._covering([entry])
         if hit is not None:
             raise ErasedArtifactError(_refusal(entry.path, [entry], hit))
 
-    def settle(self, manifest: Manifest) -> None:
-        """The last look after a commit: what was erased meanwhile goes again, and a dependant gets its mark.
+    def recheck(self, manifest: Manifest) -> None:
+        """Look once more after a commit, in case something was erased meanwhile.
 
-        A writer puts its blobs and reads the records after; an eraser writes its record and deletes after, then looks
-        for new manifests. So one of the two sees the other.
+        A writer puts its blobs and then reads the records. An eraser writes its record, then deletes, then looks for
+        new manifests. So at least one of the two sees the other. What was erased meanwhile is removed again, and what
+        was derived from something erased is marked.
 
         Raises:
             ErasedArtifactError: if the manifest, or a blob of it, was erased while it was published.
@@ -165,7 +198,11 @@ class Erasures:
 
 
 def remove_blob(objects: ObjectStore, key: str) -> bool:
-    """Delete `key` in whatever generation it stands, here and in this machine's cache; False where it was gone."""
+    """Delete `key` in every generation, from the store and from this machine's cache.
+
+    Returns:
+        False where it was gone already.
+    """
     removed = False
     objects.forget(key)
     while (found := objects.stat(key)) is not None:
@@ -174,7 +211,7 @@ def remove_blob(objects: ObjectStore, key: str) -> bool:
 
 
 def is_record(key: str) -> bool:
-    """Whether `key` is a request to this store, and not what is written beside one or was pulled from elsewhere."""
+    """Whether `key` is a request to this store: `erasures/<n>.json`, and none of the others."""
     return key.rsplit("/", 1)[1].count(".") == 1
 
 

@@ -1,8 +1,9 @@
-"""The flags that writers and the collector raise before they look: a writer's lease, the collector's sweep.
+"""Leases of writers and sweeps of the collector: two kinds of records that keep the two out of each other's way.
 
-Each raises its own flag first and looks for the other's second, so of two that work on one key at least one sees the
-other (Dekker). A writer that sees a sweep waits for its end; a collector that sees a lease spares the key. Time is the
-store's own: the age of a flag is the difference of two times that the store itself gave.
+A writer writes its lease first and looks for sweeps second. The collector writes its sweep first and looks for leases
+second. So if both work on the same key, at least one of them sees the other (Dekker's algorithm). A writer that sees a
+sweep waits until the sweep has ended; a collector that sees a lease does not delete the key. The age of a record is the
+difference of two times that the store itself gave, so clocks of machines do not matter.
 """
 
 import logging
@@ -21,19 +22,19 @@ LEASES = "leases"
 SWEEPS = "gc/sweeps"
 TOMBSTONES = "gc/tombstones"
 LEASE_LIMIT = 600.0
-"""Seconds after which a lease that nobody renewed counts for nothing: its writer was killed."""
+"""Seconds after which a lease that nobody renewed is void: its writer was killed."""
 SWEEP_LIMIT = 60.0
-"""Seconds after which a sweep counts for nothing. A collector deletes only in the first half of them."""
+"""Seconds after which a sweep is void. A collector deletes only in the first half of them."""
 _HEARTBEAT = LEASE_LIMIT / 6
 _PAUSE = 0.05
 
 
 class Lease:
-    """A writer's claim on keys, while it looks which exist, writes the others, and commits.
+    """Says in the store that a writer works on keys: it looks which of them exist, writes the others, and commits.
 
-    Use it as a context: on entry the lease stands in the store, no sweep of these keys is under way, and those with a
-    tombstone are renewed. A thread renews the lease until the end. `settle` belongs between the commit and the last
-    look at the blobs.
+    Use it in a `with` statement. At the start of the block the lease is in the store, no sweep of these keys is under
+    way, and the keys that have a tombstone are renewed. A thread renews the lease until the end of the block. Call
+    `wait_for_sweeps` after the commit and before the last look at the blobs.
     """
 
     def __init__(self, objects: ObjectStore, keys: Iterable[str]) -> None:
@@ -43,11 +44,11 @@ class Lease:
         self._ended = threading.Event()
 
     def __enter__(self) -> "Lease":
-        self._raise()
+        self._write()
         threading.Thread(target=self._beat, name="lease", daemon=True).start()
         try:
-            self.settle()
-            self._rescue()
+            self.wait_for_sweeps()
+            self._renew_marked()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -62,31 +63,34 @@ class Lease:
         except Exception as failure:
             logger.warning("%s stays until it lapses: %s", self._key, failure)
 
-    def settle(self) -> None:
-        """Wait until no sweep of these keys is under way: at most `SWEEP_LIMIT` seconds after a collector's death."""
-        while self._swept():
+    def wait_for_sweeps(self) -> None:
+        """Wait until no sweep of these keys is under way. A sweep whose collector died ends after `SWEEP_LIMIT`."""
+        while self._is_swept():
             time.sleep(_PAUSE)
 
     @property
-    def raised(self) -> float:
-        """When it was raised or renewed last, by the store's time."""
+    def renewed(self) -> float:
+        """When the lease was written or renewed last, in seconds since 1970 by the store's clock."""
         mine = self._objects.stat(self._key)
         return mine.modified if mine else float("-inf")
 
-    def _rescue(self) -> None:
-        """Renew what has a tombstone: its generation is another one then, and a delete by the old one does nothing."""
+    def _renew_marked(self) -> None:
+        """Renew the keys that have a tombstone.
+
+        A renewed key has a new generation. The collector deletes only the generation that its tombstone names.
+        """
         tombstones = read_records(self._objects, self._objects.list(TOMBSTONES))
         marked = {name for body in tombstones.values() for name, _ in body["candidates"]}
         for key in sorted(self._keys & marked):
             self._objects.renew(key)
 
-    def _raise(self) -> None:
+    def _write(self) -> None:
         self._key = f"{LEASES}/{uuid.uuid4().hex}.json"
         create_record(self._objects, self._key, {"keys": sorted(self._keys)})
 
     def _renew(self) -> None:
         if not self._objects.renew(self._key) and not self._ended.is_set():
-            self._raise()
+            self._write()
 
     def _beat(self) -> None:
         while not self._ended.wait(_HEARTBEAT):
@@ -95,22 +99,28 @@ class Lease:
             except Exception as error:
                 logger.warning("%s could not be renewed: %s", self._key, error)
 
-    def _swept(self) -> bool:
+    def _is_swept(self) -> bool:
         sweeps = list(self._objects.list(SWEEPS))
         if not sweeps:
             return False
         self._renew()
-        covered = _covered(self._objects, sweeps, self.raised, SWEEP_LIMIT)
+        covered = _covered(self._objects, sweeps, self.renewed, SWEEP_LIMIT)
         return any(self._keys & keys for keys in covered)
 
 
 def leased(objects: ObjectStore, now: float) -> frozenset[str]:
-    """All keys under a lease that has not lapsed at `now`, a time of the store."""
+    """All keys under a lease that is not void.
+
+    Args:
+        objects: The store.
+        now: Seconds since 1970 by the store's clock.
+    """
     return frozenset().union(*_covered(objects, list(objects.list(LEASES)), now, LEASE_LIMIT))
 
 
-def _covered(objects: ObjectStore, flags: list[str], now: float, limit: float) -> list[frozenset[str]]:
-    found = objects.stats(flags)
-    standing = [key for key in flags if (stat := found[key]) is not None and now - stat.modified <= limit]
+def _covered(objects: ObjectStore, records: list[str], now: float, limit: float) -> list[frozenset[str]]:
+    """The keys of each of these leases or sweeps that is not void."""
+    found = objects.stats(records)
+    standing = [key for key in records if (stat := found[key]) is not None and now - stat.modified <= limit]
     bodies = (read_record(objects, key) for key in standing)
     return [frozenset(body["keys"]) for body in bodies if body is not None]

@@ -9,12 +9,18 @@ from gatehouse.components.artifacts.store import ArtifactStore
 
 
 def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
-    """The key of one computation: digest of the stage's name, its code digest and the identity of its request."""
+    """The key of one computation, as 64 hexadecimal digits.
+
+    Args:
+        stage: Name of the stage.
+        code: Its code digest.
+        request: The identity of its request.
+    """
     return digest_of({"stage": stage, "code": code, "request": request})
 
 
 def recall(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
-    """The last recorded result under `key`, if every artifact that it names is still complete in the store."""
+    """The last recorded result under `key`; None where there is none, or an artifact that it names is not complete."""
     result = last(store, stage, key)
     if result is None or not all(store.exists(reference) for reference in references_in(result)):
         return None

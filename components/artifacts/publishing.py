@@ -1,7 +1,7 @@
 """Publishing: blobs first, then the manifest, then one more look at the blobs, all under a lease.
 
-A writer that is killed leaves no reference that lies, and two writers of the same artifact agree. Why this is safe beside
-a collector is argued in docs/decisions/garbage-collection.md.
+A writer that is killed leaves no reference to something incomplete, and two writers of the same artifact agree. Why
+this is safe beside a collector is argued in docs/decisions/garbage-collection.md.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ NO_KINDS = frozenset(
 )
 """Folders of a store that hold no manifests. No kind of artifact may be called so."""
 Content = Path | bytes | FileEntry | Callable[[], Path | bytes]
-"""What a file is made from: a local file, its bytes, the entry of a blob that is stored, or a function that fetches it."""
+"""What becomes a file: a local file, bytes, the entry of a blob that is stored, or a function that fetches it."""
 
 
 class Publisher:
@@ -133,7 +133,7 @@ class Publisher:
             raise self._other_bytes(entry, f"SHA-256 {held}")
 
     def _digest_of(self, entry: FileEntry) -> str:
-        """Digest of what a blob holds. A far server verified it when it was written, and `commit` compares its length."""
+        """Digest of what a blob holds. A far server verified it when it was sent; `commit` compares its length."""
         return self._objects.sha256(entry.blob) if self._objects.parallel == 1 else entry.sha256
 
     def _other_bytes(self, entry: FileEntry, found: str) -> CorruptArtifactError:

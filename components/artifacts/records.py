@@ -1,17 +1,15 @@
-"""JSON records beside artifacts (leases, tombstones, markers): created once, read with a clear error."""
+"""JSON records beside artifacts, such as leases, tombstones and markers: created once, never changed."""
 
 import getpass
 import json
 import os
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError
-
-_READERS = 16
 
 
 def create_record(objects: ObjectStore, key: str, body: Mapping[str, Any]) -> bool:
@@ -37,15 +35,22 @@ def read_record(objects: ObjectStore, key: str) -> dict[str, Any] | None:
 
 
 def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The records that are there, by key, read side by side."""
+    """The records that are there, by key, read side by side.
+
+    Raises:
+        CorruptArtifactError: if one of them is not a JSON object.
+    """
     wanted = list(keys)
-    with ThreadPoolExecutor(_READERS) as readers:
-        found = readers.map(lambda key: read_record(objects, key), wanted)
-        return {key: body for key, body in zip(wanted, found, strict=True) if body is not None}
+    found = side_by_side(objects, lambda key: read_record(objects, key), wanted)
+    return {key: body for key, body in zip(wanted, found, strict=True) if body is not None}
 
 
 def author(by: str = "") -> dict[str, str]:
-    """Who writes a record, and when by this machine's clock: for people, never for a decision."""
+    """Who writes a record, and when by this machine's clock. This is for people; nothing is decided by it.
+
+    Args:
+        by: The author; empty for the user of this process.
+    """
     try:
         user = by or getpass.getuser()
     except (KeyError, OSError):
@@ -54,7 +59,7 @@ def author(by: str = "") -> dict[str, str]:
 
 
 def remove_record(objects: ObjectStore, key: str) -> None:
-    """Remove a record of our own; one that is gone already is fine."""
+    """Remove a record; nothing happens where it is gone already."""
     found = objects.stat(key)
     if found is not None:
         objects.delete(key, found.generation)

@@ -1,4 +1,4 @@
-"""The run record: what happened to each stage of a run, append-only, for people and for the terminal."""
+"""The run record: what happened to each stage of a run, for people and the terminal. Events are only ever added."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class Event:
 
 
 class Attempt:
-    """One attempt at a stage within the current run. Without a run in the environment nothing is recorded."""
+    """One attempt at a stage within the run that `GATEHOUSE_RUN_ID` names. Without a run nothing is recorded."""
 
     def __init__(self, store: ArtifactStore, stage: str) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class Attempt:
         self._number = 1
         self._began = time.time()
         self.facts: dict[str, Any] = {}
-        """What each later event of this attempt says besides its own."""
+        """What every later event of this attempt says besides its own body."""
         if self._run:
             while not self._write("started", {"pid": os.getpid()}):
                 self._number += 1
@@ -47,14 +47,20 @@ class Attempt:
             self._write(event, self.facts | body)
 
     def provenance(self, references: Iterable[str]) -> None:
-        """Record beside each reference in which run it was made and when."""
+        """Record of each reference in which run it was made, and when."""
         for reference in references:
             body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time()}
             self._store.append(f"provenance/{reference}", body)
 
 
 def events(store: ArtifactStore, run: str, known: Set[str] = frozenset()) -> Iterator[tuple[str, Event]]:
-    """Key and event of everything that happened in a run, in order of key, except the keys in `known`."""
+    """Everything that happened in a run, as pairs of key and event in order of keys.
+
+    Args:
+        store: Holds the run record.
+        run: Id of the run.
+        known: Keys to leave out, as they were read before.
+    """
     for key in store.objects.list(f"runs/{run}"):
         parts = key.rsplit("/", 1)[1].split(".")
         if key not in known and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":

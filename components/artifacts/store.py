@@ -1,4 +1,4 @@
-"""The artifact store: publishes immutable artifacts under references and verifies what it reads."""
+"""The artifact store: publishes immutable artifacts under references, and verifies what it reads."""
 
 import json
 import shutil
@@ -18,17 +18,14 @@ from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
 from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.components.artifacts.publishing import NO_KINDS, Publisher, entry_of
+from gatehouse.components.artifacts.records import create_record
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.workspaces import sweep, workspace_in
 from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError
 
 
 class ArtifactStore:
-    """Artifacts by reference.
-
-    Bytes are stored once under their own digest, manifests under theirs. Blobs are written first and the manifest
-    last, so a writer that is killed leaves no reference that lies; two writers of the same artifact agree.
-    """
+    """Artifacts by reference. Bytes are stored once under their own digest, and so are manifests."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects
@@ -52,28 +49,28 @@ class ArtifactStore:
         return self.objects.address
 
     def address_of(self, reference: Reference | str) -> str:
-        """`<store>/<identity>`: for task parameters and screens, never for anything that is hashed."""
+        """`<store>/<identity>`, for task parameters and for people. It is never part of what is hashed."""
         return f"{self.address}/{Reference.parse(reference)}"
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A private directory beside a local store's objects, else on this machine; removed at the end."""
+        """A private directory, removed at the end: beside the objects of a local store, else on this machine."""
         with workspace_in(self.local_folder / "tmp") as directory:
             yield directory
 
     def sweep(self) -> None:
-        """Remove workspaces whose process is gone: what a killed run left behind."""
+        """Remove the workspaces of processes that were killed."""
         sweep(self.local_folder / "tmp")
 
     def scratch(self, name: str) -> Path:
-        """A private directory that outlives the process: checkpoints of unfinished work. The caller removes it."""
+        """A directory that stays when the process ends, for checkpoints of unfinished work. The caller removes it."""
         directory = self.local_folder / "scratch" / name
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
     @property
     def local_folder(self) -> Path:
-        """Where this machine keeps what belongs to the store and is no artifact: logs, workspaces, unfinished work."""
+        """The directory on this machine for what belongs to the store and is no artifact: logs and unfinished work."""
         if isinstance(self.objects, LocalObjects):
             return Path(self.address)
         root = cache_folder() / "work" / sha256_bytes(self.address.encode())[:16]
@@ -99,21 +96,21 @@ class ArtifactStore:
         Args:
             kind: The plural noun that opens the reference, e.g. `datasets`.
             name: What it is called within its kind.
-            files: Content by path inside the artifact: a file in a workspace of this store (it may be linked, so do
-                not change it afterwards), the bytes or text themselves, or the entry of a blob that is stored already.
+            files: Content by path inside the artifact: a local file, bytes, text, or the entry of a blob that is stored
+                already. Do not change a file afterwards: a local store may link it.
             columns: Schema, for tables.
             rows: Row count, for tables.
             rows_per_file: Row count of each file, for tables.
             shards: Balanced row ranges over the files.
-            derived_from: Role to reference of every input.
+            derived_from: The reference of every input, by its role.
             configuration: The canonical configuration that made it.
-            details: Small deterministic facts.
+            details: Small facts that are the same in every run.
 
         Raises:
             StoreError: if writing fails; nothing is visible then.
             ConfigurationError: if a folder of the store that holds something else is called like the kind.
-            MissingArtifactError: if a blob that is stored already is not there in full; nothing is visible then.
-            CorruptArtifactError: if the store already holds altered bytes under one of the digests.
+            MissingArtifactError: if a blob that should be stored already is not there in full; nothing is visible then.
+            CorruptArtifactError: if the store already holds other bytes under one of the digests.
             ErasedArtifactError: if this content was erased on request.
         """
         counts = rows_per_file or {}
@@ -170,14 +167,15 @@ class ArtifactStore:
         return read_manifest(self.objects, Reference.parse(reference))
 
     def require_readable(self, reference: Reference | str) -> str:
-        """Raise, or warn once, where `reference` should not be read; `manifest` alone does not ask.
+        """Make sure that an artifact may be read, and warn once where it is deprecated. `manifest` does not do this.
 
         Returns:
             The warning, or nothing.
 
         Raises:
             ErasedArtifactError: if it was erased; the message names the record.
-            DeprecatedArtifactError: if it is deprecated and the policy is to fail.
+            DeprecatedArtifactError: if it is deprecated and `GATEHOUSE_DEPRECATED` is `fail`.
+            ConfigurationError: if that is none of warn, fail and allow.
         """
         reference = Reference.parse(reference)
         if reference not in self._warnings:
@@ -189,9 +187,9 @@ class ArtifactStore:
         """A local file with the verified bytes of one file of an artifact. Read it; never write to it.
 
         Raises:
-            MissingArtifactError: if the artifact has no such file.
-            CorruptArtifactError: if the bytes are missing, short or altered.
-            ErasedArtifactError, DeprecatedArtifactError: as `require_readable` does.
+            MissingArtifactError: if the store does not hold the artifact, or the artifact has no such file.
+            CorruptArtifactError: if the bytes are missing, too few, too many or altered.
+            ErasedArtifactError, DeprecatedArtifactError, ConfigurationError: as `require_readable` does.
         """
         manifest = self.manifest(reference)
         self.require_readable(reference)
@@ -202,38 +200,47 @@ class ArtifactStore:
         return self.verified_path(Reference.parse(reference), entry)
 
     def paths(self, reference: Reference | str, prefix: str = "") -> list[Path]:
-        """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order."""
+        """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order.
+
+        Raises:
+            GatehouseError: as `path` does.
+        """
         reference = Reference.parse(reference)
         entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
         self.require_readable(reference)
         return side_by_side(self.objects, lambda entry: self.verified_path(reference, entry), entries)
 
     def read_bytes(self, reference: Reference | str, file: str) -> bytes:
-        """The verified bytes of one file."""
+        """The verified bytes of one file; raises as `path` does."""
         return self.path(reference, file).read_bytes()
 
     def read_text(self, reference: Reference | str, file: str) -> str:
-        """The verified text (UTF-8) of one file."""
+        """The verified text (UTF-8) of one file; raises as `path` does."""
         return self.read_bytes(reference, file).decode()
 
     def read_json(self, reference: Reference | str, file: str) -> Any:
-        """The verified and parsed JSON of one file."""
+        """The verified and parsed JSON of one file; raises as `path` does."""
         return json.loads(self.read_bytes(reference, file))
 
     def copy(self, reference: Reference | str, file: str, target: Path | str) -> None:
-        """Copy the verified bytes of one file to `target`: how a report reaches the KFP UI."""
+        """Copy the verified bytes of one file to `target`; raises as `path` does."""
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.path(reference, file), target)
 
     def verified_path(self, reference: Reference, entry: FileEntry) -> Path:
-        """A local file with the verified bytes of one entry of a manifest; the caller asked `require_readable`."""
+        """A local file with the verified bytes of one entry of a manifest. Call `require_readable` before.
+
+        Raises:
+            CorruptArtifactError: if the bytes are missing, too few, too many or altered.
+            ErasedArtifactError: if they are missing because they were erased.
+        """
         if self.objects.parallel == 1 or entry.blob not in self._verified:
             self._require_whole(reference, entry)
         path = self.objects.local_path(entry.blob)
         if entry.blob not in self._verified:
             digest = sha256_of(path)
             if digest != entry.sha256:
-                # What this machine kept of it may be what was altered, and the store's own bytes intact.
+                # Perhaps only the copy that this machine keeps was altered. Fetch the store's own bytes.
                 self.objects.forget(entry.blob)
                 path = self.objects.local_path(entry.blob)
                 digest = sha256_of(path)
@@ -249,14 +256,20 @@ class ArtifactStore:
             raise _corrupt(reference, entry, "is missing" if found is None else f"has {found.bytes} bytes")
 
     def _require_intact(self, reference: Reference, entry: FileEntry) -> None:
-        """Have the store's own bytes read, whatever this machine or process knows of them."""
+        """Read the store's own bytes, whatever copies this machine has."""
         self._require_whole(reference, entry)
         digest = self.objects.sha256(entry.blob)
         if digest != entry.sha256:
             raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
-        """Whether the artifact is complete here: manifest verified, every blob present in full length, not erased."""
+        """Whether the artifact is complete here and was not erased.
+
+        The manifest is verified against its digest, blobs by their lengths only.
+
+        Raises:
+            CorruptArtifactError: if the manifest was altered.
+        """
         try:
             manifest = self.manifest(reference)
         except MissingArtifactError:
@@ -275,7 +288,7 @@ class ArtifactStore:
             The number of artifacts verified.
 
         Raises:
-            MissingArtifactError, CorruptArtifactError: at the first thing that is wrong.
+            MissingArtifactError, CorruptArtifactError, ErasedArtifactError: at the first thing that is wrong.
         """
         seen: set[Reference] = set()
         pending = [Reference.parse(reference)]
@@ -291,7 +304,7 @@ class ArtifactStore:
         return len(seen)
 
     def problems(self, reference: Reference | str) -> list[GatehouseError]:
-        """Everything that is wrong with one artifact, every byte of it read again. What was erased is one problem."""
+        """Everything that is wrong with one artifact; every byte is read again. That it was erased is one problem."""
         reference = Reference.parse(reference)
         try:
             manifest = self.manifest(reference)
@@ -307,7 +320,7 @@ class ArtifactStore:
         return found
 
     def references(self, kind: str | None = None, name: str | None = None) -> Iterator[Reference]:
-        """All references that the store holds, sorted; optionally of one kind and name."""
+        """All references that the store holds, sorted; of one kind and name where these are given."""
         for each in [kind] if kind else sorted(set(self.objects.folders()) - NO_KINDS):
             keys = self.objects.list(f"{each}/{name}" if name else each)
             found = [key.removesuffix("/manifest.json") for key in keys if key.endswith("/manifest.json")]
@@ -315,10 +328,10 @@ class ArtifactStore:
 
     def record(self, key: str, body: Mapping[str, Any]) -> bool:
         """Create a JSON record under `key` (run records, measurements, provenance); False where it exists."""
-        return self.objects.put_bytes(key, (json.dumps(body, sort_keys=True, indent=1) + "\n").encode())
+        return create_record(self.objects, key, body)
 
     def append(self, prefix: str, body: Mapping[str, Any]) -> int:
-        """Create the next free `<prefix>/<n>.json`, n from 1; safe with several writers. Returns n."""
+        """Create the next free `<prefix>/<n>.json` and return n, from 1 on. Several writers may do so at once."""
         number = sum(1 for _ in self.objects.list(prefix)) + 1
         while not self.record(f"{prefix}/{number:06d}.json", body):
             number += 1

@@ -1,4 +1,4 @@
-"""Takes artifacts out of a store: with their lineage into another store, or into a plain directory."""
+"""Copies artifacts out of a store: with their lineage to another store, or as files to a directory."""
 
 import os
 import shutil
@@ -18,7 +18,13 @@ from gatehouse.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Pulled:
-    """One artifact of a transfer; `state` is copied, present or erased (and so left out)."""
+    """One artifact of a transfer.
+
+    Attributes:
+        reference: What it is.
+        bytes: The length of all its files.
+        state: `copied`; `present`, as it was there already; or `erased`, and so left out.
+    """
 
     reference: Reference
     bytes: int
@@ -33,9 +39,9 @@ def pull(
 ) -> list[Pulled]:
     """Copy an artifact, and before it all that it was derived from, to another store.
 
-    What is complete there stays as it is, so a transfer that was interrupted goes on where it stopped. Bytes are
-    verified when they are read and again in the target. Deprecations come along, and that something cannot be
-    reproduced. An erased ancestor is left out.
+    What is complete there is not copied again, so an interrupted transfer goes on where it stopped. Bytes are verified
+    when they are read, and again in the target. Marks are copied too: that something is deprecated, and that it cannot
+    be reproduced. An erased ancestor is left out.
 
     Args:
         source: Holds `reference`.
@@ -69,9 +75,9 @@ def _pull_one(source: ArtifactStore, reference: Reference, target: ArtifactStore
 
             def fetch(entry: FileEntry) -> Path:
                 path = source.verified_path(reference, entry)
-                # A local store links what it is given; two stores that share a file would lose it together.
-                near = isinstance(target.objects, LocalObjects)
-                return Path(shutil.copyfile(path, workspace / uuid.uuid4().hex)) if near else path
+                # A local store links the file that it is given. Two stores must not share one: damage would hit both.
+                links = isinstance(target.objects, LocalObjects)
+                return Path(shutil.copyfile(path, workspace / uuid.uuid4().hex)) if links else path
 
             target.adopt(manifest, fetch)
         for problem in target.problems(reference):
@@ -102,10 +108,14 @@ def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference
 def export(store: ArtifactStore, reference: Reference | str, directory: Path) -> list[Path]:
     """Copy the files of one artifact to a plain directory, under their paths in the artifact.
 
-    A file that is there already with the same bytes stays, so an export that was interrupted goes on.
+    A file that is there with the same bytes is not copied again, so an interrupted export goes on.
+
+    Returns:
+        The files in the directory, in the order of the manifest.
 
     Raises:
         ConfigurationError: if a file with other bytes is there, or a path of the artifact leads out of the directory.
+        GatehouseError: if the artifact cannot be read, as `ArtifactStore.path` does.
     """
     manifest = store.manifest(reference)
     written = []

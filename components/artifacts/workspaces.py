@@ -1,7 +1,8 @@
-"""Workspaces: private directories, each with a lock that its owner holds, so that every machine can tell who is gone.
+"""Workspaces: private directories, each with a lock that its owner holds, so that others see which owner has ended.
 
-The lock is a file beside the directory. It is held before either can be found, and the system lets go of it when the
-process ends, also on another machine or in another container that shares the file system.
+The lock is a file beside the directory. The owner holds it before others can find either. When the owner's process
+ends, however it ends, the system releases the lock. This works between machines and containers that share the file
+system, too.
 """
 
 import fcntl
@@ -19,10 +20,10 @@ def workspace_in(folder: Path) -> Iterator[Path]:
     """A new directory in `folder`, removed at the end."""
     directory = folder / f"{_PREFIX}{uuid.uuid4().hex}"
     lock = directory.with_suffix(_LOCK)
-    unseen = folder / lock.name.removeprefix(_PREFIX)
-    with open(unseen, "x") as held:
+    hidden = folder / lock.name.removeprefix(_PREFIX)
+    with open(hidden, "x") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        unseen.rename(lock)
+        hidden.rename(lock)
         directory.mkdir(mode=0o700)
         try:
             yield directory
@@ -32,32 +33,32 @@ def workspace_in(folder: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the workspaces in `folder` whose owner is gone."""
+    """Remove the workspaces in `folder` whose owner has ended."""
     for path in list(folder.glob(f"{_PREFIX}*")):
-        with _claimed(path) as mine:
-            if mine:
+        with _abandoned(path) as abandoned:
+            if abandoned:
                 shutil.rmtree(path.with_suffix(""), ignore_errors=True)
                 path.with_suffix(_LOCK).unlink(missing_ok=True)
 
 
 def in_use(path: Path) -> bool:
-    """Whether `path` is a workspace, or the lock of one, whose owner is there."""
+    """Whether `path` is a workspace, or the lock of one, whose owner still runs."""
     if not path.name.startswith(_PREFIX):
         return False
-    with _claimed(path) as mine:
-        return not mine
+    with _abandoned(path) as abandoned:
+        return not abandoned
 
 
 @contextmanager
-def _claimed(path: Path) -> Iterator[bool]:
-    """Hold the lock of a workspace where nobody else does."""
+def _abandoned(path: Path) -> Iterator[bool]:
+    """Whether the owner of a workspace has ended. If so, its lock is held here until the end of the block."""
     with ExitStack() as stack:
         try:
             lock = stack.enter_context(open(path.with_suffix(_LOCK)))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = True
+            abandoned = True
         except FileNotFoundError:
-            mine = True  # Its owner has ended meanwhile, or wrote no lock.
+            abandoned = True  # Its owner has just removed it, or never wrote a lock.
         except OSError:
-            mine = False
-        yield mine
+            abandoned = False
+        yield abandoned

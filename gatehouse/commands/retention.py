@@ -22,7 +22,7 @@ from gatehouse.commands.output import (
     size,
 )
 from gatehouse.commands.run import DEFAULT_STORE
-from gatehouse.components.artifacts import deprecating, eraser
+from gatehouse.components.artifacts import deprecation, eraser
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
 from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure
 from gatehouse.components.artifacts.reference import Reference
@@ -47,7 +47,7 @@ def deprecate(
     """
     opened = open_store(store)
     found = find(opened, reference)
-    said = deprecating.deprecate(opened, found, reason, find(opened, successor) if successor else "", by)
+    said = deprecation.deprecate(opened.objects, found, reason, find(opened, successor) if successor else "", by)
     typer.echo(said.explain(found))
 
 
@@ -55,24 +55,25 @@ def collect(
     delete: Annotated[bool, typer.Option("--delete", help="Mark, and delete what was marked a grace ago.")] = False,
     grace: Annotated[str, typer.Option(help="From tombstone to deletion, e.g. 24h, 30m, 7d, 0.")] = "24h",
     deprecated: Annotated[
-        bool, typer.Option("--deprecated", help="Also deprecated artifacts that nothing live reaches.")
+        bool, typer.Option("--deprecated", help="Also deprecated artifacts that nothing needs any more.")
     ] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="With --deprecated: memos and run records do not keep them.")
+        bool, typer.Option("--forget", help="With --deprecated: also those that memos and run records name.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="With --delete: wait for the grace, then delete.")] = False,
     store: StoreOption = str(DEFAULT_STORE),
     as_json: JsonOption = False,
 ) -> None:
-    """Collect garbage: show what nothing reaches, and with --delete let it go in two phases.
+    """Collect garbage: show what nothing needs, and with --delete remove it in two phases.
 
-    Nothing goes that a manifest, memo, ledger, lineage or a running writer's lease reaches. The first `gc --delete`
-    writes tombstones; one after the grace deletes what is still unreached. It may run beside writers and at any time.
+    Whatever a manifest, a memo, a run record, the ledger, lineage or a running writer needs, stays. The first
+    `gc --delete` writes tombstones. One after the grace period deletes what is still not needed. It may run at any
+    time, also beside writers.
     """
     if forget and not deprecated:
-        raise ConfigurationError("--forget: expected together with --deprecated; alone it lets nothing go.")
+        raise ConfigurationError("--forget: expected together with --deprecated, found without it.")
     if wait and not delete:
-        raise ConfigurationError("--wait: expected together with --delete.")
+        raise ConfigurationError("--wait: expected together with --delete, found without it.")
     opened = open_store(store)
     collector = Collector(opened, Wish(deprecated, forget, seconds_of("--grace", grace)))
     items = collector.mark() if delete else collector.look()

@@ -1,4 +1,4 @@
-"""Blobs that this machine has fetched before: verified when they enter, least recently used first to go."""
+"""Copies of far blobs on this machine: verified when they are fetched; the least recently used are removed first."""
 
 import contextlib
 import errno
@@ -24,7 +24,7 @@ _DIGEST = re.compile(r"/([0-9a-f]{64})[^/]*\Z")
 
 
 def cache_folder() -> Path:
-    """What this machine keeps of far stores: `GATEHOUSE_CACHE`, else a folder of the user's cache."""
+    """The folder for what this machine keeps of far stores: `GATEHOUSE_CACHE`, else one in the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(os.environ.get(FOLDER) or Path(base) / "gatehouse")
     with contextlib.suppress(OSError):
@@ -36,9 +36,9 @@ def cache_folder() -> Path:
 
 
 class KnownKeys:
-    """Blobs that a far store is known to hold: a hint that saves a look, checked again at every commit.
+    """Remembers which blobs a far store holds, to save the request that asks. Every commit checks them again.
 
-    They are kept in a file of one line each; a line that begins with `-` takes one back.
+    They are kept in a file, one key a line. A line that begins with `-` says that the store no longer holds the key.
     """
 
     def __init__(self, address: str) -> None:
@@ -53,7 +53,7 @@ class KnownKeys:
         return key in self._keys
 
     def add(self, key: str) -> None:
-        """Remember a key, also for later processes where the disk lets us."""
+        """Remember a key, also for later processes if the disk can be written."""
         with self._lock:
             if key not in self._keys:
                 self._keys.add(key)
@@ -69,20 +69,26 @@ class KnownKeys:
     def _write(self, line: str) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Short appends are whole also where several processes write.
+            # A short append is written whole, also when several processes append.
             with open(self._path, "a") as file:
                 file.write(f"{line}\n")
 
 
 class BlobCache:
-    """A folder of blobs by digest, shared by all processes of a user and by all stores: equal digest, equal bytes.
+    """A folder of blobs by digest, for all processes of a user and all stores: equal digests mean equal bytes.
 
-    What was used in the last quarter of an hour is never evicted, so that a path that was handed out stays good.
+    A blob that was used in the last 15 minutes is not removed, so that a path that was returned stays valid.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
+        """Open a cache.
+
+        Args:
+            folder: Where the blobs are.
+            limit: Most bytes that they may take together.
+        """
         self._folder, self._limit = folder, limit
-        self._added = limit  # Look at the whole folder before the first eviction.
+        self._added = limit  # So that the first blob makes it look at the folder.
 
     @classmethod
     def default(cls) -> "BlobCache":
@@ -97,14 +103,15 @@ class BlobCache:
         return cls(cache_folder() / "blobs", int(limit))
 
     def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
-        """The file of a blob, fetched with `fetch` where it is not here.
+        """The file of a blob, which is fetched if it is not here.
 
         Args:
-            key: The blob's key in the store; it holds the digest.
-            fetch: Writes the bytes, verified, to a path.
+            key: The blob's key in the store, which ends in its digest.
+            fetch: Writes the verified bytes to a path.
 
         Raises:
             StoreError: if the file cannot be written here.
+            FileNotFoundError: if `fetch` does not find the key.
         """
         wanted = self._path(key)
         with contextlib.suppress(FileNotFoundError):
@@ -117,7 +124,7 @@ class BlobCache:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._evict(0):
                 raise self._not_kept(key, error) from error
-        # The disk is full, and what lay here unused is gone now.
+        # The disk was full. What was not in use has been removed.
         try:
             return self._enter(wanted, fetch)
         except OSError as error:
@@ -156,14 +163,14 @@ class BlobCache:
         return self._folder / digest[:2] / key.rsplit("/", 1)[1]
 
     def _make_room(self, added: int) -> None:
-        """Keep to the limit; looks at the folder only after a twentieth of the limit was added."""
+        """Keep to the limit. The folder is looked at only when a twentieth of the limit was added."""
         self._added += added
         if self._added >= self._limit / 20:
             self._added = 0
             self._evict(self._limit)
 
     def _evict(self, limit: int) -> int:
-        """Remove what was not used for longest until at most `limit` bytes are left. Returns how many files went."""
+        """Remove what was not used for longest, until at most `limit` bytes are left. Returns how many files it was."""
         found = []
         for path in self._folder.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):
@@ -179,7 +186,7 @@ class BlobCache:
 
 
 def digest_of_blob(key: str) -> str:
-    """The SHA-256 that the key of a blob holds."""
+    """The SHA-256 in the key of a blob."""
     match = _DIGEST.search(key)
     assert match is not None, f"{key} is not the key of a blob"
     return match[1]

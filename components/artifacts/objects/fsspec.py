@@ -1,4 +1,4 @@
-"""Whatever else fsspec reaches: used where its file system refuses to create a file twice."""
+"""Other file systems of fsspec, if they refuse to create a file that exists."""
 
 import contextlib
 import errno
@@ -24,12 +24,12 @@ _CHUNK = 8 << 20
 class FsspecBucket:
     """`<protocol>://<path>`. Endpoint and credentials come from where the protocol's own client looks for them.
 
-    fsspec knows no conditional deletion: a generation is compared just before, and what closes the gap is the lease of
-    writers. It keeps no mark of the writer either: a creation whose answer was lost is told by its bytes.
+    fsspec cannot delete by generation: generations are compared just before, and in the moment between only the lease
+    of a writer protects its key. fsspec stores no mark of the writer either: after a lost answer bytes are compared.
     """
 
     def __init__(self, address: str) -> None:
-        """Open the place that `address` names, and try whether it keeps its word.
+        """Open the place that `address` names, and try whether it refuses to create a file twice.
 
         Raises:
             StoreError: if no file system serves it, or the one that does overwrites what another wrote.
@@ -56,14 +56,14 @@ class FsspecBucket:
         probe = f"tmp/probe-{uuid.uuid4().hex}"
         try:
             first, second = self.create(probe, b"1", ""), self.create(probe, b"2", "")
-            honest = first and not second and self.read(probe) == b"1"
+            refuses = first and not second and self.read(probe) == b"1"
         except TransientError as error:
             raise StoreError(f"The store {self.address} does not answer: {error}.") from error
         finally:
             with self._explained():
                 if self._files.exists(self._path(probe)):
                     self._files.rm_file(self._path(probe))
-        if not honest:
+        if not refuses:
             raise StoreError(
                 f"{self.address}: the file system {self._protocol!r} overwrites silently what another wrote, so two "
                 "writers could destroy each other's work. Use gs://, s3:// or a directory."
@@ -76,7 +76,7 @@ class FsspecBucket:
         with self._explained():
             try:
                 self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-                # Not pipe_file(mode="create"): by default that looks first and then overwrites.
+                # pipe_file(mode="create") will not do: by default it looks first, and then overwrites.
                 with self._files.open(path, "xb", block_size=_CHUNK) as target, _reader(content) as source:
                     opened = True
                     shutil.copyfileobj(source, target, _CHUNK)
@@ -89,7 +89,7 @@ class FsspecBucket:
         return True
 
     def _discard_half(self, path: str, content: bytes | Path) -> None:
-        """Remove what is the beginning of `content` and no more: it is ours, and would stand for the whole for ever."""
+        """Remove a file that holds a beginning of `content`, and not all of it: we wrote it and were interrupted."""
         with contextlib.suppress(FileNotFoundError):
             with self._files.open(path, "rb") as held, _reader(content) as meant:
                 while chunk := held.read(_CHUNK):
@@ -161,7 +161,7 @@ class FsspecBucket:
         return True
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys below the folder `prefix`. Not by `find`: it passes over what cannot be listed as if it were empty."""
+        """Keys below the folder `prefix`. fsspec's `find` will not do: it takes what cannot be listed for empty."""
         pending = [self._path(prefix)]
         while pending:
             folder = pending.pop()

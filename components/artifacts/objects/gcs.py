@@ -48,7 +48,7 @@ class GcsBucket:
         return self._bucket.blob(self._prefix + key, chunk_size=chunk)
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Create `key` if no generation of it exists; a file longer than a chunk goes up chunk by chunk."""
+        """Create `key` if no generation of it exists. A file longer than a chunk is sent chunk by chunk."""
         if isinstance(content, Path) and content.stat().st_size <= _CHUNK:
             content = content.read_bytes()
         blob = self._blob(key, _CHUNK if isinstance(content, Path) else None)
@@ -57,14 +57,14 @@ class GcsBucket:
         with self._explained():
             try:
                 if isinstance(content, Path):
-                    # A chunk that was cut off is sent again by the client, which asks the server how far it came.
+                    # When a chunk is interrupted, the client asks the server what has arrived, and sends the rest.
                     blob.upload_from_filename(str(content), _TYPE, **options | {"retry": _CHUNK_RETRY})
                 else:
                     blob.upload_from_string(content, _TYPE, **options)
             except exceptions.PreconditionFailed:
                 return False
             except (NotFound, exceptions.BadRequest) as error:
-                # The server forgot the upload, or got other bytes than announced: another one starts afresh.
+                # The server lost the upload, or received other bytes than announced. Begin again.
                 self._require_bucket()
                 raise TransientError(error) from error
             except DataCorruption:
@@ -73,7 +73,7 @@ class GcsBucket:
         return True
 
     def _discard(self, key: str, writer: str) -> None:
-        """Remove what we created with other bytes than we meant."""
+        """Remove the object that we created, as the server received other bytes than we sent."""
         blob = self._bucket.get_blob(self._prefix + key, timeout=_TIMEOUT, retry=None)
         if blob is not None and (blob.metadata or {}).get(_WRITER) == writer:
             self.delete(key, str(blob.generation))
@@ -146,17 +146,17 @@ class GcsBucket:
         yield from (name.removeprefix(start).rstrip("/") for name in found)
 
     def _require_bucket(self) -> None:
-        """A missing key and a missing bucket are the same answer of the server: ask which it is, once."""
+        """The server answers the same for a missing key and a missing bucket. Ask once whether the bucket is there."""
         if self._found:
             return
-        # Whoever may write objects may list them, but seldom look at the bucket itself.
+        # By a listing: an account that may write objects may list them, but seldom read the bucket's own settings.
         with self._explained():
             list(self._bucket.list_blobs(prefix=self._prefix, max_results=1, timeout=_TIMEOUT, retry=None))
         self._found = True
 
     @contextmanager
     def _explained(self, key: str = "") -> Iterator[None]:
-        """Turn the client's errors into ours; of `key`, a missing one is FileNotFoundError."""
+        """Turn the client's errors into ours. That `key` is missing becomes FileNotFoundError."""
         try:
             yield
         except (StoreError, TransientError):

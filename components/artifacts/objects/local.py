@@ -18,15 +18,15 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class LocalObjects:
-    """A directory. Creation is atomic (a hard link of a finished temporary file) and never overwrites."""
+    """A directory. A key is created at once, as a hard link of a finished temporary file, and never overwritten."""
 
     parallel = 1
 
     def __init__(self, root: Path) -> None:
-        """Open the directory `root`, creating it where it is missing.
+        """Open the directory `root`; it is created where it is missing.
 
         Raises:
-            StoreError: if `root` cannot be a directory of ours.
+            StoreError: if `root` is no directory that can be written.
         """
         self.root = root
         self.address = str(root)
@@ -76,7 +76,7 @@ class LocalObjects:
             except OSError:
                 shutil.copyfile(path, temporary)
             os.chmod(temporary, 0o444)
-            os.utime(temporary)  # A link keeps the time of its file, and a generation must be new.
+            os.utime(temporary)  # A link has the time of the file, but a generation must be new.
             with open(temporary, "rb") as stream:
                 os.fsync(stream.fileno())
             return self._install(temporary, key)
@@ -106,7 +106,7 @@ class LocalObjects:
         return sha256_of(self.local_path(key))
 
     def forget(self, key: str) -> None:
-        """Nothing: the bytes are kept once."""
+        """Does nothing: there is no other copy."""
 
     def stat(self, key: str) -> Stat | None:
         """Length, inode with change time, and time of `key`."""
@@ -142,7 +142,7 @@ class LocalObjects:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock under which generations are compared and changed."""
+        """Hold the lock under which a generation is compared, and changed or deleted."""
         with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""Opens the object store that an address names. What a protocol needs is imported only where it is asked for."""
+"""Opens the object store that an address names. The client of a protocol is imported only where it is needed."""
 
 import re
 from pathlib import Path

@@ -1,15 +1,18 @@
-"""A store behind a network: retries, lost answers, requests side by side, a local cache. Protocols plug in below it."""
+"""A store behind a network: retries, lost answers, requests side by side, and a cache on this machine.
+
+What one protocol offers is a `Bucket`; everything else is the same for all of them.
+"""
 
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gatehouse.components.artifacts.canonical import sha256_of
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.components.artifacts.objects.cache import BlobCache, KnownKeys, cache_folder, digest_of_blob
+from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.components.artifacts.objects.retry import TransientError, retried
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
 
@@ -18,22 +21,23 @@ T = TypeVar("T")
 
 
 class _Altered(Exception):
-    """Bytes arrived that have this SHA-256, and not the one in the key."""
+    """Other bytes arrived than the key says; the text is their SHA-256."""
 
 
 class Bucket(Protocol):
-    """What a protocol offers, each a request or two. Keys are those of the store, below the bucket's prefix.
+    """What a protocol offers; each method is a request or two. A key is the store's, without the prefix in the bucket.
 
-    Methods raise TransientError for what may pass, StoreError for what will not, FileNotFoundError for a missing key.
+    Every method may raise TransientError for what may pass, and StoreError for what will not. `fetch` and `read` raise
+    FileNotFoundError for a missing key.
     """
 
     address: str
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Create `key`, marked with `writer`. False where it exists. Bytes are verified by the server."""
+        """Create `key`, marked with `writer`. Returns False where it exists. What the server received is verified."""
 
     def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Whether what is under `key` was created with this content by `writer`."""
+        """Whether `writer` created `key` with this content."""
 
     def fetch(self, key: str, target: Path) -> None:
         """Write the verified bytes of `key` to a new file."""
@@ -42,13 +46,13 @@ class Bucket(Protocol):
         """The verified bytes of `key`."""
 
     def stat(self, key: str) -> Stat | None:
-        """Length, generation and time of `key`, or None."""
+        """Length, generation and time of `key`, or None where it is missing."""
 
     def renew(self, key: str) -> bool:
-        """Give `key` a new generation and time. False where it is missing."""
+        """Give `key` a new generation and time. Returns False where it is missing."""
 
     def delete(self, key: str, generation: str) -> bool:
-        """Delete `key` in this generation. False where it has another, or is missing."""
+        """Delete `key` if it has this generation. Returns False where it has another, or is missing."""
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys below the folder `prefix`."""
@@ -58,7 +62,7 @@ class Bucket(Protocol):
 
 
 class RemoteObjects:
-    """The object store over a bucket. Blobs are cached on this machine; everything else is read anew."""
+    """The object store over a bucket. Blobs are cached on this machine; everything else is read again each time."""
 
     parallel = PARALLEL
 
@@ -78,7 +82,7 @@ class RemoteObjects:
 
     def _create(self, key: str, content: bytes | Path) -> bool:
         if key.startswith("blobs/"):
-            # A look is cheaper than sending bytes that the server will refuse.
+            # To look first costs less than to send bytes that the server refuses.
             if key in self._known or self.stat(key) is not None:
                 self._known.add(key)
                 return False
@@ -93,7 +97,7 @@ class RemoteObjects:
         def attempt(_: bool) -> bool:
             if self._bucket.create(key, content, writer):
                 return True
-            # The answer to an earlier attempt, also to one that the client made unasked, may have been lost on its way.
+            # It exists. Perhaps an earlier attempt of ours created it, and only the answer was lost.
             return self._bucket.wrote(key, content, writer)
 
         return self._asked(attempt, f"writing {key}")
@@ -113,7 +117,7 @@ class RemoteObjects:
             raise self._missing(key) from None
 
     def sha256(self, key: str) -> str:
-        """Digest of a blob, fetched past the cache: what is only looked at must not fill the disk."""
+        """Digest of a blob. It is not cached: what is only verified must not fill the disk."""
         with tempfile.TemporaryDirectory(prefix="verify-", dir=cache_folder()) as folder:
             try:
                 self._fetch(key, Path(folder) / "blob")
@@ -154,17 +158,14 @@ class RemoteObjects:
     def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
         """`stat` of many keys, side by side."""
         wanted = list(dict.fromkeys(keys))
-        if len(wanted) < 2:
-            return {key: self.stat(key) for key in wanted}
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            return dict(zip(wanted, pool.map(self.stat, wanted), strict=True))
+        return dict(zip(wanted, side_by_side(self, self.stat, wanted), strict=True))
 
     def renew(self, key: str) -> bool:
         """Give `key` a new generation and time."""
         return self._asked(lambda _: self._bucket.renew(key), f"renewing {key}")
 
     def delete(self, key: str, generation: str) -> bool:
-        """Delete `key` if it has this generation still; where an answer was lost, a key that is gone was ours."""
+        """Delete `key` if it has this generation. If an answer was lost and the key is gone, we deleted it."""
 
         def attempt(again: bool) -> bool:
             gone = self._bucket.delete(key, generation)

@@ -1,4 +1,4 @@
-"""Retries: what is worth trying again, and how long to wait between."""
+"""Retries: which errors are tried again, and how long to wait before."""
 
 import logging
 import random
@@ -14,9 +14,11 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A request failed in a way that may pass: the server is busy or was cut off. `cause` is the client's error.
+    """A request failed for a reason that may pass: the server is busy, or the connection was lost.
 
-    `exhausted` says that it was tried often enough, as part of a larger request.
+    Attributes:
+        cause: The client's error.
+        exhausted: Whether it was tried often enough already, as a part of a larger request.
     """
 
     def __init__(self, cause: BaseException) -> None:
@@ -32,11 +34,12 @@ def retried(request: Callable[[bool], T], what: str) -> T:
     that clients that failed together do not come back together.
 
     Args:
-        request: Called with whether an earlier attempt may have taken effect without our hearing of it.
-        what: For the log.
+        request: Called with whether this is a repetition. Then the attempt before may have succeeded, and only its
+            answer was lost.
+        what: Names the request in the log.
 
     Raises:
-        TransientError: the last one.
+        TransientError: the one of the last attempt.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:

@@ -1,4 +1,4 @@
-"""Amazon S3 and what speaks its protocol (MinIO): create-only by `If-None-Match`, bytes verified both ways."""
+"""Amazon S3 and servers with its protocol, such as MinIO: create-only by `If-None-Match`, bytes verified both ways."""
 
 import base64
 import contextlib
@@ -55,9 +55,10 @@ _NO_CREDENTIALS = (
 class S3Bucket:
     """`s3://<bucket>/<prefix>`. Endpoint and credentials come from the environment or profile, as for every S3 client.
 
-    Each object carries the mark of its writer and the digest of its bytes. The mark is its generation: S3 itself tells
-    two writings of the same bytes within a second apart by nothing. S3 has no deletion by generation: it is compared
-    just before, and what closes the gap is the lease of writers.
+    In its metadata an object has a mark of its writer and the digest of its bytes. The mark serves as the generation,
+    because S3 itself does not distinguish two objects with the same bytes and the same second of writing. S3 cannot
+    delete by generation: generations are compared just before, and in the moment between only the lease of a writer
+    protects its key.
     """
 
     def __init__(self, address: str) -> None:
@@ -83,7 +84,7 @@ class S3Bucket:
             return getattr(self._client, request)(Bucket=self._bucket, Key=self._prefix + key, **options)
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Create `key` if it does not exist; a file longer than one part goes up in parts, side by side."""
+        """Create `key` if it does not exist. A file longer than one part is sent in parts, several at once."""
         if isinstance(content, Path) and content.stat().st_size <= _PART:
             content = content.read_bytes()
         try:
@@ -106,7 +107,7 @@ class S3Bucket:
             raise TransientError(OSError("the server stored other bytes than were sent"))
 
     def _intact(self, key: str) -> bool:
-        """Whether the server holds what was sent; a tag that is no MD5 may be the server's own way."""
+        """Whether the server holds what was sent. Its tag alone does not tell: not every server uses the MD5."""
         try:
             self.read(key)
         except TransientError:
@@ -135,7 +136,7 @@ class S3Bucket:
 
     def _send_part(self, key: str, path: Path, upload: str, number: int, length: int) -> str:
         def attempt(again: bool) -> str:
-            # At most so many parts are in memory, however many files are on their way.
+            # The semaphore bounds the parts in memory, however many files are sent at once.
             with self._sending, open(path, "rb") as stream:
                 stream.seek((number - 1) * length)
                 data = stream.read(length)
@@ -184,7 +185,7 @@ class S3Bucket:
         return Stat(int(found["ContentLength"]), generation, modified)
 
     def _require_bucket(self) -> None:
-        """A missing key and a missing bucket are the same answer to a look: ask which it is, once."""
+        """HEAD answers the same for a missing key and a missing bucket. Ask once whether the bucket is there."""
         if not self._found:
             try:
                 with self._explained():
@@ -209,7 +210,7 @@ class S3Bucket:
         return True
 
     def _copy_in_parts(self, key: str, source: dict[str, str], size: int, mark: dict[str, str]) -> None:
-        """What one copy request is too small for."""
+        """Copy an object that is too large for one request."""
         upload = self._ask("create_multipart_upload", key, Metadata=mark)["UploadId"]
         parts = []
         for number, start in enumerate(range(0, size, _LARGEST_COPY), start=1):
@@ -295,6 +296,6 @@ class S3Bucket:
 
 
 def _differs(told: Mapping[str, Any], md5: bytes) -> bool:
-    """Whether the server's tag says that it has other bytes; one made with a key of its own says nothing."""
+    """Whether the server's tag says that it has other bytes. Where the server encrypts with a key it says nothing."""
     keyed = told.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in told
     return not keyed and str(told.get("ETag", "")).strip('"') != md5.hex()

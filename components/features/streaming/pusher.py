@@ -20,7 +20,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.artifacts.messages import MisfitError
 from gatehouse.components.features.database import connect, open_tables, quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import Repository, View
@@ -47,6 +46,7 @@ from gatehouse.components.features.streaming.views import (
     streamed_views,
 )
 from gatehouse.components.features.streaming.watermark import Watermark
+from gatehouse.components.messages.values import MisfitError
 from gatehouse.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from gatehouse.components.artifacts.messages import MisfitError, body_of, boolean, double, moment, text, whole
 from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.streaming.stream import TOLERANCE, Event
+from gatehouse.components.messages.values import MisfitError, body_of, boolean, double, moment, text, whole
 from gatehouse.errors import ConfigurationError
 
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)

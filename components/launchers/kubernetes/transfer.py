@@ -9,7 +9,6 @@ lease on them has ended. The weights stay, because the manifest of the model lis
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from gatehouse.components.artifacts.canonical import canonical_json, digest_of, 
 from gatehouse.components.artifacts.code import code_digest
 from gatehouse.components.artifacts.leases import Lease, leased
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
+from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.components.artifacts.records import remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import FAILURE, LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
@@ -55,11 +55,11 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
     def keep(path: Path) -> FileEntry:
         return store.keep(path.relative_to(directory).as_posix(), path)
 
-    entries = tuple(_in_parallel(store, keep, inputs))
+    entries = tuple(side_by_side(store.objects, keep, inputs))
     with Lease(store.objects, [entry.blob for entry in entries]):
         # The garbage collection may have removed a blob before the lease began.
         found = store.objects.stats(entry.blob for entry in entries)
-        _in_parallel(store, keep, [directory / entry.path for entry in entries if found[entry.blob] is None])
+        side_by_side(store.objects, keep, [directory / entry.path for entry in entries if found[entry.blob] is None])
         yield Inputs(entries)
 
 
@@ -151,7 +151,7 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:
     """Send result and weights from the job's directory, and report that the job succeeded."""
     paths = [directory / RESULT, directory / WEIGHTS]
-    entries = _in_parallel(store, lambda path: store.keep(path.relative_to(directory).as_posix(), path), paths)
+    entries = side_by_side(store.objects, lambda path: store.keep(path.relative_to(directory).as_posix(), path), paths)
     store.append(f"{folder}/ended", {"outcome": "succeeded", "files": [asdict(entry) for entry in entries]})
 
 
@@ -218,7 +218,7 @@ def _checkpoints(digest: str) -> str:
 
 def _in_use(store: ArtifactStore, key: str) -> bool:
     with Lease(store.objects, []) as now:
-        return key in leased(store.objects, now.raised)
+        return key in leased(store.objects, now.renewed)
 
 
 def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], directory: Path) -> None:
@@ -230,9 +230,4 @@ def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], dire
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(store.verified_path(origin, entry), target)
 
-    _in_parallel(store, fetch, entries)
-
-
-def _in_parallel(store: ArtifactStore, work: Any, items: Sequence[Any]) -> list[Any]:
-    with ThreadPoolExecutor(max(1, store.objects.parallel)) as pool:
-        return list(pool.map(work, items))
+    side_by_side(store.objects, fetch, entries)

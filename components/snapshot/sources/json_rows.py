@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from gatehouse.components.artifacts.messages import MisfitError, parse_json
+from gatehouse.components.messages.values import MisfitError, parse_json
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.declared import (
     TYPES,

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
-from gatehouse.components.artifacts.messages import (
+from gatehouse.components.messages.values import (
     MisfitError,
     body_of,
     boolean,

@@ -175,6 +175,7 @@ def test_every_package_that_a_stage_imports_has_a_distribution() -> None:
         ("gatehouse.components.validation.reports.card", True),
         ("gatehouse.components.splitting.stage", False),
         ("gatehouse.components.metrics.binary", False),
+        ("gatehouse.components.messages.values", False),
     ],
 )
 def test_a_path_says_whether_a_module_carries(module: str, expected: bool) -> None:

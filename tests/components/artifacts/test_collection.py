@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts import collection, leases, memo
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
-from gatehouse.components.artifacts.deprecating import deprecate
+from gatehouse.components.artifacts.deprecation import deprecate
 from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOMBSTONES, Lease
 from gatehouse.components.artifacts.objects.base import Stat
 from gatehouse.components.artifacts.reference import Reference
@@ -53,7 +53,7 @@ def test_looking_changes_nothing_not_even_for_a_moment() -> None:
     memory, asked = Memory(), []
     store = ArtifactStore(MemoryObjects(memory))
     store.objects.put_bytes(OLD_BLOB, OLD)
-    deprecate(store, store.publish("datasets", "d", {"a": b"1"}), "wrong")
+    deprecate(store.objects, store.publish("datasets", "d", {"a": b"1"}), "wrong")
     wish = Wish(deprecated=True, grace=0)
     found = _states(Collector(ArtifactStore(MemoryObjects(memory, asked.append)), wish).look())
     assert found[OLD_BLOB] == "found" and set(found.values()) == {"found"}
@@ -132,7 +132,7 @@ def test_a_sweep_reads_again_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -
     memory = Memory()
     before = ArtifactStore(MemoryObjects(memory))
     gone = before.publish("datasets", "gone", {"a": OLD})
-    deprecate(before, gone, "wrong")
+    deprecate(before.objects, gone, "wrong")
     for number in range(50):
         used = before.publish("datasets", "d", {"a": b"%d" % number})
         memo.remember(before, "split", str(number), {"split": str(used)})
@@ -188,7 +188,7 @@ def _family(store: ArtifactStore) -> tuple[Reference, Reference, Reference]:
     split = store.publish("splits", "s", {"i": b"index", "shared": b"shared"}, derived_from={"data": data})
     other = store.publish("models", "m", {"shared": b"shared"})
     for each in (data, split):
-        deprecate(store, each, "wrong time zone")
+        deprecate(store.objects, each, "wrong time zone")
     return data, split, other
 
 
@@ -207,6 +207,14 @@ def test_what_is_deleted_with_a_deprecated_artifact_is_not_what_others_share(sto
     assert store.verify(other) == 1
     assert not list(store.objects.list(str(data))) and not list(store.objects.list(str(split)))
     assert _collect(store, Wish(deprecated=True, grace=0)) == []
+
+
+def test_the_pages_of_a_deleted_artifact_are_deleted(store: ArtifactStore) -> None:
+    data, _, other = _family(store)
+    for reference in (data, other):
+        store.objects.put_bytes(f"reports/{reference}/style.html", b"<p>")
+    _collect(store, Wish(deprecated=True, grace=0))
+    assert list(store.objects.list("reports")) == [f"reports/{other}/style.html"]
 
 
 def _by_child(store: ArtifactStore, split: Reference) -> None:
@@ -413,7 +421,7 @@ def test_a_collector_killed_at_any_change_loses_nothing_and_the_next_one_finishe
         store = ArtifactStore.open(tmp_path / str(change))
         kept = store.publish("datasets", "kept", {"a": b"kept", "shared": b"shared"})
         gone = store.publish("datasets", "gone", {"a": b"gone", "shared": b"shared"})
-        deprecate(store, gone, "wrong")
+        deprecate(store.objects, gone, "wrong")
         store.objects.put_bytes(OLD_BLOB, OLD)
         killed = _killed(store, "collect", change)
         assert store.verify(kept) == 1

@@ -121,9 +121,7 @@ def _split(store: ArtifactStore, train: list[int], test: list[int]) -> Reference
         files = {f"{name}.parquet": workspace / f"{name}.parquet" for name in ("train", "test")}
         counts = {"train.parquet": len(train), "test.parquet": len(test)}
         columns = [Column("row", "int64", False)]
-        return store.publish(
-            "splits", "s", {**files, "report.html": b"<p>"}, columns=columns, rows=4, rows_per_file=counts
-        )
+        return store.publish("splits", "s", files, columns=columns, rows=4, rows_per_file=counts)
 
 
 def test_two_splits_are_compared_part_by_part(store: ArtifactStore) -> None:
@@ -134,17 +132,28 @@ def test_two_splits_are_compared_part_by_part(store: ArtifactStore) -> None:
 
 
 _ROWS = st.lists(st.tuples(st.integers(0, 3) | st.none(), st.sampled_from(["a", "b", None])), min_size=1, max_size=12)
+_PAIRS = st.lists(st.tuples(_ROWS, _ROWS), min_size=8, max_size=8)
 
 
-@given(_ROWS, _ROWS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_rows_are_counted_as_multisets(store: ArtifactStore, first: list[Any], second: list[Any]) -> None:
-    def table(rows: list[Any], name: str) -> Reference:
-        return _table(store, {"k": [k for k, _ in rows], "s": [s for _, s in rows]}, name, k=pa.int64(), s=pa.string())
+@given(_PAIRS)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_are_counted_as_multisets(store: ArtifactStore, pairs: list[tuple[list[Any], list[Any]]]) -> None:
+    def tables(side: int) -> Reference:
+        schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
+        with store.workspace() as workspace:
+            files = {f"{number}.parquet": workspace / f"{number}.parquet" for number in range(len(pairs))}
+            for path, pair in zip(files.values(), pairs, strict=True):
+                pq.write_table(
+                    pa.table([list(column) for column in zip(*pair[side], strict=True)], schema=schema), path
+                )
+            columns = [Column("k", "int64"), Column("s", "string")]
+            counts = {path: len(pair[side]) for path, pair in zip(files, pairs, strict=True)}
+            return store.publish("folds", "f", files, columns=columns, rows_per_file=counts)
 
-    change = _one(store, table(first, "before"), table(second, "after"))
-    common = sum((Counter(first) & Counter(second)).values())
-    assert (change.common, change.added, change.removed) == (common, len(second) - common, len(first) - common)
+    changes = {change.table: change for change in compare(store, tables(0), tables(1))}
+    for number, (first, second) in enumerate(pairs):
+        change, common = changes[f"{number}.parquet"], sum((Counter(first) & Counter(second)).values())
+        assert (change.common, change.added, change.removed) == (common, len(second) - common, len(first) - common)
 
 
 def test_nothing_is_left_beside_the_store(store: ArtifactStore) -> None:

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from gatehouse.components.artifacts.deprecating import deprecate
-from gatehouse.components.artifacts.deprecation import POLICY
+from gatehouse.components.artifacts.declaration import Declaration
+from gatehouse.components.artifacts.deprecation import POLICY, deprecate
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.stage import Stage, StageModel
@@ -21,7 +21,7 @@ def test_a_reader_is_warned_once_with_reason_and_successor(
     store: ArtifactStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new = _pair(store)
-    deprecate(store, old, "wrong time zone.", new)
+    deprecate(store.objects, old, "wrong time zone.", new)
     with caplog.at_level(logging.WARNING):
         assert store.read_bytes(old, "a") == b"old"
         assert store.paths(old) and store.verify(old) == 1 and store.read_bytes(new, "a") == b"new"
@@ -31,7 +31,7 @@ def test_a_reader_is_warned_once_with_reason_and_successor(
 @pytest.mark.parametrize(("policy", "fails"), [("fail", True), ("allow", False), ("warn", False), ("", False)])
 def test_the_policy_decides(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, policy: str, fails: bool) -> None:
     old, _ = _pair(store)
-    deprecate(store, old, "wrong")
+    deprecate(store.objects, old, "wrong")
     monkeypatch.setenv(POLICY, policy)
     if fails:
         with pytest.raises(DeprecatedArtifactError, match="wrong"):
@@ -50,25 +50,25 @@ def test_another_policy_is_refused(store: ArtifactStore, monkeypatch: pytest.Mon
 
 def test_a_deprecation_is_written_once(store: ArtifactStore) -> None:
     old, new = _pair(store)
-    first = deprecate(store, old, "wrong", new)
-    assert deprecate(store, old, "wrong", new) == first
+    first = deprecate(store.objects, old, "wrong", new)
+    assert deprecate(store.objects, old, "wrong", new) == first
     with pytest.raises(ConfigurationError, match="written once"):
-        deprecate(store, old, "another reason", new)
+        deprecate(store.objects, old, "another reason", new)
 
 
 def test_reason_reference_and_successor_are_checked(store: ArtifactStore) -> None:
     old, new = _pair(store)
     unknown = f"datasets/d/sha256-{'0' * 64}"
     with pytest.raises(ConfigurationError, match="needs a reason"):
-        deprecate(store, old, "  ")
+        deprecate(store.objects, old, "  ")
     with pytest.raises(ConfigurationError, match="another reference"):
-        deprecate(store, old, "wrong", old)
+        deprecate(store.objects, old, "wrong", old)
     for pair in ((unknown, ""), (old, unknown)):
         with pytest.raises(MissingArtifactError):
-            deprecate(store, pair[0], "wrong", pair[1])
-    deprecate(store, new, "wrong")
+            deprecate(store.objects, pair[0], "wrong", pair[1])
+    deprecate(store.objects, new, "wrong")
     with pytest.raises(ConfigurationError, match="in good standing"):
-        deprecate(store, old, "wrong", new)
+        deprecate(store.objects, old, "wrong", new)
 
 
 class Request(StageModel):
@@ -86,12 +86,12 @@ class Result(StageModel):
 def test_a_stage_notes_that_its_input_is_deprecated(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUN_ID, "run")
     old, _ = _pair(store)
-    deprecate(store, old, "wrong time zone")
+    deprecate(store.objects, old, "wrong time zone")
 
     def divide(request: Request, store: ArtifactStore) -> Result:
         return Result(split=str(store.publish("splits", "s", {"i": b"1"}, derived_from={"data": request.data})))
 
-    stage: Stage[Request, Result] = Stage("split", divide, ())
+    stage: Stage[Request, Result] = Stage(Declaration("split", "Split"), divide)
     stage(Request(data=str(old)), store)
     assert ["wrong time zone" in event.body["message"] for _, event in events(store, "run") if event.event == "warned"]
     monkeypatch.setenv(POLICY, "fail")

@@ -13,8 +13,8 @@ from gatehouse.components.artifacts import eraser, leases, memo
 from gatehouse.components.artifacts.collection import Collector, Wish
 from gatehouse.components.artifacts.eraser import Scope, erase, finish, lift, plan_erasure
 from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.reachability import lineage_of
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.artifacts.roots import lineage_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, MissingArtifactError
 from tests.components.artifacts.memory_objects import Memory, MemoryObjects, Schedule

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from gatehouse.components.artifacts.collection import Collector, Wish
-from gatehouse.components.artifacts.deprecating import deprecate
+from gatehouse.components.artifacts.deprecation import deprecate
 from gatehouse.components.artifacts.eraser import Scope, erase, plan_erasure
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError
@@ -20,7 +20,7 @@ def test_garbage_goes_and_everything_else_stays(place: Place) -> None:
     store = ArtifactStore(place.open())
     kept = store.publish("datasets", "kept", {"a": b"kept", "s": b"shared"})
     gone = store.publish("datasets", "gone", {"a": b"gone", "s": b"shared"})
-    deprecate(store, gone, "wrong")
+    deprecate(store.objects, gone, "wrong")
     store.objects.put_bytes(ORPHAN, b"orphan")
     collector = Collector(ArtifactStore(place.open()), Wish(deprecated=True, grace=0))
     outcome = collector.sweep(collector.mark())

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
 from gatehouse.components.artifacts.manifest import Column, Manifest
-from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.publishing import NO_KINDS, manifest_of
+from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import (
     ConfigurationError,

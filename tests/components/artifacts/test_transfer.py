@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.components.artifacts.deprecating import deprecate
-from gatehouse.components.artifacts.deprecation import deprecation_of
+from gatehouse.components.artifacts.deprecation import deprecate, deprecation_of
 from gatehouse.components.artifacts.eraser import Scope, erase, plan_erasure
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -94,7 +93,7 @@ def test_a_corrupt_source_leaves_no_reference(store: ArtifactStore, target: Arti
 
 def test_a_deprecation_comes_along(store: ArtifactStore, target: ArtifactStore) -> None:
     family = _family(store)
-    deprecate(store, family[0], "wrong zone")
+    deprecate(store.objects, family[0], "wrong zone")
     pull(store, family[0], target)
     found = deprecation_of(target.objects, family[0])
     assert found is not None and found.reason == "wrong zone"

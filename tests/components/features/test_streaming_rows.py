@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gatehouse.components.artifacts.messages import MisfitError
 from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.streaming.rows import RowReader
 from gatehouse.components.features.streaming.stream import TOLERANCE, Event
+from gatehouse.components.messages.values import MisfitError
 from gatehouse.errors import ConfigurationError
 
 NOON = datetime(2013, 1, 9, 12, tzinfo=UTC)

@@ -1,6 +1,7 @@
-"""What a message of a stream says: a JSON object, or fields of text; what does not fit tells its reason.
+"""Values out of messages: a message is a JSON object, or named fields of text.
 
-A converter is given a value and whether JSON typed it, and raises ValueError with what it expected.
+A converter gets one value and `typed`: whether JSON gave it its type, or it is text. It returns the converted value.
+Where the value does not fit it raises ValueError, which says what was expected.
 """
 
 import json
@@ -17,11 +18,21 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
 
 
 class MisfitError(Exception):
-    """A message does not fit its declaration; the text is the reason."""
+    """A message does not fit its declaration. The text says why."""
 
 
 def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
-    """The values of a message by name, typed by JSON or all of them text. Raises MisfitError where there are none."""
+    """The values of a message by name.
+
+    Args:
+        payload: A JSON object as bytes; or fields by name, each the bytes of a text; or nothing.
+
+    Returns:
+        What JSON says; or of fields, text.
+
+    Raises:
+        MisfitError: if there is no payload, or it is no JSON object, or not in UTF-8.
+    """
     if payload is None:
         raise MisfitError("the message has no value")
     if isinstance(payload, bytes):
@@ -33,7 +44,11 @@ def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
-    """The JSON object in a payload, which names no key twice. Raises MisfitError where there is none."""
+    """The JSON object in a payload, in UTF-8.
+
+    Raises:
+        MisfitError: if the payload is something else, or names a key twice.
+    """
     try:
         body = json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_object)
     except UnicodeDecodeError:
@@ -57,7 +72,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def whole(value: Any, typed: bool, bits: int = 64, signed: bool = True) -> int:
-    """A whole number of so many bits."""
+    """A whole number of `bits` bits.
+
+    Raises:
+        ValueError: if the value is no whole number, or too large.
+    """
     if not typed and _WHOLE.fullmatch(value):
         value = int(value)
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
@@ -67,7 +86,11 @@ def whole(value: Any, typed: bool, bits: int = 64, signed: bool = True) -> int:
 
 
 def double(value: Any, typed: bool) -> float:
-    """A number that a double holds; of text it may be endless, as JSON has no such numbers."""
+    """A number that a double holds. NaN and infinities may be given as text, for JSON does not have them.
+
+    Raises:
+        ValueError: if the value is no number, or a whole number that a double would round.
+    """
     if not typed and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -78,7 +101,11 @@ def double(value: Any, typed: bool) -> float:
 
 
 def text(value: Any) -> str:
-    """Text that can be written in UTF-8, so without one half of a pair of surrogates."""
+    """Text that UTF-8 can write.
+
+    Raises:
+        ValueError: if the value is no text, or holds half of a pair of surrogates.
+    """
     if not isinstance(value, str):
         raise ValueError("text")
     try:
@@ -89,7 +116,11 @@ def text(value: Any) -> str:
 
 
 def boolean(value: Any, typed: bool) -> bool:
-    """True or false; of text also 1 or 0."""
+    """True or false; as text also 1 or 0.
+
+    Raises:
+        ValueError: if the value is something else.
+    """
     if not typed:
         value = {"true": True, "false": False, "1": True, "0": False}.get(value)
     if not isinstance(value, bool):
@@ -98,7 +129,16 @@ def boolean(value: Any, typed: bool) -> bool:
 
 
 def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
-    """A time in ISO 8601, in UTC; one without a zone is of `zone`, if that has it once."""
+    """A time in ISO 8601, converted to UTC.
+
+    Args:
+        value: The time as text, to the microsecond at most.
+        zone: Where a time without a zone was measured.
+
+    Raises:
+        ValueError: if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
+            time twice or never, because they were put forward or back.
+    """
     if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
         raise ValueError("a time in ISO 8601, to the microsecond")
     try:

@@ -1,12 +1,15 @@
-"""Roots: what keeps artifacts and blobs alive, read from the store and nowhere else."""
+"""Reachability: which artifacts and blobs are still needed, and by what. The collector deletes none of these.
+
+All is read from the store: manifests, the ledger, memos, run records, deprecations and erasures.
+"""
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from gatehouse.components.artifacts.deprecation import marker_of
 from gatehouse.components.artifacts.erasure import Erasures
 from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.components.artifacts.records import read_records
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -14,11 +17,10 @@ from gatehouse.errors import MissingArtifactError
 
 LEDGER = "registry"
 WORK = ("memo", "runs")
-_READERS = 16
 
 
 class Manifests:
-    """The manifests of a store, each read and verified once: a manifest never changes."""
+    """The manifests of a store. Each is read and verified once, for a manifest never changes."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
@@ -32,10 +34,9 @@ class Manifests:
         """
         present = list(self._store.references())
         new = [reference for reference in present if reference not in self._known]
-        with ThreadPoolExecutor(_READERS) as readers:
-            for reference, manifest in zip(new, readers.map(self._one, new), strict=True):
-                if manifest is not None:
-                    self._known[reference] = manifest
+        for reference, manifest in zip(new, side_by_side(self._store.objects, self._one, new), strict=True):
+            if manifest is not None:
+                self._known[reference] = manifest
         return {reference: self._known[reference] for reference in present if reference in self._known}
 
     def _one(self, reference: Reference) -> Manifest | None:
@@ -46,22 +47,26 @@ class Manifests:
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What is alive at one moment: manifests with what reaches each, and the blobs that they list.
+class Needed:
+    """What was needed when the store was looked at.
 
-    `holders` names what keeps a manifest; `unreached` are the deprecated manifests that nothing keeps; `banned` are
-    erased blobs, which no manifest keeps.
+    Attributes:
+        manifests: Every manifest of the store.
+        holders: Of each needed manifest, what needs it, in words for people.
+        unneeded: The deprecated manifests that nothing needs.
+        erased: Keys of the blobs that were erased on request. They are not needed, whatever lists them.
+        blobs: Keys of the blobs that needed manifests list.
     """
 
     manifests: dict[Reference, Manifest]
     holders: dict[Reference, str]
-    unreached: frozenset[Reference] = frozenset()
-    banned: frozenset[str] = frozenset()
+    unneeded: frozenset[Reference] = frozenset()
+    erased: frozenset[str] = frozenset()
     blobs: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-class Roots:
-    """The roots of a store. What was read once is not read again: a manifest or a record never changes."""
+class Reachability:
+    """Finds what is needed in a store, again and again. A manifest or a record is read once, for it never changes."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
@@ -69,12 +74,13 @@ class Roots:
         self._in_use: set[Reference] = set()
         self._names: dict[str, tuple[Reference, ...]] = {}
 
-    def reach(self, *, deprecated: bool, forget: bool) -> Reach:
-        """What is alive now.
+    def look(self, *, deprecated: bool, forget: bool) -> Needed:
+        """What is needed now.
 
         Args:
-            deprecated: Let go of deprecated manifests that nothing live reaches; else every manifest is a root.
-            forget: Do not count memos and run records as live.
+            deprecated: Whether a deprecated manifest is needed only where something else needs it. Otherwise every
+                manifest is needed.
+            forget: Whether memos and run records do not count as something that needs an artifact.
 
         Raises:
             CorruptArtifactError: if a manifest or record cannot be read.
@@ -84,14 +90,14 @@ class Roots:
         if deprecated:
             holders = _held(present, self._deprecated(present), self._named(forget))
         standing = Erasures(self._store.objects).standing()
-        banned = frozenset(key for erasure in standing for key in erasure.blobs)
-        erased = frozenset(reference for erasure in standing for reference in erasure.artifacts)
-        readable = [present[reference] for reference in holders if str(reference) not in erased]
+        erased = frozenset(key for erasure in standing for key in erasure.blobs)
+        gone = frozenset(reference for erasure in standing for reference in erasure.artifacts)
+        readable = [present[reference] for reference in holders if str(reference) not in gone]
         blobs = frozenset(entry.blob for manifest in readable for entry in manifest.files)
-        return Reach(present, holders, frozenset(present) - holders.keys(), banned, blobs - banned)
+        return Needed(present, holders, frozenset(present) - holders.keys(), erased, blobs - erased)
 
     def _deprecated(self, present: Iterable[Reference]) -> frozenset[Reference]:
-        """What has a marker. What had none at the first look counts as in use to the end."""
+        """What is marked as deprecated. What was not at the first look counts as in use until the collector ends."""
         markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
         found = self._store.objects.stats(markers)
         deprecated = frozenset(markers[key] for key, held in found.items() if held is not None)
@@ -99,7 +105,7 @@ class Roots:
         return deprecated
 
     def _named(self, forget: bool) -> dict[Reference, str]:
-        """References that records name, with the record."""
+        """The references that records name, each with the first record that names it, in words."""
         named: dict[Reference, str] = {}
         for folder in (LEDGER,) if forget else (LEDGER, *WORK):
             keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
@@ -114,6 +120,7 @@ class Roots:
 def _held(
     present: dict[Reference, Manifest], deprecated: frozenset[Reference], named: dict[Reference, str]
 ) -> dict[Reference, str]:
+    """What needs each manifest: it is in use, or a record names it, or a needed artifact was made from it."""
     holders = {reference: "is in use" for reference in present if reference not in deprecated}
     holders |= {reference: by for reference, by in named.items() if reference in deprecated and reference in present}
     pending = list(holders)
@@ -127,5 +134,5 @@ def _held(
 
 
 def lineage_of(manifest: Manifest) -> Iterator[Reference]:
-    """Every reference that a manifest names: what it was derived from, and what its configuration mentions."""
+    """Every reference that a manifest names: in what it was derived from, its configuration, and its details."""
     yield from references_in([manifest.derived_from, manifest.configuration, manifest.details])
