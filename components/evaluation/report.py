@@ -11,7 +11,7 @@ from gatehouse.components.evaluation.gate import Comparison, Rule, verdict_of
 from gatehouse.components.evaluation.slices import Slice
 from gatehouse.components.evaluation.spec import LOWER_IS_BETTER, GatePolicy
 from gatehouse.components.reports.charts import Dot, Series, dot_chart, histogram, line_chart
-from gatehouse.components.reports.format import percent
+from gatehouse.components.reports.format import Html, percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
 
 if TYPE_CHECKING:
@@ -128,18 +128,18 @@ def _add_gate(page: Report, found: Evaluation, request: "EvaluateRequest") -> No
     )
 
 
-def _roc(curves: dict[str, Curves]) -> str:
+def _roc(curves: dict[str, Curves]) -> Html:
     lines = [Series(name, _pairs(each["roc"])) for name, each in curves.items()]
     chance = Series("chance", [(0, 0), (1, 1)], True)
     return line_chart([*lines, chance], "false positive rate", "true positive rate", _UNIT, _UNIT)
 
 
-def _precision_recall(curves: dict[str, Curves], rate: float) -> str:
+def _precision_recall(curves: dict[str, Curves], rate: float) -> Html:
     lines = [Series(name, _pairs(each["precision_recall"])) for name, each in curves.items()]
     return line_chart([*lines, Series("chance", [(0, rate), (1, rate)], True)], "recall", "precision", _UNIT, _UNIT)
 
 
-def _calibration(curves: dict[str, Curves]) -> str:
+def _calibration(curves: dict[str, Curves]) -> Html:
     lines = [Series(name, _pairs(each["calibration"]), marked=name == "candidate") for name, each in curves.items()]
     highest = max(max(point[:2]) for each in curves.values() for point in each["calibration"])
     limit = min(1.0, np.ceil(highest * 10 + 0.01) / 10)
@@ -147,7 +147,7 @@ def _calibration(curves: dict[str, Curves]) -> str:
     return line_chart([*lines, perfect], "predicted probability", "observed rate", (0.0, limit), (0.0, limit))
 
 
-def _scores(curves: dict[str, Curves]) -> str:
+def _scores(curves: dict[str, Curves]) -> Html:
     bins = curves["candidate"]["histogram"]
     edges = [*(point[0] for point in bins), 1.0]
     groups = [("label 0", [point[1] for point in bins]), ("label 1", [point[2] for point in bins])]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gatehouse.components.reports.format import escape, number, ticks
+from gatehouse.components.reports.format import Html, escape, number, ticks
 
 Point = tuple[float, float]
 
@@ -78,7 +78,7 @@ def line_chart(
     x_range: Point | None = None,
     y_range: Point | None = None,
     size: tuple[int, int] = (450, 330),
-) -> str:
+) -> Html:
     """Lines over two axes.
 
     Args:
@@ -110,7 +110,7 @@ def histogram(
     x: str,
     y: str,
     size: tuple[int, int] = (450, 330),
-) -> str:
+) -> Html:
     """Histograms of several groups over the same bins, laid over each other.
 
     Args:
@@ -148,7 +148,7 @@ def distributions(
     limits: Point,
     ends: Sequence[str] = (),
     size: tuple[int, int] = (300, 132),
-) -> str:
+) -> Html:
     """One or two distributions over one axis, small enough to stand on a page in hundreds.
 
     Args:
@@ -186,11 +186,11 @@ def distributions(
     return _svg(width, height, label, [*shapes, floor, *marks, legend])
 
 
-def sparkline(bins: Sequence[Bin], limits: Point) -> str:
+def sparkline(bins: Sequence[Bin], limits: Point) -> Html:
     """The shape of one distribution, without axes; the caller says in words what matters of it."""
     frame = _Frame(0, 2, 84, 48, *limits, 0.0, max((one.height for one in bins), default=0.0) or 1.0)
     shape = f'<path class="own" d="{_steps(frame, bins)}"/>'
-    return f'<svg class="spark" viewBox="0 0 84 48" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>'
+    return Html(f'<svg class="spark" viewBox="0 0 84 48" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>')
 
 
 def _steps(frame: _Frame, bins: Sequence[Bin]) -> str:
@@ -208,7 +208,7 @@ def bar_chart(
     marker: float | None = None,
     size: tuple[int, int] = (640, 0),
     marker_name: str = "",
-) -> str:
+) -> Html:
     """Horizontal bars from zero with their values, and optionally a dashed line at `marker`.
 
     Args:
@@ -248,7 +248,7 @@ def dot_chart(
     markers: Sequence[tuple[str, float]] = (),
     names: Sequence[str] = (),
     size: tuple[int, int] = (912, 0),
-) -> str:
+) -> Html:
     """One row a dot: where bars from zero would hide differences that matter.
 
     Args:
@@ -398,10 +398,10 @@ def _no_data(frame: _Frame) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">no data</text>'
 
 
-def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> Html:
     # Of a chart this wide, text is still large enough where a phone makes it fit; a wider one scrolls there.
     fits = ' class="fits"' if 400 <= width <= 460 else ""
-    return (
+    return Html(
         f'<svg xmlns="http://www.w3.org/2000/svg"{fits} width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'

@@ -1,13 +1,13 @@
-"""The pieces that a page is made of, each as safe HTML: tables, facts, links, meters, entries and cards that expand.
+"""The elements that a page is made of: tables, facts, links, meters, entries and cards that expand.
 
-What a piece takes is text and gets escaped, but for arguments that are named `html`, which hold other pieces.
+Each is `Html`. What it takes is text and gets escaped, unless it is `Html` itself: another element, or a chart.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatehouse.components.reports.format import escape, is_number, number
+from gatehouse.components.reports.format import Html, escape, is_number, number, printed
 
 MARKS = ("pass", "fail", "refused", "warn")
 SIGNS = {"pass": "✓", "fail": "✕", "refused": "✕", "warn": "!"}
@@ -26,27 +26,20 @@ class Marked:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A cell, or a part of one, that is HTML already."""
-
-    html: str
-
-
-@dataclass(frozen=True)
 class Entry:
     """One row of a table that filters and expands.
 
     Attributes:
-        cells: Text, numbers, or a `Piece`.
+        cells: Text, numbers, or `Html`.
         anchor: What links to this row name; unique on the page.
         facets: By facet of the page's filter, the values that this row has.
-        more: Summary and content of what the row expands to; the content is HTML.
+        more: Summary and content of what the row expands to.
     """
 
     cells: Sequence[Any]
     anchor: str
     facets: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    more: tuple[str, str] | None = None
+    more: tuple[str, Html] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,15 +49,15 @@ class Card:
     Attributes:
         title: Its name.
         anchor: What links to it name; unique on the page.
-        summary: HTML beside the name while it is closed.
+        summary: What stands beside the name while it is closed.
         html: What it expands to.
         facets: By facet of the page's filter, the values that it has.
     """
 
     title: str
     anchor: str
-    summary: str
-    html: str
+    summary: Html
+    html: Html
     facets: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -73,54 +66,52 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"
 
 
-def link(anchor: str, text: Any) -> str:
+def link(anchor: str, text: Any) -> Html:
     """A link to something else on this page."""
-    return f'<a href="#{escape(anchor)}">{isolated(text)}</a>'
+    return Html(f'<a href="#{escape(anchor)}">{isolated(text)}</a>')
 
 
-def isolated(text: Any) -> str:
+def isolated(text: Any) -> Html:
     """Text from data within a line: whichever direction it is written in, what stands around it stays in place.
 
     It may break after underscores, where names of columns and rules are longer than a cell is wide.
     """
-    return f"<bdi>{escape(text).replace('_', '_<wbr>')}</bdi>"
+    return Html(f"<bdi>{escape(text).replace('_', '_<wbr>')}</bdi>")
 
 
-def sign(word: str) -> str:
+def sign(word: str) -> Html:
     """A verdict or severity: a word with a sign, told apart without colour."""
-    return f'<span class="chip {word}"><span class="sign" aria-hidden="true">{SIGNS[word]}</span>{word}</span>'
+    return Html(f'<span class="chip {word}"><span class="sign" aria-hidden="true">{SIGNS[word]}</span>{word}</span>')
 
 
-def meter(share: float, other: float | None = None) -> str:
+def meter(share: float, other: float | None = None) -> Html:
     """A share as a bar, and optionally a tick at another share. The caller writes the number beside it."""
     tick = f'<path class="tick" d="M{min(96, 100 * other):.0f},0h4v8h-4"/>' if other else ""
     bar = f'<path d="M0,0h{max(1, 100 * share):.0f}v8H0"/>' if share > 0 else ""
-    return f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">{bar}{tick}</svg>'
+    drawn = f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">{bar}{tick}</svg>'
+    return Html(drawn)
 
 
-def cell(text: str, longest: int) -> Piece:
+def cell(text: str, longest: int) -> Html:
     """Text in a cell of its own: a long one breaks into lines, and is cut where it is longer than `longest`."""
     shown = escape(shortened(text, longest))
-    return Piece(f'<div class="long">{shown}</div>' if len(text) > _BREAKS_FROM else shown)
+    return Html(f'<div class="long">{shown}</div>') if len(text) > _BREAKS_FROM else shown
 
 
-def facts(values: Mapping[str, Any]) -> str:
+def facts(values: Mapping[str, Any]) -> Html:
     """Names and values, one a line; references are set in a fixed width."""
     rows = "".join(f"<dt>{escape(name)}</dt>{_fact(value)}" for name, value in values.items())
-    return f"<dl>{rows}</dl>"
+    return Html(f"<dl>{rows}</dl>")
 
 
-def tiles(values: Mapping[str, Any]) -> str:
+def tiles(values: Mapping[str, Any]) -> Html:
     """A few numbers, large, each over its name; `Marked` ones in their colour."""
     marked = {name: value if isinstance(value, Marked) else Marked(value, "") for name, value in values.items()}
-    return "".join(
-        ['<dl class="tiles">']
-        + [
-            f"<div{classes(value.mark)}><dt>{escape(name)}</dt><dd>{escape(number(value.value))}</dd></div>"
-            for name, value in marked.items()
-        ]
-        + ["</dl>"]
+    numbers = "".join(
+        f"<div{classes(one.mark)}><dt>{escape(name)}</dt><dd>{escape(number(one.value))}</dd></div>"
+        for name, one in marked.items()
     )
+    return Html(f'<dl class="tiles">{numbers}</dl>')
 
 
 def table(
@@ -130,12 +121,12 @@ def table(
     formats: Mapping[str, Callable[[Any], str]] | None = None,
     label: str = "",
     named: bool = False,
-) -> str:
+) -> Html:
     """A table in a box that scrolls by itself where the page is too narrow.
 
     Args:
         headers: Names of the columns.
-        rows: The cells: text, numbers, None for nothing, a `Piece`, or any of them `Marked`.
+        rows: The cells: text, numbers, None for nothing, `Html`, or any of them `Marked`.
         marks: Row number to `good`, `bad`, `warn` or `soft`, for rows that should stand out.
         formats: Column name to the function that writes its numbers, e.g. `format.percent`.
         label: What the table is about, for those who cannot see what stands above it.
@@ -162,16 +153,16 @@ def table(
         )
         lines.append(f"<tr{classes((marks or {}).get(index, ''))}>{cells}</tr>")
     wide = classes("wide" if len(headers) > _WIDE else "")
-    inner = f"<table{wide}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return scrolling(inner, label) if len(headers) > _NARROW else f'<div class="scroll">{inner}</div>'
+    inner = Html(f"<table{wide}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+    return scrolling(inner, label) if len(headers) > _NARROW else Html(f'<div class="scroll">{inner}</div>')
 
 
-def scrolling(html: str, label: str) -> str:
+def scrolling(html: Html, label: str) -> Html:
     """A box that may scroll sideways, by keyboard too: it takes the focus, and so it has a name."""
-    return f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}">{html}</div>'
+    return Html(f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}">{printed(html)}</div>')
 
 
-def entries(headers: Sequence[str], rows: Sequence[Entry], facets: Mapping[str, Sequence[str]], label: str) -> str:
+def entries(headers: Sequence[str], rows: Sequence[Entry], facets: Mapping[str, Sequence[str]], label: str) -> Html:
     """A table whose rows filter and expand; on a narrow screen every row is a card."""
     head = "".join(f'<th scope="col" role="columnheader">{escape(name)}</th>' for name in headers)
     bodies = []
@@ -182,32 +173,33 @@ def entries(headers: Sequence[str], rows: Sequence[Entry], facets: Mapping[str, 
         )
         more = ""
         if row.more:
-            content = f"<details><summary>{escape(row.more[0])}</summary>{row.more[1]}</details>"
+            content = f"<details><summary>{escape(row.more[0])}</summary>{printed(row.more[1])}</details>"
             more = f'<tr role="row" class="more"><td role="cell" colspan="{len(headers)}">{content}</td></tr>'
         opening = f'<tbody role="rowgroup" id="{escape(row.anchor)}" {_item(row.facets, facets)}>'
         bodies.append(f'{opening}<tr role="row" class="find">{cells}</tr>{more}</tbody>')
     # The roles say what it is where the style sheet makes blocks of its rows, which takes a table's meaning away.
-    inner = (
+    inner = Html(
         f'<table role="table" class="entries"><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
         f"{''.join(bodies)}</table>"
     )
-    return f'<div class="items">{scrolling(inner, label)}{_NONE}</div>'
+    return Html(f'<div class="items">{scrolling(inner, label)}{_NONE}</div>')
 
 
-def cards(shown: Sequence[Card], facets: Mapping[str, Sequence[str]]) -> str:
+def cards(shown: Sequence[Card], facets: Mapping[str, Sequence[str]]) -> Html:
     """Cards below each other, closed."""
     drawn = "".join(
         f'<details class="card" {_item(card.facets, facets)}><summary class="find"><h3>{isolated(card.title)}</h3>'
-        f'{card.summary}</summary><div class="body" id="{escape(card.anchor)}">{card.html}</div></details>\n'
+        f'{printed(card.summary)}</summary><div class="body" id="{escape(card.anchor)}">{printed(card.html)}</div>'
+        "</details>\n"
         for card in shown
     )
-    return f'<div class="items">{drawn}{_NONE}</div>'
+    return Html(f'<div class="items">{drawn}{_NONE}</div>')
 
 
 _NONE = '<p class="none" hidden>Nothing here matches the filter.</p>'
 
 
-def filters(facets: Mapping[str, Sequence[str]]) -> str:
+def filters(facets: Mapping[str, Sequence[str]]) -> Html:
     """The bar that filters entries and cards; hidden until the page's script has started."""
     selects = "".join(
         f'<label>{escape(name)} <select data-facet="{escape(name)}"><option value="">all</option>'
@@ -216,7 +208,7 @@ def filters(facets: Mapping[str, Sequence[str]]) -> str:
         for name, values in facets.items()
         if len(values) > 1
     )
-    return (
+    return Html(
         '<form class="filters" role="search" aria-label="Filter this report" hidden>'
         '<label class="search">Search <input type="search" autocomplete="off" spellcheck="false" '
         'aria-keyshortcuts="/" placeholder="column, rule, owner"></label>'
@@ -246,9 +238,7 @@ def _cell(cell: Marked, form: Callable[[Any], str], right: bool, heads: bool) ->
 
 
 def _content(value: Any, form: Callable[[Any], str]) -> str:
-    if isinstance(value, Piece):
-        return value.html
-    return escape(form(value) if value is None or is_number(value) else value)
+    return printed(form(value) if value is None or is_number(value) else value)
 
 
 def _numeric(cells: Sequence[Any]) -> bool:

@@ -12,9 +12,20 @@ _NOTHING = "–"
 _MINUS = "−"
 
 
-def escape(text: Any) -> str:
+class Html(str):
+    """Text that is HTML already. Any other text is escaped where it is printed, so only elements and charts make it."""
+
+    __slots__ = ()
+
+
+def escape(text: Any) -> Html:
     """Text that is safe anywhere in HTML or SVG; what cannot be printed becomes U+FFFD."""
-    return html.escape(_UNPRINTABLE.sub("\ufffd", str(text)), quote=True)
+    return Html(html.escape(_UNPRINTABLE.sub("\ufffd", str(text)), quote=True))
+
+
+def printed(value: Any) -> str:
+    """A value as it stands on a page: HTML as it is, anything else escaped."""
+    return value if isinstance(value, Html) else escape(value)
 
 
 def is_number(value: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gatehouse.components.reports import elements
 from gatehouse.components.reports.elements import MARKS, SIGNS, Card, Entry, Marked
-from gatehouse.components.reports.format import escape
+from gatehouse.components.reports.format import Html, escape
 from gatehouse.components.reports.script import SCRIPT
 from gatehouse.components.reports.style import STYLE
 
@@ -105,11 +105,11 @@ class Report:
         self._parts.append(elements.table(headers, rows, marks, formats, self._label()))
         return self
 
-    def figure(self, svg: str, caption: str) -> "Report":
+    def figure(self, svg: Html, caption: str) -> "Report":
         """One chart: an SVG from `charts` with a caption."""
         return self.figures((svg, caption))
 
-    def figures(self, *figures: tuple[str, str]) -> "Report":
+    def figures(self, *figures: tuple[Html, str]) -> "Report":
         """Charts side by side, each an SVG from `charts` with a caption."""
         drawn = "".join(
             f"<figure>{elements.scrolling(svg, caption)}<figcaption>{escape(caption)}</figcaption></figure>"

@@ -14,7 +14,6 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.elements import (
     Entry,
     Marked,
-    Piece,
     cell,
     isolated,
     link,
@@ -22,6 +21,7 @@ from gatehouse.components.reports.elements import (
     sign,
     table,
 )
+from gatehouse.components.reports.format import Html
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.reports.rendering import rendered
 from gatehouse.components.validation.anomalies import Anomaly
@@ -230,18 +230,18 @@ def _add_anomalies(report: Report, anomalies: Sequence[Anomaly], anchors: Anchor
     report.entries(["severity", "where", "rule", "expected", "found", "rows", "owner"], entries)
 
 
-def _entry(one: Anomaly, index: int, more: tuple[str, str] | None, anchors: Anchors) -> Entry:
+def _entry(one: Anomaly, index: int, more: tuple[str, Html] | None, anchors: Anchors) -> Entry:
     linked = _columns(one, anchors)
     if linked:
         where = f"{isolated(one.table)}.{', '.join(link(anchors[one.table, name], shortened(name)) for name in linked)}"
     else:
         where = isolated(shortened(f"{one.table}.{one.column}" if one.column else one.table))
-    texts = [Piece(isolated(shortened(text))) for text in (one.rule, one.expected, one.observed)]
-    cells = [Piece(sign(one.severity)), Piece(f"<div>{where}</div>"), *texts, one.rows, one.owner]
+    texts = [isolated(shortened(text)) for text in (one.rule, one.expected, one.observed)]
+    cells = [sign(one.severity), Html(f"<div>{where}</div>"), *texts, one.rows, one.owner]
     return Entry(cells, f"a{index}", {"severity": [one.severity], "table": [one.table]}, more)
 
 
-def _examples(one: Anomaly) -> tuple[str, str] | None:
+def _examples(one: Anomaly) -> tuple[str, Html] | None:
     if not one.examples:
         return None
     shown = len(one.examples)
@@ -253,15 +253,15 @@ def _examples(one: Anomaly) -> tuple[str, str] | None:
     headers = list(one.examples[0])
     rows = [[_raw(example.get(header)) for header in headers] for example in one.examples]
     label = f"Example rows of {one.rule} in {one.table}"
-    return title, f'<p class="note">Rows are numbered from 0.</p>{table(headers, rows, label=label)}'
+    return title, Html(f'<p class="note">Rows are numbered from 0.</p>{table(headers, rows, label=label)}')
 
 
-def _left_out(one: Anomaly) -> tuple[str, str] | None:
+def _left_out(one: Anomaly) -> tuple[str, Html] | None:
     if not one.examples:
         return None
-    return "Example rows", "<p>They are in anomalies.json of this artifact: the page has no room for more.</p>"
+    return "Example rows", Html("<p>They are in anomalies.json of this artifact: the page has no room for more.</p>")
 
 
-def _raw(value: Any) -> Piece:
+def _raw(value: Any) -> Html:
     """A value as it stands in the data, without the rounding and separators of the other tables."""
     return cell("–" if value is None else str(value), 200)

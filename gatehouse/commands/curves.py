@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from gatehouse.components.reports.charts import Series, line_chart
 from gatehouse.components.reports.elements import Marked
-from gatehouse.components.reports.format import number
+from gatehouse.components.reports.format import Html, number
 from gatehouse.components.reports.page import Report
 from gatehouse.components.tracking.query import number_of
 from gatehouse.components.tracking.runs import SYSTEM, Observed, TrackedRun
@@ -119,7 +119,7 @@ def _points(name: str, runs: Sequence[TrackedRun], histories: Histories) -> int:
     return sum(len(histories.get(run.id, {}).get(name, ())) for run in runs)
 
 
-def _chart(name: str, runs: Sequence[TrackedRun], labels: Sequence[str], histories: Histories) -> str:
+def _chart(name: str, runs: Sequence[TrackedRun], labels: Sequence[str], histories: Histories) -> Html:
     lines = []
     for run, label in zip(runs, labels, strict=True):
         observed = histories.get(run.id, {}).get(name, ())

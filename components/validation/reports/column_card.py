@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.reports.charts import distributions, sparkline
-from gatehouse.components.reports.elements import Card, Piece, cell, isolated, link, meter, shortened, sign, table
-from gatehouse.components.reports.format import escape, number, percent
+from gatehouse.components.reports.elements import Card, cell, isolated, link, meter, shortened, sign, table
+from gatehouse.components.reports.format import Html, escape, number, percent
 from gatehouse.components.validation.anomalies import Anomaly
 from gatehouse.components.validation.reports.shape import Shape, Statistics, shape_of
 
@@ -57,7 +57,7 @@ def column_card(column: Column, anchor: str) -> Card:
     severities = [each for each in ("fail", "warn") if any(one.severity == each for _, one in column.anomalies)]
     distinct = f"{_distinct(own)} distinct" if "distinct" in own else ""
     spark = sparkline(shape.own, shape.limits) if shape else '<span class="spark"></span>'
-    summary = (
+    summary = Html(
         f'<span class="kind">{escape(own["type"])}</span>'
         f"{spark}"
         f'<span class="distinct">{distinct}</span>'
@@ -75,7 +75,7 @@ def column_card(column: Column, anchor: str) -> Card:
         "</div>",
     ]
     facets = {"severity": severities, "table": [column.table]}
-    return Card(shortened(column.name, 200), anchor, summary, "".join(body), facets)
+    return Card(shortened(column.name, 200), anchor, summary, Html("".join(body)), facets)
 
 
 def _found(column: Column) -> str:
@@ -167,7 +167,7 @@ def _values(column: Column) -> str:
         for value, cells in zip(listed, lines, strict=True)
     ]
     if rest > 0:
-        drawn.append(["other values", rest, Piece(_bar(rest / rows)), *([""] if before else [])])
+        drawn.append(["other values", rest, _bar(rest / rows), *([""] if before else [])])
     inner = table(headers, drawn, label=f"Values of {column.name}", named=True)
     return f'<div class="values">{inner}</div>'
 
@@ -191,13 +191,13 @@ class _Before:
 
 def _line(value: Any, share: float, before: _Before | None) -> list[Any]:
     if before is None:
-        return [Piece(_bar(share))]
+        return [_bar(share)]
     other, text = before.share(value)
-    return [Piece(_bar(share, other)), text]
+    return [_bar(share, other), text]
 
 
-def _bar(share: float, other: float | None = None) -> str:
-    return f'<span class="share">{meter(share, other)}{escape(_share(share))}</span>'
+def _bar(share: float, other: float | None = None) -> Html:
+    return Html(f'<span class="share">{meter(share, other)}{escape(_share(share))}</span>')
 
 
 def _share(share: float) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.reports.charts import Dot, Series, bar_chart, dot_chart, line_chart
-from gatehouse.components.reports.elements import Card, Entry, Piece, link, sign, table
+from gatehouse.components.reports.elements import Card, Entry, link, sign, table
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.reports.style import DARK, LIGHT
 from tests.components.reports.browser import Browser, Page
@@ -24,7 +24,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = Report("Report", "of something", Verdict("fail", "It fails.", ("one", NASTY))).filters(FACETS)
     rows = [
         Entry(
-            [Piece(sign(severity)), Piece(link(f"c{at}", name)), owner, 12345],
+            [sign(severity), link(f"c{at}", name), owner, 12345],
             f"a{at}",
             {"severity": [severity], "table": [where]},
             ("2 example rows", table([f"column {n}" for n in range(12)], [[NASTY] * 12], label="Examples")),

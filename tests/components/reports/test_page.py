@@ -6,14 +6,15 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.components.reports.charts import Dot, Series, bar_chart, dot_chart, histogram, line_chart
-from gatehouse.components.reports.elements import Piece, isolated, link, meter, shortened, sign, table
-from gatehouse.components.reports.format import percent
+from gatehouse.components.reports.elements import isolated, link, meter, shortened, sign, table
+from gatehouse.components.reports.format import Html, percent
 from gatehouse.components.reports.page import Card, Entry, Marked, Report, Verdict
 
 VOID = {"meta", "link", "input", "wbr"}
@@ -60,11 +61,9 @@ def page(text: str = "plain") -> str:
     report.facts({"reference": "models/a/sha256-" + "0" * 64})
     report.tiles({text: Marked(1, "bad")}).filters({"severity": ("fail", "warn"), "table": (text, f"{text} 2")})
     more = (text, table([text], [[text]], label=text))
-    report.section(text).entries(
-        [text, "where"], [Entry([text, Piece(link("c1", text))], "a1", {"table": [text]}, more)]
-    )
+    report.section(text).entries([text, "where"], [Entry([text, link("c1", text)], "a1", {"table": [text]}, more)])
     report.section(text).cards(
-        [Card(text, "c1", sign("fail") + meter(0.5, 0.2), isolated(text), {"severity": ["fail"]})]
+        [Card(text, "c1", Html(sign("fail") + meter(0.5, 0.2)), isolated(text), {"severity": ["fail"]})]
     )
     report.table([text, "n"], [[text, 1], [Marked(text, "bad"), None]], {1: "warn"}, {"n": percent})
     report.figure(line_chart([Series(text, [(0, 0), (1, 1)])], text, text), text)
@@ -76,6 +75,14 @@ def page(text: str = "plain") -> str:
 
 def test_the_same_content_gives_the_same_bytes() -> None:
     assert page() == page()
+
+
+def test_text_in_the_place_of_html_is_escaped() -> None:
+    mark: Any = "<b>"
+    report = Report("a").filters({}).entries(["x"], [Entry([mark], "a0", more=(mark, mark))])
+    report.cards([Card(mark, "c0", mark, mark)]).figure(mark, mark)
+    html = report.section("b").table(["x"], [[mark]]).html()
+    assert "<b>" not in html and html.count("&lt;b&gt;") == 10
 
 
 @given(st.text(min_size=1))
