@@ -2,18 +2,41 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
+from pydantic import BaseModel
+from rich.table import Table
+from rich.text import Text
 
-from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json
+from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts.identity import is_operational
+from gatehouse.components.artifacts.records import read_record
+from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event, events
-from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.components.artifacts.stage import Stage, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
 _PARTS = ("modules", "distributions", "formats")
+_ENDS = ("hit", "finished", "failed")
+_ENDED = {"hit": "came from the memo", "finished": "ran", "failed": "failed"}
+
+
+class Difference(NamedTuple):
+    """One thing that is in the key of one run and not, or otherwise, in the key of another.
+
+    Attributes:
+        part: `input`, `field`, `module`, `distribution`, `format`, `code` or `own code`.
+        name: Which one.
+        first, second: Its value in either run; None where it is not in the key.
+    """
+
+    part: str
+    name: str
+    first: Any
+    second: Any
 
 
 def why(
@@ -33,82 +56,126 @@ def why(
         print_json(body) if as_json else _print_code(stage, body)
         return
     opened = open_store(store)
-    runs = [_ended(opened, run, stage) for run in (first, second) if run]
+    runs = {run: _ended(opened, run, stage) for run in (first, second) if run}
     if len(runs) == 1:
-        body = {"event": runs[0].event, **{name: runs[0].body[name] for name in ("key", "code", "request")}}
-        print_json(body)
+        ((run, event),) = runs.items()
+        body = {"event": event.event, **{name: event.body[name] for name in ("key", "code", "request")}}
+        print_json(body) if as_json else _print_run(stage, run, body)
         return
-    found = list(_differences(opened, *runs))
+    found = list(_differences(opened, runs[first], runs[second]))
     if as_json:
-        print_json([{"part": part, "name": name, "first": a, "second": b} for part, name, a, b in found])
-        return
-    if not found:
-        same = "from the memo" if runs[1].event == "hit" else "forced, or its artifact was gone"
-        typer.echo(f"{stage}: both runs have the same key; in {second} it was {same}.")
-    for part, name, a, b in found:
-        typer.echo(f"{part} {name}: {_short(a)} -> {_short(b)}")
+        print_json([each._asdict() for each in found])
+    else:
+        _print_differences(opened, stage, runs, found)
 
 
-def _declared(stage: str) -> Any:
+def _declared(stage: str) -> Stage[Any, Any]:
     stages = declared_stages()
-    if stage not in stages:
+    name = stage.rpartition(":")[2]
+    if name not in stages:
         raise ConfigurationError(f"There is no stage {stage!r}: expected one of {', '.join(sorted(stages))}.")
-    return stages[stage]
+    return stages[name]
 
 
-def _of_code(stage: Any) -> dict[str, Any]:
-    body: dict[str, Any] = stage.sources().to_json()
-    return body | {"memo": stage.declared.effects.memo, "why": stage.declared.effects.why}
+def _of_code(stage: Stage[Any, Any]) -> dict[str, Any]:
+    request = next(iter(get_type_hints(stage.function).values()))
+    left_out = sorted(_operational(request))
+    body = {"fields": sorted(set(request.model_fields) - set(left_out)), "left_out": left_out}
+    effects = stage.declared.effects
+    return body | stage.sources().to_json() | {"memo": effects.memo, "why": effects.why}
+
+
+def _operational(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """The fields that are in no key, also those of models inside, as `spec.timeout`."""
+    for name, field in model.model_fields.items():
+        if is_operational(field):
+            yield path + name
+        else:
+            for inner in dict.fromkeys(_models(field.annotation)):
+                yield from _operational(inner, f"{path}{name}.")
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
 
 
 def _print_code(stage: str, body: Mapping[str, Any]) -> None:
     if not body["memo"]:
         typer.echo(f"{stage} runs every time. {body['why']}")
         return
-    typer.echo(f"{stage} runs again where one of these changes: its request, and")
-    for part in _PARTS:
+    typer.echo(f"{stage} runs again where one of these changes.")
+    for part in ("fields", *_PARTS):
         typer.echo(f"\n{part} ({len(body[part])})")
-        for name, value in body[part].items():
-            typer.echo(f"  {name} {_short(value)}" if part != "modules" else f"  {name}")
+        for name in body[part]:
+            value = "" if part in ("fields", "modules") else f" {_short(body[part][name])}"
+            typer.echo(f"  {name}{value}")
+    if body["left_out"]:
+        typer.echo(f"\nfields that change no result, and no key ({len(body['left_out'])})")
+        for name in body["left_out"]:
+            typer.echo(f"  {name}")
 
 
 def _ended(store: ArtifactStore, run: str, stage: str) -> Event:
-    """How the newest attempt at a stage ended in a run."""
-    found = [event for _, event in events(store, run) if event.stage == stage and "key" in event.body]
+    """How the newest attempt at a stage ended in a run.
+
+    Raises:
+        ConfigurationError: if the run has no such stage with a key.
+    """
+    ended = [event for _, event in events(store, run) if event.event in _ENDS and "key" in event.body]
+    found = [event for event in ended if event.stage == stage]
     if not found:
-        known = sorted({event.stage for _, event in events(store, run) if "key" in event.body})
-        raise ConfigurationError(
-            f"Run {run}: expected a memoised stage {stage!r} that ended, found {', '.join(known) or 'no such run'}."
-        )
+        known = ", ".join(sorted({event.stage for event in ended})) or "no such run in this store"
+        raise ConfigurationError(f"Run {run}: expected a stage {stage!r} that ended and has a memo, found {known}.")
     return max(found, key=lambda event: event.attempt)
 
 
-def _differences(store: ArtifactStore, first: Event, second: Event) -> Iterator[tuple[str, str, Any, Any]]:
-    """Part, name and both values of everything that is in only one of two keys, or differs."""
-    yield from (("request", *each) for each in _changed(first.body["request"], second.body["request"]))
-    if first.body["code"] == second.body["code"]:
+def _print_run(stage: str, run: str, body: Mapping[str, Any]) -> None:
+    typer.echo(f"{stage} {_ENDED[body['event']]} in {run}.")
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name in ("key", "code"):
+        table.add_row(Text(name, style="dim"), Text(body[name]))
+    for name, value in _leaves(body["request"]):
+        table.add_row(Text(name, style="dim"), Text(_text(value)))
+    print_table(table)
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{path}.{name}" if path else name)
+    else:
+        yield path, value
+
+
+def _differences(store: ArtifactStore, first: Event, second: Event) -> Iterator[Difference]:
+    """Everything that is in only one of two keys, or has another value there."""
+    if first.body["key"] == second.body["key"]:
         return
     codes = [_recorded(store, event.body["code"]) for event in (first, second)]
-    for part in _PARTS:
-        yield from ((part.removesuffix("s"), *each) for each in _changed(codes[0].get(part), codes[1].get(part)))
-    if not all(codes):
-        yield (
-            "code",
-            "digest (not recorded in this store: what it was made of is not known)",
-            first.body["code"],
-            second.body["code"],
-        )
+    found = [
+        Difference("input" if references_in([a, b]) else "field", name, a, b)
+        for name, a, b in _changed(first.body["request"], second.body["request"])
+    ]
+    if first.body["code"] != second.body["code"] and all(codes):
+        for part in _PARTS:
+            changed = _changed(codes[0][part], codes[1][part])
+            found += [Difference(part.removesuffix("s"), *each) for each in changed]
+    elif first.body["code"] != second.body["code"]:
+        name = "what it was made of is not recorded in this store"
+        found.append(Difference("code", name, first.body["code"], second.body["code"]))
+    # A key holds one more thing, the digest of the project's own package that the request names.
+    yield from found or [Difference("own code", "the package of yours that the request names", None, None)]
 
 
 def _recorded(store: ArtifactStore, code: str) -> dict[str, Any]:
-    key = f"code/{code}.json"
-    if store.objects.stat(key) is None:
-        return {}
-    body: dict[str, Any] = json.loads(store.objects.get_bytes(key))
-    return body
+    return read_record(store.objects, f"code/{code}.json") or {}
 
 
 def _changed(first: Any, second: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Path and both values of everything that differs between two nested JSON objects; None where it is missing."""
     if isinstance(first, dict) and isinstance(second, dict):
         for name in sorted({*first, *second}):
             yield from _changed(first.get(name), second.get(name), f"{path}.{name}" if path else name)
@@ -116,6 +183,39 @@ def _changed(first: Any, second: Any, path: str = "") -> Iterator[tuple[str, Any
         yield path, first, second
 
 
+def _print_differences(store: ArtifactStore, stage: str, runs: Mapping[str, Event], found: list[Difference]) -> None:
+    (first, _), (second, event) = runs.items()
+    if not found:
+        again = "came from the memo" if event.event == "hit" else "was forced, or an artifact of the first was gone"
+        typer.echo(f"{stage} has the same key in both runs. In {second} it {again}.")
+        return
+    typer.echo(f"{stage} {_ENDED[event.event]} in {second}, under another key than in {first}:")
+    table = Table("", "", first, second, box=None, pad_edge=False)
+    for each in found:
+        missing = "default" if each.part in ("field", "input") else ""
+        values = (missing if value is None else _short(value) for value in (each.first, each.second))
+        table.add_row(Text(each.part, style="dim"), Text(each.name, style="bold"), *map(Text, values))
+    print_table(table)
+    makers = {_maker(store, each.second) for each in found if each.part == "input"} - {""}
+    for maker in sorted(makers):
+        typer.echo(f"Why that input differs: gatehouse why {maker} {first} {second}")
+
+
+def _maker(store: ArtifactStore, value: Any) -> str:
+    """The stage that made the first reference in a value; empty where none is on record."""
+    for reference in references_in([value]):
+        for key in store.objects.list(f"provenance/{reference}"):
+            return str((read_record(store.objects, key) or {}).get("stage", ""))
+    return ""
+
+
 def _short(value: Any) -> str:
-    text = "default" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return f"{text[:12]}…" if len(text) == 64 else text
+    """A value for a table, with digests cut."""
+    if isinstance(value, str) and references_in([value]):
+        return Reference.parse(value).short
+    text = _text(value)
+    return f"{text[:12]}…" if len(text) == 64 and " " not in text else text
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
