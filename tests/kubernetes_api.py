@@ -1,18 +1,16 @@
 """A small stand-in for the Kubernetes API, with real CRD schemas at its door and scripted operators behind it.
 
 It takes only objects that a cluster would take: every field is known to the schema, and of its type. What happens to a
-job then is a scenario, a function `(cluster, job)` that runs in a thread of its own as operator, scheduler and kubelet
-would. `run_pods` is the scenario that really runs what the pods are told to run.
+job then is a scenario, a function `(cluster, job)` that runs in a thread of its own, in place of operator, scheduler
+and kubelet.
 """
 
 import itertools
 import json
-import os
 import re
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -21,7 +19,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,53 +26,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-CRDS = Path(__file__).parent / "crds"
+from tests.kubernetes_kinds import KINDS, Object, restart_policy, validator
+
 NAMESPACE = "ml"
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What the stand-in knows of one kind of job."""
-
-    crd: str
-    container: str
-    label: str
-    success: str
-
-
-KINDS = {
-    "PyTorchJob": Kind("kubeflow.org_pytorchjobs.yaml", "pytorch", "training.kubeflow.org/job-name", "Succeeded"),
-    "TrainJob": Kind("trainer.kubeflow.org_trainjobs.yaml", "node", "jobset.sigs.k8s.io/jobset-name", "Complete"),
-}
-
-
-@cache
-def validator(kind: str) -> Any:
-    """The schema that a cluster holds objects of this kind against, and no unknown fields."""
-    from jsonschema import Draft202012Validator
-
-    definition = yaml.load((CRDS / KINDS[kind].crd).read_text(), Loader=yaml.CSafeLoader)
-    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return Draft202012Validator(_strict(schema))
-
-
-def _strict(schema: Any) -> Any:
-    """Kubernetes' structural schema as JSON schema. A cluster drops unknown fields; here they are errors."""
-    if isinstance(schema, list):
-        return [_strict(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("x-kubernetes-int-or-string") is True:
-        return {"type": ["integer", "string"]}
-    known = {
-        name: {key: _strict(each) for key, each in value.items()} if name == "properties" else _strict(value)
-        for name, value in schema.items()
-        if name not in ("description", "default", "format")
-    }
-    if "properties" in known and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        known.setdefault("additionalProperties", False)
-    return known
 
 
 @dataclass
@@ -88,6 +41,8 @@ class Cluster:
         requests: Every request that was made, as `<method> <path>`.
         asked: API group, resource and verb of every request, as a role grants them.
         created: Every object that was taken.
+        log: Where the launcher writes the lines of pods.
+        errors: What scenarios raised.
     """
 
     scenario: Callable[["Cluster", Object], None]
@@ -102,6 +57,8 @@ class Cluster:
     asked: set[tuple[str, str, str]] = field(default_factory=set)
     created: list[Object] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    log: Path = Path("none")
+    errors: list[BaseException] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -133,16 +90,9 @@ class Cluster:
         """Let a pod run."""
         self.set_pod(job, pod, "Running", {"running": {"startedAt": _now()}})
 
-    def await_reader(self, pod: Object) -> None:
-        """Wait until somebody has read the pod's log."""
-        wanted, deadline = f"/pods/{pod['metadata']['name']}/log", time.monotonic() + 10
-        while not any(each.endswith(wanted) for each in self.requests) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.2)
-
-    def end(self, job: Object, pod: Object, code: int, reason: str = "", **status: Any) -> None:
-        """Let a pod's container end."""
-        ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "finishedAt": _now()}
+    def end(self, job: Object, pod: Object, code: int, reason: str = "", at: str = "", **status: Any) -> None:
+        """Let a pod's container end, now or `at` a time."""
+        ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "finishedAt": at or _now()}
         self.set_pod(job, pod, "Failed" if code else "Succeeded", {"terminated": ended}, **status)
 
     def fail(self, job: Object, pod: Object, code: int, reason: str = "", **status: Any) -> Object | None:
@@ -156,15 +106,15 @@ class Cluster:
         if job["kind"] != "PyTorchJob" or code < 128 or restart_policy(job) != "ExitCode":
             self.conclude(job, succeeded=False, reason=f"{job['kind']}Failed", message="a replica failed.")
             return None
-        self._await_looks(2)  # The kubelet takes a second or two to let go of it.
+        self.await_looks(2)  # The kubelet takes a second or two to let go of it.
         if self.pods.pop(pod["metadata"]["name"], None) is None or job["metadata"].get("deleted"):
             return None
         return self.add_pod(job, pod["metadata"]["name"].removeprefix(f"{job['metadata']['name']}-"))
 
-    def _await_looks(self, number: int) -> None:
-        """Wait until the pods have been listed so often."""
-        began, deadline = len(self.requests), time.monotonic() + 2
-        while time.monotonic() < deadline:
+    def await_looks(self, number: int) -> None:
+        """Wait until the pods have been listed so often, or until nobody lists them any more."""
+        began, deadline = len(self.requests), time.monotonic() + 10
+        while self.jobs and time.monotonic() < deadline:
             if sum(each.endswith("/pods") for each in self.requests[began:]) >= number:
                 return
             time.sleep(0.005)
@@ -174,6 +124,20 @@ class Cluster:
         with self.changed:
             self.logs[pod["metadata"]["uid"]].append(f"{datetime.now(UTC).isoformat()[:-6]}000Z {text}")
             self.changed.notify_all()
+
+    def await_log(self, text: str, times: int = 1) -> None:
+        """Wait until the launcher has written a line, so often, or until the job is deleted."""
+        deadline = time.monotonic() + 60
+        while self.jobs and (not self.log.exists() or self.log.read_text().count(text) < times):
+            assert time.monotonic() < deadline, f"{text} is not in {self.log}"
+            time.sleep(0.005)
+
+    def play(self, job: Object) -> None:
+        """Run the scenario of a job."""
+        try:
+            self.scenario(self, job)
+        except BaseException as error:
+            self.errors.append(error)
 
     def conclude(self, job: Object, *, succeeded: bool, reason: str = "Done", message: str = "It ended.") -> None:
         """Set the condition that ends the job, beside one that does not hold, as operators leave them."""
@@ -216,53 +180,6 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def container_of(job: Object) -> tuple[int, Object]:
-    """Number of nodes of a job, and the container that each runs."""
-    if job["kind"] == "TrainJob":
-        trainer = job["spec"]["trainer"]
-        return trainer["numNodes"], trainer
-    replicas = job["spec"]["pytorchReplicaSpecs"]
-    first = next(iter(replicas.values()))
-    return sum(each["replicas"] for each in replicas.values()), first["template"]["spec"]["containers"][0]
-
-
-def restart_policy(job: Object) -> str:
-    """When the pods of a PyTorchJob start again."""
-    return str(next(iter(job["spec"]["pytorchReplicaSpecs"].values()))["restartPolicy"])
-
-
-def run_pods(cluster: Cluster, job: Object) -> None:
-    """Run what the pods are told to run, as an operator that starts nothing again."""
-    nodes, container = container_of(job)
-    port = str(_free_port())
-    running = []
-    for rank in range(nodes):
-        pod = cluster.add_pod(job, f"node-{rank}")
-        environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-        for ours in ("TMPDIR", "GATEHOUSE_CACHE", "GLOO_SOCKET_IFNAME"):
-            environment.pop(ours, None)
-        if nodes > 1:
-            environment |= {"PET_NNODES": str(nodes), "PET_NODE_RANK": str(rank)}
-            environment |= {"PET_MASTER_ADDR": "localhost", "PET_MASTER_PORT": port}
-        process = subprocess.Popen(
-            [sys.executable, *container["command"][1:]],
-            env=os.environ | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        cluster.processes.append(process)
-        cluster.start(job, pod)
-        running.append((pod, process))
-        threading.Thread(target=_copy, args=(cluster, pod, process), daemon=True).start()
-    codes = []
-    for pod, process in running:
-        codes.append(process.wait())
-        time.sleep(0.05)  # The last lines.
-        cluster.end(job, pod, codes[-1])
-    cluster.conclude(job, succeeded=not any(codes), reason="JobEnded", message=f"exit codes {codes}")
-
-
 def _merge(target: Object, patch: Object) -> None:
     """As a merge patch does: maps are merged, all else is replaced, and null removes."""
     for name, value in patch.items():
@@ -281,18 +198,6 @@ def _asked(method: str, path: str, query: dict[str, str]) -> tuple[str, str, str
     name, _, below = rest.partition("/")
     verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method) or ("get" if name else "list")
     return group, f"{resource}/{below}" if below else resource, "watch" if query.get("watch") == "true" else verb
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def _copy(cluster: Cluster, pod: Object, process: subprocess.Popen[bytes]) -> None:
-    assert process.stdout
-    for line in process.stdout:
-        sys.stderr.write(line.decode())
-        cluster.say(pod, line.decode().rstrip())
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -352,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.cluster.jobs[key] = body
         self.cluster.created.append(body)
         self.cluster.touch(body)
-        threading.Thread(target=self.cluster.scenario, args=(self.cluster, body), daemon=True).start()
+        threading.Thread(target=self.cluster.play, args=(body,), daemon=True).start()
         return self._answer(201, body)
 
     def _patch(self, path: str, query: dict[str, str], body: Any) -> None:
@@ -377,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "close":
             return
         if fault == "gone":
-            self._line({"type": "ERROR", "object": {"kind": "Status", "code": 410}})
+            self._chunk(json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410}}))
             return
         until = time.monotonic() + float(query["timeoutSeconds"])
         key = f"{path}/{query['fieldSelector'].partition('=')[2]}"
@@ -385,9 +290,10 @@ class _Handler(BaseHTTPRequestHandler):
             with self.cluster.changed:
                 job = self.cluster.jobs.get(key)
                 if job is None or job["metadata"]["resourceVersion"] != query["resourceVersion"]:
-                    self._line({"type": "MODIFIED" if job else "DELETED", "object": job})
-                    return
+                    self._chunk(json.dumps({"type": "MODIFIED" if job else "DELETED", "object": job}))
+                    break
                 self.cluster.changed.wait(until - time.monotonic())
+        self._end_stream()
 
     def _log(self, name: str, query: dict[str, str]) -> None:
         pod = self.cluster.pods.get(name)
@@ -403,22 +309,27 @@ class _Handler(BaseHTTPRequestHandler):
                 for line in lines[shown:]:
                     if line >= since:
                         text = line if query.get("timestamps") == "true" else line.partition(" ")[2]
-                        self.wfile.write(text.encode() + b"\n")
+                        self._chunk(text)
                 shown = len(lines)
-                self.wfile.flush()
                 ended = pod["status"]["phase"] in ("Succeeded", "Failed") or name not in self.cluster.pods
                 if ended or query.get("follow") != "true":
-                    return None
+                    return self._end_stream()
                 self.cluster.changed.wait(1)
 
     def _begin_stream(self) -> None:
         self.close_connection = True
         self.send_response_only(200)
         self.send_header("Connection", "close")
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
-    def _line(self, body: Object) -> None:
-        self.wfile.write(json.dumps(body).encode() + b"\n")
+    def _chunk(self, line: str) -> None:
+        data = line.encode() + b"\n"
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def _end_stream(self) -> None:
+        self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
     def _status(self, code: int, message: str) -> None:
@@ -462,3 +373,5 @@ def kubernetes(scenario: Callable[[Cluster, Object], None]) -> Iterator[Cluster]
         for process in cluster.processes:
             process.kill()
             process.wait()
+    for error in cluster.errors:
+        raise error

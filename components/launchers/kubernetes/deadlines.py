@@ -41,7 +41,7 @@ class Deadlines:
     minutes: float
     tail: Callable[[Pod], str]
     events: Callable[[], str]
-    waiting_since: float | None = field(default_factory=time.monotonic)
+    waiting_since: float | None = field(default_factory=lambda: time.monotonic())
     running_since: float | None = None
     ran: float = 0.0
     changed_at: str = ""

@@ -26,7 +26,8 @@ from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM, TrainRequest, TrainResult, train
 from gatehouse.process import descendants
 from tests.components.training.synthetic import lay_out
-from tests.kubernetes_api import Cluster, kubernetes, run_pods
+from tests.kubernetes_api import Cluster, kubernetes
+from tests.kubernetes_pods import run_pods
 
 SPEC = TrainSpec(hidden=(8,), epochs=2, batch_size=256, learning_rate=0.01, processes=1)
 REAL = os.environ.get("GATEHOUSE_TEST_KUBECONFIG", "")

@@ -64,10 +64,12 @@ def started() -> Iterator[list[Job]]:
         job.process.kill()
 
 
-def _stand_in(started: list[Job], directory: Path, what: str, *options: str, steps: int = 1000) -> Job:
+def _stand_in(
+    started: list[Job], directory: Path, what: str, *options: str, steps: int = 1000, **environment: str
+) -> Job:
     directory.mkdir(exist_ok=True)
     (directory / "action").write_text(json.dumps({"what": what, "steps": steps}))
-    started.append(Job(STAND_IN, directory, *options))
+    started.append(Job(STAND_IN, directory, *options, **environment))
     return started[-1]
 
 
@@ -84,11 +86,18 @@ def test_a_hang_is_found_and_told_with_all_stacks_and_what_was_being_written_is_
     assert (job.directory / "written").exists(), "the checkpoint at hand is lost"
 
 
-def test_a_worker_that_is_always_killed_ends_in_a_code_worth_another_try(started: list[Job], tmp_path: Path) -> None:
-    job = _stand_in(started, tmp_path / "job", "die", "--max-restarts", "1")
+def test_a_worker_that_is_always_killed_is_started_again_apart_and_ends_in_a_code_worth_another_try(
+    started: list[Job], tmp_path: Path
+) -> None:
+    """An operator of one node sets all these, from which torchrun would choose its static rendezvous."""
+    operator = {"NNODES": "1", "NODE_RANK": "0", "NPROC_PER_NODE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    environment = {f"PET_{name}": value for name, value in operator.items()}
+    job = _stand_in(started, tmp_path / "job", "die", "--max-restarts", "1", **environment)
     assert job.ends() == 137
-    assert "was the first to end, with SIGKILL" in job.log.read_text()
+    log = job.log.read_text()
+    assert "was the first to end, with SIGKILL" in log
     assert (job.directory / "world-2-1-1").exists(), "it was not started again"
+    assert "the store of the agent: False" in log, "an attempt reads the keys of the one before"
 
 
 def test_a_worker_that_fails_by_itself_ends_in_a_code_that_is_final(started: list[Job], tmp_path: Path) -> None:

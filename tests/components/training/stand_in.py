@@ -22,6 +22,7 @@ def main() -> None:
     (directory / f"world-{os.environ['WORLD_SIZE']}-{rank}-{os.environ['TORCHELASTIC_RESTART_COUNT']}").write_text(
         str(os.getpid())
     )
+    print("the store of the agent:", os.environ["TORCHELASTIC_USE_AGENT_STORE"], flush=True)
     step = 0
     while step < action["steps"]:
         time.sleep(0.05)

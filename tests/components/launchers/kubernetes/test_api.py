@@ -8,7 +8,7 @@ import pytest
 from gatehouse.components.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
 from gatehouse.components.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.components.launchers.launcher import ClusterError
-from tests.components.launchers.kubernetes.conftest import TIMEOUTS
+from tests.components.launchers.kubernetes.scenarios import TIMEOUTS
 from tests.kubernetes_api import kubernetes
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/ml/pytorchjobs"

@@ -9,7 +9,7 @@ from gatehouse.components.launchers.kubernetes.operator import ClusterJob
 from gatehouse.components.launchers.kubernetes.pytorchjob import PyTorchJobs
 from gatehouse.components.launchers.kubernetes.trainjob import TrainJobs
 from gatehouse.components.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
-from tests.kubernetes_api import validator
+from tests.kubernetes_kinds import validator
 
 CLUSTER_JOB = ClusterJob(
     name="gatehouse-1",

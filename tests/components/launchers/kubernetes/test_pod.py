@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,15 +28,20 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
         assert pod.wait(timeout=20) == 143
 
 
-def test_a_node_that_is_done_leaves_nothing_of_its_own_on_the_volume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ranks", [True, False], ids=["ranks", "elastic"])
+def test_each_node_has_a_spool_of_its_own_and_leaves_nothing_on_the_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: bool
 ) -> None:
     monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
+    monkeypatch.delenv("PET_NODE_RANK", raising=False)
     spools = []
-    for rank in ("0", "1"):
-        monkeypatch.setenv("PET_NODE_RANK", rank)
-        (tmp_path / rank).mkdir()
-        spools.append(program._spool(tmp_path / rank, "gatehouse-1"))
+    for node in ("0", "1"):
+        if ranks:
+            monkeypatch.setenv("PET_NODE_RANK", node)
+        else:  # The operator of an elastic job gives no rank. A pod that takes a node's place has its name.
+            monkeypatch.setattr(os, "uname", lambda node=node: SimpleNamespace(nodename=node))
+        (tmp_path / node).mkdir()
+        spools.append(program._spool(tmp_path / node, "gatehouse-1"))
     program._remove(spools[0])
     assert os.listdir(tmp_path / "volume" / "gatehouse-1") == ["1"]
     program._remove(spools[1])

@@ -1,0 +1,70 @@
+"""The kinds of jobs that the stand-in for a cluster knows, with the schemas of their CRDs."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CRDS = Path(__file__).parent / "crds"
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the stand-in knows of one kind of job."""
+
+    crd: str
+    container: str
+    label: str
+    success: str
+
+
+KINDS = {
+    "PyTorchJob": Kind("kubeflow.org_pytorchjobs.yaml", "pytorch", "training.kubeflow.org/job-name", "Succeeded"),
+    "TrainJob": Kind("trainer.kubeflow.org_trainjobs.yaml", "node", "jobset.sigs.k8s.io/jobset-name", "Complete"),
+}
+
+
+@cache
+def validator(kind: str) -> Any:
+    """The schema that a cluster holds objects of this kind against, and no unknown fields."""
+    from jsonschema import Draft202012Validator
+
+    definition = yaml.load((CRDS / KINDS[kind].crd).read_text(), Loader=yaml.CSafeLoader)
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return Draft202012Validator(_strict(schema))
+
+
+def _strict(schema: Any) -> Any:
+    """Kubernetes' structural schema as JSON schema. A cluster drops unknown fields; here they are errors."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string") is True:
+        return {"type": ["integer", "string"]}
+    known = {
+        name: {key: _strict(each) for key, each in value.items()} if name == "properties" else _strict(value)
+        for name, value in schema.items()
+        if name not in ("description", "default", "format")
+    }
+    if "properties" in known and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        known.setdefault("additionalProperties", False)
+    return known
+
+
+def container_of(job: Object) -> tuple[int, Object]:
+    """Number of nodes of a job, and the container that each runs."""
+    if job["kind"] == "TrainJob":
+        trainer = job["spec"]["trainer"]
+        return trainer["numNodes"], trainer
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    first = next(iter(replicas.values()))
+    return sum(each["replicas"] for each in replicas.values()), first["template"]["spec"]["containers"][0]
+
+
+def restart_policy(job: Object) -> str:
+    """When the pods of a PyTorchJob start again."""
+    return str(next(iter(job["spec"]["pytorchReplicaSpecs"].values()))["restartPolicy"])

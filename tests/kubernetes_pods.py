@@ -1,0 +1,59 @@
+"""A scenario for the stand-in cluster that really runs what the pods of a job are told to run, as processes."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+from tests.kubernetes_api import Cluster
+from tests.kubernetes_kinds import Object, container_of
+
+
+def run_pods(cluster: Cluster, job: Object) -> None:
+    """Run what the pods are told to run, as an operator that starts nothing again.
+
+    It sets the variables that both operators set, for one node too.
+    """
+    nodes, container = container_of(job)
+    port = str(_free_port())
+    running = []
+    for rank in range(nodes):
+        pod = cluster.add_pod(job, f"node-{rank}")
+        environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        for ours in ("TMPDIR", "GATEHOUSE_CACHE", "GLOO_SOCKET_IFNAME"):
+            environment.pop(ours, None)
+        environment |= {"PET_NNODES": str(nodes), "PET_NODE_RANK": str(rank), "PET_NPROC_PER_NODE": "1"}
+        for address, value in (("MASTER_ADDR", "localhost"), ("MASTER_PORT", port)):
+            environment |= {address: value, f"PET_{address}": value}
+        environment |= {"RANK": str(rank), "WORLD_SIZE": str(nodes)}
+        process = subprocess.Popen(
+            [sys.executable, *container["command"][1:]],
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        cluster.processes.append(process)
+        cluster.start(job, pod)
+        copying = threading.Thread(target=_copy, args=(cluster, pod, process), daemon=True)
+        copying.start()
+        running.append((pod, process, copying))
+    codes = []
+    for pod, process, copying in running:
+        codes.append(process.wait())
+        copying.join(1)  # The last lines. A process that is left behind holds the pipe open.
+        cluster.end(job, pod, codes[-1])
+    cluster.conclude(job, succeeded=not any(codes), reason="JobEnded", message=f"exit codes {codes}")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _copy(cluster: Cluster, pod: Object, process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout
+    for line in process.stdout:
+        sys.stderr.write(line.decode())
+        cluster.say(pod, line.decode().rstrip())
