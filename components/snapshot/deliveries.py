@@ -2,8 +2,8 @@
 
 `sources/<name>/<window>/<n>.json` names the snapshot, its tables and the parts of each with their fingerprints, so that
 the next snapshot reads only what is new, and is held against the earlier one. A record is written before its snapshot
-is published and counts from then on, so no snapshot is ever without one. Where one was lost all the same, the next
-snapshot reads everything again and says that it has nothing to be held against; of a source that forgets it is refused.
+is published, so every snapshot has one. Where one was lost, the next snapshot reads everything again and warns that
+no guard could compare it with an earlier one; of a source that drops what was read, the next snapshot is refused.
 """
 
 import logging

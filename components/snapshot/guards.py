@@ -58,7 +58,7 @@ class Case:
 
 
 def judge(case: Case, backfill: str) -> list[str]:
-    """Every guard's word on a table.
+    """Hold a table against every guard.
 
     Args:
         case: The table.

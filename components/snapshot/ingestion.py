@@ -132,7 +132,7 @@ def _no_file(entry: FileEntry) -> bytes:
 
 
 def _lost(opened: Opened) -> list[str]:
-    """A warning where earlier snapshots are not on record; of a source that forgets, what they hold would be lost.
+    """A warning where the store holds an earlier snapshot, but no record of what it was read from.
 
     Raises:
         SourceError: if what was read of a source that forgets is not known, and no reason for going on is given.
@@ -163,7 +163,7 @@ def _without(identity: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def as_of(spec: SourceSpec, tables: Mapping[str, Table]) -> str:
-    """When the newest row of any table is known, ISO 8601 in UTC; static tables have no say."""
+    """When the newest row of any table is known, ISO 8601 in UTC; tables without event times do not count."""
     moments = (
         datetime.fromisoformat(tables[name].last) + table.availability_lag
         for name, table in spec.tables.items()
@@ -173,7 +173,9 @@ def as_of(spec: SourceSpec, tables: Mapping[str, Table]) -> str:
 
 
 def stale(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[str, ...]:
-    """What the clock says of the newest rows. It is asked at every look, as an unchanged source grows old as well.
+    """Warnings for tables whose newest row is older than it may be.
+
+    The clock is read at every look, as a source that does not change grows old too.
 
     Raises:
         DeliveryError: if a table is older than it may be, and that is a `fail`.

@@ -105,7 +105,11 @@ class Subject:
         return self._profiles
 
     def shared(self) -> list[Shared]:
-        """Duplicates across the parts."""
+        """Duplicates across the parts.
+
+        Raises:
+            CannotRun: if no column of the training set is said to be a feature.
+        """
         if not self.training_set.features:
             raise CannotRun("the training set does not say which of its columns are features")
         if self._shared is None:
@@ -113,7 +117,7 @@ class Subject:
         return self._shared
 
     def hashes(self, columns: tuple[str, ...]) -> tuple[Hashes, Flags]:
-        """Hash of each row's values in these columns, and whether one is missing."""
+        """Hash of each row's values in these columns, and whether one is missing; shape (rows,)."""
         return self.training_set.hashes(columns, 0)
 
 

@@ -37,7 +37,7 @@ def shared_rows(training_set: TrainingSet, parts: Parts, near: float) -> list[Sh
 
     Args:
         training_set: Its features are compared.
-        parts: Row numbers by part.
+        parts: Row numbers by part, each of shape (rows of the part,).
         near: Step of the grid in standard deviations.
     """
     exact, grids = _feature_hashes(training_set, _spreads(training_set, parts["train"]), near)

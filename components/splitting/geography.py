@@ -46,7 +46,7 @@ class Grid:
         return band, np.minimum(place, places - 1)
 
     def hashes(self, band: Numbers, place: Numbers, start: int) -> Hashes:
-        """Hash of each cell, seeded with `start`."""
+        """Hash of each cell, given by band and place, shape (cells,); seeded with `start`."""
         state = mix(np.full(len(band), start, np.uint64))
         return mix(mix(state ^ band.astype(np.uint64)) ^ place.astype(np.uint64))
 
@@ -135,16 +135,24 @@ def _angle_to_cell(latitude: Floats, longitude: Floats, box: tuple[Numbers, Numb
 
 
 def haversine(latitude: Floats, other: Floats, turn: Floats) -> Floats:
-    """Angle between points at two latitudes whose longitudes are `turn` apart; all in radians (Sinnott 1984)."""
+    """Angle between points at two latitudes whose longitudes are `turn` apart (Sinnott 1984).
+
+    All are in radians, of one shape (points,), and so is the result.
+    """
     half = np.sin((latitude - other) / 2) ** 2 + np.cos(latitude) * np.cos(other) * np.sin(turn / 2) ** 2
     angle: Floats = 2 * np.arcsin(np.sqrt(np.clip(half, 0.0, 1.0)))
     return angle
 
 
 def near_pairs(points: tuple[Floats, Floats], others: tuple[Floats, Floats], distance_km: float) -> int:
-    """How many of `points` are closer than the distance to one of `others`; latitudes and longitudes in degrees.
+    """How many points are closer than a distance to one of some others.
 
     The distance is compared as a chord through the Earth, between points in space.
+
+    Args:
+        points: Latitudes and longitudes in degrees, each of shape (points,).
+        others: The same of the others, each of shape (others,).
+        distance_km: Along the surface.
     """
     from scipy.spatial import KDTree
 

@@ -17,7 +17,10 @@ _SPACE = 1 << 64
 
 
 def by_threshold(hashes: Hashes, fractions: Fractions) -> Codes:
-    """The part of every row: its hash as a number from 0 to 1, held against the sums of the fractions."""
+    """The part of every row: its hash as a number from 0 to 1, held against the sums of the fractions.
+
+    Hashes and parts have the shape (rows,).
+    """
     bounds = np.array([int(Fraction(bound) * _SPACE) for bound in _bounds(fractions)], np.uint64)
     return np.searchsorted(bounds, hashes, side="right").astype(np.int8)
 
@@ -69,12 +72,12 @@ def _ranks(hashes: Hashes, strata: Hashes) -> tuple[npt.NDArray[np.int64], npt.N
 
 
 def held_out(hashes: Hashes, fraction: float) -> Flags:
-    """Whether each row is held out: the hashes below the fraction."""
+    """Whether each row is held out: the hashes below the fraction; shape (rows,)."""
     return hashes < np.uint64(int(Fraction(fraction) * _SPACE))
 
 
 def fold_by_threshold(hashes: Hashes, folds: int) -> Codes:
-    """The fold of every row, from 0, by its hash alone."""
+    """The fold of every row, from 0, by its hash alone; shape (rows,)."""
     return ((hashes >> np.uint64(32)) * np.uint64(folds) >> np.uint64(32)).astype(np.int8)
 
 

@@ -32,7 +32,7 @@ class Partition:
     fold: Callable[[int], Parts] = lambda number: {}
 
     def every_fold(self) -> Iterator[tuple[int, Parts]]:
-        """Number and parts of each fold."""
+        """Number and parts of each fold; row numbers of shape (rows of the part,)."""
         for number in range(self.folds):
             yield number, self.fold(number)
 

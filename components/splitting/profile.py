@@ -1,6 +1,6 @@
 """One column by part, bin and label: from these counts follow its drift between parts, and what it tells of the label.
 
-The bins are fitted on train. At most 200,000 rows of a part are counted, evenly spaced, which is plenty for both.
+The bins are fitted on train. At most 200,000 rows of a part are counted, evenly spaced, which is enough for both.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,14 @@ def sampled(parts: Parts) -> Parts:
 
 
 def profile_of(training_set: TrainingSet, name: str, labels: Labels, parts: Parts) -> Profile:
-    """Count one column; `parts` is from `sampled`."""
+    """Count one column by part, bin and label.
+
+    Args:
+        training_set: Has the column.
+        name: The column.
+        labels: 0, 1 or -1 for none, shape (rows,).
+        parts: Row numbers by part, from `sampled`.
+    """
     if name in training_set.categorical:
         placed, size, compared = _categories(training_set.column(name), parts)
     else:

@@ -78,7 +78,14 @@ def _unusable_labels(name: str, labels: npt.NDArray[np.integer[Any]]) -> Iterato
 
 
 def senseless_times(decision: Times | None, label: Times | None, name: str, rows: Rows) -> Iterator[str]:
-    """Times of a part that are missing, and labels known before the decision that they judge; None where not told."""
+    """Times of a part that are missing, and labels known before the decision that they judge.
+
+    Args:
+        decision: Decision times in UTC, shape (rows,); None where they are not told.
+        label: When each label was known, same shape; None where it is not told.
+        name: The part.
+        rows: Its row numbers.
+    """
     for what, times in (("decision time", decision), ("label time", label)):
         missing = 0 if times is None else int(np.isnat(times[rows]).sum())
         if missing:
@@ -89,7 +96,14 @@ def senseless_times(decision: Times | None, label: Times | None, name: str, rows
 
 
 def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
-    """Decisions of the earlier part that are not before every decision of the later one."""
+    """Decisions of the earlier part that are not before every decision of the later one.
+
+    Args:
+        decision: Decision times in UTC, shape (rows,).
+        earlier: Name of a part.
+        later: Name of a part that comes after it.
+        parts: Row numbers by part.
+    """
     decided, others = _known(decision, parts[earlier]), _known(decision, parts[later])
     if len(decided) and len(others):
         behind = int((decided >= others.min()).sum())
@@ -101,7 +115,15 @@ def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Par
 
 
 def labels_out_of_order(decision: Times, label: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
-    """Labels of the earlier part that were not known before the later part's first decision."""
+    """Labels of the earlier part that were not known before the later part's first decision.
+
+    Args:
+        decision: Decision times in UTC, shape (rows,).
+        label: When each label was known, same shape.
+        earlier: Name of a part.
+        later: Name of a part that comes after it.
+        parts: Row numbers by part.
+    """
     others = _known(decision, parts[later])
     if len(others):
         first = others.min()

@@ -137,7 +137,7 @@ class TrainingSet:
         return times
 
     def numbers(self, name: str) -> npt.NDArray[np.float64]:
-        """A column as numbers, NaN where null: truth values are 0 and 1, times are microseconds."""
+        """A column as numbers, shape (rows,), NaN where null: truth values are 0 and 1, times microseconds in UTC."""
         column = self.column(name)
         kind = column.type
         if pa.types.is_temporal(kind):

@@ -212,7 +212,7 @@ class _TableJudge:
     def _scan(self, wanted: Mapping[str, str], rules: Sequence[RowRule]) -> dict[str, Any]:
         """One pass for statistics and rules; where a rule fails on some row, it is found by scanning again."""
         keys = {f"rule|{index}": rule for index, rule in enumerate(rules)}
-        counted = self._scan_values({key: rule for key, rule in keys.items() if rule.dear})
+        counted = self._scan_values({key: rule for key, rule in keys.items() if rule.costly})
         keys = {key: rule for key, rule in keys.items() if key not in counted}
         counts = {key: _count(rule.broken) for key, rule in keys.items()}
         try:

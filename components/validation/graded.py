@@ -61,7 +61,15 @@ class Listed(Graded):
 
 
 def refuse(title: str, problems: Iterable[Problem]) -> None:
-    """Raise one ValidationError with all `problems`, each at its place; do nothing where there are none."""
+    """Refuse a model for what is wrong with it, all at once.
+
+    Args:
+        title: What is refused.
+        problems: Place, message and value of each; none where all is well.
+
+    Raises:
+        pydantic.ValidationError: with every problem at its place.
+    """
     details = [_detail("impossible", message, place, found) for place, message, found in problems]
     if details:
         raise ValidationError.from_exception_data(title, details)

@@ -21,7 +21,7 @@ class RowRule:
         broken: SQL condition that holds for a row that breaks the rule.
         tolerance: Share of rows that may break it.
         sql: The user's own SQL in it, which may not run; empty for the rules that we write.
-        dear: Whether judging a value takes longer than finding the rows that share it.
+        costly: Whether judging a value takes longer than finding the rows that share it.
     """
 
     rule: str
@@ -32,7 +32,7 @@ class RowRule:
     broken: str
     tolerance: float = 0.0
     sql: str = ""
-    dear: bool = False
+    costly: bool = False
 
 
 def row_rules(
@@ -70,8 +70,10 @@ def _of_column(column: str, kind: str, rule: GradedRule, owner: str, sensitive: 
     if condition is not None:
         expected, broken = condition
         tolerance = 1 - rule.value if rule.key == "completeness" else 0.0
-        dear = kind == "string" and rule.key in ("pattern", "allowed")
-        yield RowRule(rule.label, (column,), rule.severity, rule.owner or owner, expected, broken, tolerance, dear=dear)
+        costly = kind == "string" and rule.key in ("pattern", "allowed")
+        yield RowRule(
+            rule.label, (column,), rule.severity, rule.owner or owner, expected, broken, tolerance, costly=costly
+        )
 
 
 def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) -> tuple[str, str] | None:

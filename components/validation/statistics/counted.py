@@ -27,7 +27,7 @@ class CountedNumbers:
 
     @classmethod
     def of(cls, values: Numbers) -> "CountedNumbers":
-        """Count: a narrow range of whole numbers in one array, anything else by sorting."""
+        """Count numbers, shape (rows,): a narrow range of whole numbers in one array, anything else by sorting."""
         if not len(values):
             return cls(values, np.empty(0, np.int64))
         if values.dtype == np.int64:

@@ -34,7 +34,13 @@ def histogram(points: Points, low: float, high: float, rows: int, kind: Kind) ->
 
 
 def bars(edges: Sequence[float], below: npt.NDArray[np.int64], rows: int) -> Statistics:
-    """The histogram from how many of the rows are below each edge; at most the last one."""
+    """The histogram of some rows.
+
+    Args:
+        edges: Edges of its bars, ascending.
+        below: Rows below each edge, and at most the last one, shape (edges,).
+        rows: All rows.
+    """
     above = rows - int(below[-1])
     return {"edges": list(edges), "counts": np.diff(below).tolist(), "below": int(below[0]), "above": above}
 

@@ -90,7 +90,14 @@ class Binned:
 
 
 def ranks(values: npt.NDArray[Any], weights: npt.NDArray[Any], edges: Sequence[float], side: Any) -> npt.NDArray[Any]:
-    """Weight of the ascending values below each edge, or at most each edge (`side="right"`)."""
+    """Rows below each edge, or at most each edge; shape (edges,).
+
+    Args:
+        values: Ascending, shape (values,).
+        weights: Rows that each value stands for, same shape.
+        edges: Ascending.
+        side: `left` for below, `right` for at most.
+    """
     cumulated = np.concatenate((np.zeros(1, weights.dtype), np.cumsum(weights)))
     found: npt.NDArray[Any] = cumulated[np.searchsorted(values, np.asarray(edges, np.float64), side=side)]
     return found

@@ -33,7 +33,7 @@ class Measured:
 
 
 def read_out(partial: Partial) -> Measured:
-    """Read one column out. The end: its sketches can take in nothing afterwards."""
+    """Read one column out. Its sketches cannot be merged afterwards."""
     plan, values = partial.plan, partial.values
     own: Statistics = {"type": plan.arrow.split("[")[0], "nulls": partial.nulls}
     if plan.sensitive:

@@ -67,7 +67,10 @@ class SketchedNumbers:
         return int(self._distinct.Estimate())
 
     def points(self) -> tuple[Numbers, Numbers]:
-        """Ascending values and the weight of rows that each stands for. The end: nothing can be merged afterwards."""
+        """Ascending values, shape (points,), and the rows that each stands for, same shape.
+
+        Nothing can be merged afterwards.
+        """
         found, cumulated = self._quantiles.GetQuantilesAndCumulativeWeights(_STEPS)
         # Of equal quantiles the last is kept, as its weight is that of all of them.
         values, last = np.unique(found.flatten().to_numpy()[::-1], return_index=True)

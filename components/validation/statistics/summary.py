@@ -38,7 +38,7 @@ class Points:
         return found
 
     def rows_to(self, edges: Sequence[float], side: Literal["left", "right"]) -> npt.NDArray[np.int64]:
-        """How many rows are below each edge (`left`), or at most each edge (`right`)."""
+        """How many rows are below each edge (`left`), or at most each edge (`right`); shape (edges,)."""
         counts: npt.NDArray[np.int64] = np.rint(ranks(self.values, self.weights, edges, side)).astype(np.int64)
         return counts
 
@@ -59,7 +59,7 @@ class NumberSummary:
 
     @classmethod
     def of(cls, found: CountedNumbers | SketchedNumbers, plan: ColumnPlan) -> "NumberSummary":
-        """Sum up. Sketches can take in nothing afterwards."""
+        """Sum up. Sketches cannot be merged afterwards."""
         if isinstance(found, SketchedNumbers):
             rows, points = found.moments.rows, Points(*found.points())
             distinct = min(found.distinct, rows)

@@ -41,7 +41,7 @@ def extremes_of(values: pa.Array) -> tuple[str, str]:
 
 
 def counts_of_known(counted: CountedTexts, known: Sequence[Any] | None) -> npt.NDArray[np.int64]:
-    """How many rows have each of the known texts."""
+    """How many rows have each of the known texts; shape (known,)."""
     found = pc.index_in(pa.array(known or (), pa.large_string()), value_set=counted.values)
     places = pc.fill_null(found, -1).to_numpy()
     counts: npt.NDArray[np.int64] = np.append(counted.counts, 0)[places]
