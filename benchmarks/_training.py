@@ -11,13 +11,23 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.components.tracking.spool import SpoolWriter
+from gatehouse.components.training.data.spec import DataSpec
+from gatehouse.components.training.loop.spec import StoppingSpec
 from gatehouse.components.training.models.building import build_model
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.optimizer.spec import OptimizerSpec
+from gatehouse.components.training.parallel.spec import ParallelismSpec
+from gatehouse.components.training.spec import NetworkTraining
 
 NUMERIC, CARDINALITIES = 40, [12, 20, 50, 100, 300, 1000]
-SPEC = TrainSpec(batch_size=4096, processes=1, epochs=1, dropout=0.1, learning_rate=1e-3)
+SPEC = NetworkTraining(
+    data=DataSpec(batch_size=4096),
+    optimizer=OptimizerSpec(learning_rate=1e-3),
+    stopping=StoppingSpec(epochs=1),
+    parallelism=ParallelismSpec(processes=1),
+)
 ARCHITECTURE: dict[str, Any] = {
-    "spec": SPEC.model_dump(mode="json"), "width": NUMERIC, "cardinalities": CARDINALITIES
+    "model": SPEC.model.model_dump(mode="json"), "loss": "binary", "width": NUMERIC, "cardinalities": CARDINALITIES,
+    "outputs": 1,
 }  # fmt: skip
 Batch = tuple[Tensor, Tensor, Tensor]
 
@@ -42,7 +52,7 @@ def read_rows(folder: Path) -> Batch:
 def permuted(rows: Batch) -> Iterator[Batch]:
     """Batches of one epoch: a permutation, gathered a batch at a time."""
     order = torch.randperm(len(rows[2]))
-    for chosen in order.split(SPEC.batch_size):
+    for chosen in order.split(SPEC.data.batch_size):
         yield rows[0][chosen], rows[1][chosen], rows[2][chosen]
 
 
@@ -50,7 +60,9 @@ def new_model() -> tuple[nn.Module, torch.optim.Optimizer]:
     """The model and its optimizer, as training makes them."""
     torch.manual_seed(SPEC.seed)
     model = build_model(ARCHITECTURE).train()
-    return model, torch.optim.AdamW(model.parameters(), lr=SPEC.learning_rate, weight_decay=SPEC.weight_decay)
+    return model, torch.optim.AdamW(
+        model.parameters(), lr=SPEC.optimizer.learning_rate, weight_decay=SPEC.optimizer.weight_decay
+    )
 
 
 def by_hand(batches: Callable[[], Iterator[Batch]], spool: Path) -> tuple[float, float]:
@@ -62,7 +74,7 @@ def by_hand(batches: Callable[[], Iterator[Batch]], spool: Path) -> tuple[float,
         optimizer.zero_grad(set_to_none=True)
         loss = binary_cross_entropy_with_logits(model(numbers, ids), labels)
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), SPEC.clip_norm)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), SPEC.optimizer.clip_norm)
         if not torch.isfinite(norm):
             raise ArithmeticError
         optimizer.step()

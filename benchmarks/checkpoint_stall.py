@@ -35,7 +35,7 @@ from torch.multiprocessing.spawn import spawn
 
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.part import near
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 
 LIMIT = 0.10
 KINDS = ("ours", "save", "async_save")
@@ -116,7 +116,7 @@ def _rank(rank: int, sharded: bool, size: int, repeats: int, steps: int, folder:
     # async_save talks in the background, and must not do so in the group that the steps talk in.
     beside = dist.new_group(backend="gloo")
     state = State(sharded, size)
-    checkpointer = Checkpointer(Path(folder) / "ours", CheckpointPolicy(keep=1))
+    checkpointer = Checkpointer(Path(folder) / "ours", CheckpointSpec(keep=1))
     written = near(Path(folder) / "ours")
     stored = 0
 

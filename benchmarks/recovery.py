@@ -25,7 +25,7 @@ from torch import nn
 
 from gatehouse.components.launchers.worker.heartbeat import Heartbeat
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 
 LIMIT = 1.5
 EVERY, KILL, STEPS = 10, 47, 60
@@ -107,7 +107,7 @@ def worker(folder: Path) -> None:
     heartbeat = Heartbeat.of_environment(rank)
     dist.init_process_group("gloo", timeout=timedelta(seconds=20))
     state = State()
-    checkpointer = Checkpointer(folder / "checkpoints", CheckpointPolicy(every_steps=EVERY))
+    checkpointer = Checkpointer(folder / "checkpoints", CheckpointSpec(every_steps=EVERY))
     checkpointer.load(state)
     with open(folder / f"steps-{rank}", "a", buffering=1) as told:
         while state.step < STEPS:

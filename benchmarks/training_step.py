@@ -13,7 +13,6 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +21,7 @@ from _training import ARCHITECTURE, SPEC, Batch, by_hand, permuted, read_rows, w
 from torch.utils.data import DataLoader, TensorDataset
 
 from gatehouse.components.training.loop.trainer import Trainer
+from gatehouse.components.training.spec import OperationSpec
 
 HAND_LEAST, LOADER_LEAST, PEER_LEAST = 0.97, 2.0, 1.0
 Seconds = list[float]
@@ -31,7 +31,7 @@ class NoCheckpoints:
     """Nothing is saved: the loops compared with save nothing either."""
 
     due = False
-    worlds = ()
+    world_sizes = ()
 
     def load(self, state: object) -> None:
         """Begin at the beginning."""
@@ -60,7 +60,9 @@ def main() -> None:
         dist.init_process_group("gloo", init_method=f"file://{folder / 'rendezvous'}", rank=0, world_size=1)
         taken = _race(folder, options.rounds)
         dist.destroy_process_group()
-        print(f"{options.rows:,} rows, batch {SPEC.batch_size}, one epoch a round, {options.rounds} rounds, CPU time")
+        print(
+            f"{options.rows:,} rows, batch {SPEC.data.batch_size}, one epoch a round, {options.rounds} rounds, CPU time"
+        )
         _show("hand / ours", taken["hand"], taken["ours"], HAND_LEAST)
         _show("hand / ours, no reading ahead", taken["hand"], taken["inline"])
         _show("DataLoader / ours", taken["loader"], taken["ours"], LOADER_LEAST)
@@ -73,10 +75,10 @@ def main() -> None:
 
 def _race(folder: Path, rounds: int) -> dict[str, Seconds]:
     rows = read_rows(folder / "train")
-    loader = DataLoader(TensorDataset(*rows), batch_size=SPEC.batch_size, shuffle=True)
+    loader = DataLoader(TensorDataset(*rows), batch_size=SPEC.data.batch_size, shuffle=True)
     spools = (folder / f"spool-{number}" for number in range(10_000))
     contestants: dict[str, Callable[[], float]] = {
-        "ours": lambda: _ours(folder, SPEC.prefetch),
+        "ours": lambda: _ours(folder, SPEC.operation.prefetch),
         "inline": lambda: _ours(folder, 0),
         "hand": lambda: by_hand(lambda: permuted(rows), next(spools))[0],
         "loader": lambda: by_hand(lambda: _tuples(loader), next(spools))[0],
@@ -97,9 +99,8 @@ def _tuples(loader: "DataLoader[tuple[torch.Tensor, ...]]") -> Iterator[Batch]:
 
 
 def _ours(folder: Path, prefetch: int) -> float:
-    spec = SPEC.model_copy(update={"prefetch": prefetch})
-    architecture: dict[str, Any] = ARCHITECTURE | {"spec": spec.model_dump(mode="json")}
-    trainer = Trainer(spec, architecture, folder)
+    spec = SPEC.model_copy(update={"operation": OperationSpec(prefetch=prefetch)})
+    trainer = Trainer(spec, ARCHITECTURE, folder)
     trainer.checkpointer = NoCheckpoints()  # type: ignore[assignment]  # stands in for one that writes
     began = os.times()
     trainer.train()

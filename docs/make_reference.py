@@ -21,7 +21,8 @@ from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import STRATEGIES
 from gatehouse.components.tracking.cost import Prices
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.settings import groups_of
+from gatehouse.components.training.spec import NetworkTraining, TreesTraining
 from gatehouse.components.training.transformation.spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.validation.contract import Contract
@@ -107,7 +108,6 @@ _WORDS = {
     ("SearchSpace", "algorithm"): "Optuna's sampler.",
     ("SearchSpace", "trials"): "How many configurations are tried.",
     ("SearchSpace", "parameters"): "The dimensions of the search.",
-    ("Parameter", "name"): "The key of `training` that is searched.",
     ("Parameter", "type"): "What its values are.",
     ("Parameter", "min"): "Least value; not for categorical.",
     ("Parameter", "max"): "Greatest value; not for categorical.",
@@ -253,6 +253,30 @@ def _inner(model: type[BaseModel], field: str) -> list[type[BaseModel]]:
     return _models(model.model_fields[field].annotation)
 
 
+def _training() -> str:
+    """The sections of `training`: a network and trees have groups of their own, and some groups have alternatives."""
+    kinds: dict[str, type[BaseModel]] = {"a neural network": NetworkTraining, "`xgboost`": TreesTraining}
+    said = "A neural network and trees have settings of their own; `model.architecture` says which there are."
+    parts = [f"### `training`\n\n{_WORDS[('ProjectFile', 'training')]} {said}\n"]
+    parts += [
+        section(f"`training` of {kind}", model, 4, skip=tuple(model.model_fields)) for kind, model in kinds.items()
+    ]
+    shown: set[type[BaseModel]] = set()
+    for field in NetworkTraining.model_fields:
+        shared = NetworkTraining.model_fields[field].annotation == _annotation(TreesTraining, field)
+        for kind, model in kinds.items():
+            for tag, group in groups_of(_annotation(model, field)):
+                if group not in shown:
+                    shown.add(group)
+                    of = f" by `{tag}`" if tag else "" if shared else f" of {kind}"
+                    parts.append(section(f"`training.{field}`{of}", group, 4))
+    return "\n".join(parts)
+
+
+def _annotation(model: type[BaseModel], field: str) -> Any:
+    return model.model_fields[field].annotation if field in model.model_fields else None
+
+
 def _paragraphs(model: type[BaseModel]) -> str:
     lines = [line.strip() for line in (model.__doc__ or "").splitlines()]
     return "\n".join(lines).strip() + "\n"
@@ -267,7 +291,7 @@ def page() -> dict[str, str]:
         "features": FeaturesSpec,
         "split": (STRATEGIES, "strategy", strategies),
         "transformation": TransformationSpec,
-        "training": TrainSpec,
+        "training": NetworkTraining,
         "tuning": SearchSpace,
         "evaluation": EvaluationSpec,
         "monitoring": MonitoringSpec,
@@ -286,6 +310,8 @@ def page() -> dict[str, str]:
     for name, model in inner.items():
         if isinstance(model, tuple):
             parts.append(_alternatives(name, *model))
+        elif name == "training":
+            parts.append(_training())
         else:
             told = ("columns",) if model is TransformationSpec else ()  # its columns have the models of its other keys
             parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=told))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.publishing import manifest_of
@@ -19,9 +20,9 @@ from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.tracking.cost import Prices
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import TrainSpec, changed
 from gatehouse.components.training.transformation.spec import TransformationSpec
-from gatehouse.components.tuning.spec import SearchSpace
+from gatehouse.components.tuning.spec import SearchSpace, infeasible
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
@@ -110,17 +111,34 @@ class ProjectFile(BaseModel):
 
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":
-        for section, processes in (("training", self.training.processes), ("tuning", self.tuning.processes)):
-            if problem := division_problem(self.launch, processes, f"{section}.processes", self.training.model_size):
+        for section, spec in (("training", self.training), ("tuning.budget", self._trial())):
+            parallel, name = spec.parallelism, f"{section}.parallelism.processes"
+            if problem := division_problem(self.launch, parallel.processes, name, parallel.model_size):
                 raise ValueError(problem)
         return self
 
+    def _trial(self) -> TrainSpec:
+        """The training of a trial, before a parameter is chosen.
+
+        Raises:
+            ValidationError: naming every parameter that the training's model cannot take.
+        """
+        wrong = [
+            InitErrorDetails(
+                type=PydanticCustomError("infeasible", "{why}", {"why": why}), loc=("tuning", *where), input=found
+            )
+            for where, found, why in infeasible(self.tuning, self.training)
+        ]
+        if wrong:
+            raise ValidationError.from_exception_data("project", wrong)
+        return changed(self.training, self.tuning.budget)
+
     @model_validator(mode="after")
     def _judgeable(self) -> "ProjectFile":
-        if self.training.loss != "binary":
+        if self.training.loss.kind != "binary":
             raise ValueError(
-                f"training.loss: expected binary, found {self.training.loss}: tuning, evaluation and the gate judge "
-                "labels of 0 and 1. The stage `train` alone takes the other losses, in a pipeline of your own"
+                f"training.loss.kind: expected binary, found {self.training.loss.kind}: tuning, evaluation and gate "
+                "judge labels of 0 and 1. The stage `train` alone takes the other losses, in a pipeline of your own"
             )
         return self
 

@@ -16,6 +16,7 @@ from gatehouse.components.registry.component import register, resolve
 from gatehouse.components.splitting.component import split
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.components.training.component import fit_transformation, train
+from gatehouse.components.training.spec import operation_of
 from gatehouse.components.tuning.component import tune
 from gatehouse.images import image
 from gatehouse.pipelines.data import Data, add_data_tasks, configuration_slice
@@ -76,7 +77,7 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
     """The fitted transformation, tuning, and training of its best trial on the full budget; returns the candidate."""
     file = tasks.project.file
     scheduling = 0.0 if isinstance(file.launch, LocalLaunch) else file.launch.scheduling_minutes
-    minutes = stage_minutes(scheduling, file.training.timeout_minutes)
+    minutes = stage_minutes(scheduling, file.training.operation.timeout_minutes)
     fitted = tasks.add(
         fit_transformation,
         training_set=data.training_set,
@@ -103,6 +104,7 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
         split=parts,
         transformation=transformation,
         spec=tuned.outputs["best"],
+        operation=canonical_json(operation_of(file.training)),
         model_name=file.model,
     )
     for task in (tuned, trained):

@@ -43,8 +43,8 @@ def test_all_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_project(project)
     message = str(caught.value)
-    line = 1 + text.splitlines().index("  epochs: 5")
-    assert f"project.yaml:{line}: training.epochs" in message and "found 0" in message
+    line = 1 + text.splitlines().index("    epochs: 5")
+    assert f"project.yaml:{line}: training.stopping.epochs" in message and "found 0" in message
     assert "tuning.trails" in message and "policy.yaml:" in message and "champion.tolerance" in message
     assert "contract.yaml: expected a file" in message
     assert message.startswith("4 problems")
@@ -119,7 +119,7 @@ def test_a_source_without_any_time_is_refused(project: Path) -> None:
 
 def test_a_loss_that_the_gate_cannot_judge_is_refused_before_anything_runs(project: Path) -> None:
     body = yaml.safe_load((project / "project.yaml").read_text())
-    body["training"]["loss"] = "mse"
+    body["training"]["loss"] = {"kind": "mse"}
     (project / "project.yaml").write_text(yaml.safe_dump(body))
-    with pytest.raises(ConfigurationError, match=r"training\.loss: expected binary, found mse"):
+    with pytest.raises(ConfigurationError, match=r"training\.loss\.kind: expected binary, found mse"):
         load_project(project)

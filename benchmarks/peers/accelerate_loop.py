@@ -32,7 +32,7 @@ def _peer(rows: Batch) -> float:
         optimizer.zero_grad(set_to_none=True)
         loss = binary_cross_entropy_with_logits(model(numbers, ids), labels)
         accelerator.backward(loss)
-        norm = accelerator.clip_grad_norm_(model.parameters(), SPEC.clip_norm)
+        norm = accelerator.clip_grad_norm_(model.parameters(), SPEC.optimizer.clip_norm)
         if not torch.isfinite(norm):
             raise ArithmeticError
         optimizer.step()

@@ -61,7 +61,7 @@ def _peer(rows: Batch) -> float:
         max_epochs=1,
         accelerator="cpu",
         devices=1,
-        gradient_clip_val=SPEC.clip_norm,
+        gradient_clip_val=SPEC.optimizer.clip_norm,
         detect_anomaly=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -125,7 +125,7 @@ def result_problem(directory: Path) -> str:
 def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:
     """The error of a job that ran too long."""
     return TrainingTimeoutError(
-        f"Training took longer than training.timeout_minutes={minutes:g} and was stopped. "
+        f"Training took longer than training.operation.timeout_minutes={minutes:g} and was stopped. "
         f"Give it more time or less work.\n{tail}"
     )
 

@@ -87,7 +87,9 @@ class ClusterLaunch(_Launch):
 
     namespace: str = operational("", description="Empty for the launcher's own.")
     image: str = operational("", description="With the digest for a release; empty for the image of the train task.")
-    nodes: int = operational(1, ge=1, le=1024, description="Pods; `training.processes` is divided among them.")
+    nodes: int = operational(
+        1, ge=1, le=1024, description="Pods; `training.parallelism.processes` is divided among them."
+    )
     resources: Resources = operational(Resources())
     shared_memory: str = operational("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
     node_selector: dict[str, str] = operational({})

@@ -5,7 +5,7 @@
 | `launch.hang_seconds` | a step of a rank | the stacks of all ranks, and exit code 124 |
 | `collective_seconds` | the other ranks in a collective | an error of the rank, and a restart at the last checkpoint |
 | `launch.scheduling_minutes` | pods that run | `UnschedulableError`, `SchedulingTimeoutError` |
-| `training.timeout_minutes` | the end, from when the job runs | `TrainingTimeoutError` |
+| `training.operation.timeout_minutes` | the end, from when the job runs | `TrainingTimeoutError` |
 | `job_minutes` | the launcher that should have ended the job | the operator ends the job |
 | `stage_minutes` | the whole task | KFP ends the task |
 

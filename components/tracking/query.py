@@ -7,10 +7,12 @@
                 | name [NOT] LIKE value | name IS [NOT] NULL
 
 A name is that of an attribute of the run (`ATTRIBUTES`), a parameter, a metric or a tag, looked for in this order;
-`params.`, `metrics.` and `tags.` before it say which, and backticks allow any character in it. Values are numbers, text
-in quotes, or single words. Where both sides are numbers they compare as numbers, exactly, however MLflow keeps them;
-else equality and LIKE compare text, and greater and less only text in quotes. A run that lacks a name meets no
-predicate on it but IS NULL, and NOT does not change that (SQL's three-valued logic); in order it comes last, both ways.
+`params.`, `metrics.` and `tags.` before it say which, and backticks allow any character in it. A parameter of a group
+is found by its last part too: `learning_rate` is `optimizer.learning_rate`, unless another group has one. Values are
+numbers, text in quotes, or single words. Where both sides are numbers they compare as numbers, exactly, however MLflow
+keeps them; else equality and LIKE compare text, and greater and less only text in quotes. A run that lacks a name meets
+no predicate on it but IS NULL, and NOT does not change that (SQL's three-valued logic); in order it comes last, both
+ways.
 """
 
 import re
@@ -96,15 +98,29 @@ def parse(text: str) -> Query:
 
 
 def lookup(run: Values, name: str) -> Any:
-    """What a run has under a name: text, a number, or None."""
+    """What a run has under a name: text, a number, or None.
+
+    Raises:
+        ConfigurationError: if the name is the last part of several parameters, as `rate` is of `a.rate` and `b.rate`.
+    """
     kind, _, rest = name.partition(".")
     groups = {"params": run.params, "metrics": run.metrics, "tags": run.tags}
     if kind in groups and rest:
-        return groups[kind].get(rest)
-    for group in (run.attributes, run.params, run.metrics, run.tags):
-        if group.get(name) is not None:
-            return group[name]
-    return None
+        return _parameter(run, rest) if kind == "params" else groups[kind].get(rest)
+    if run.attributes.get(name) is not None:
+        return run.attributes[name]
+    parameter = _parameter(run, name)
+    return parameter if parameter is not None else run.metrics.get(name, run.tags.get(name))
+
+
+def _parameter(run: Values, name: str) -> str | None:
+    """The parameter of this name, or of a group that is called so, as `learning_rate` of `optimizer.learning_rate`."""
+    if run.params.get(name) is not None:
+        return run.params[name]
+    found = [each for each in run.params if each.count(".") == 1 and each.endswith(f".{name}")]
+    if len(found) > 1:
+        raise ConfigurationError(f"{name} may be {' or '.join(sorted(found))}: name one of them.")
+    return run.params[found[0]] if found else None
 
 
 def number_of(value: Any) -> Decimal | None:

@@ -119,7 +119,8 @@ def show_training(
         placed = {RUN_NAME: name, REFERENCE: str(model)} | ({PARENT: parent} if parent else {})
         _log_inputs(client, run, manifest.derived_from)
         points = _points(history) + _spent(seconds, measured.get("place", {}), new)
-        log(client, run, flat(manifest.configuration), points, tags | placed | {COMPLETE: "true"})
+        settings = measured.get("settings", manifest.configuration)
+        log(client, run, flat(settings), points, tags | placed | {COMPLETE: "true"})
         _end(client, run, parent, seconds)
     return run
 

@@ -39,6 +39,7 @@ def train(
     split: str,
     transformation: str,
     spec: str,
+    operation: str,
     model_name: str,
     code: str,
     force: str,
@@ -53,20 +54,23 @@ def train(
         split: Reference of its split.
         transformation: Reference of the transformation fitted on its train part.
         spec: What to train, as canonical JSON of a TrainSpec.
+        operation: How it is run, as canonical JSON of the groups that change nothing of the model.
         model_name: Name of the model.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
         candidate: The model for the UI: its metadata holds the reference.
         metrics: Validation metrics for the UI.
     """
+    import json
+
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.tracking.training import track_training
-    from gatehouse.components.training.spec import TrainSpec
+    from gatehouse.components.training.spec import train_spec
     from gatehouse.components.training.stage import TrainRequest
     from gatehouse.components.training.stage import train as run
 
     opened = ArtifactStore.open(store)
-    wanted = TrainSpec.model_validate_json(spec)
+    wanted = train_spec(json.loads(spec) | json.loads(operation))
     request = TrainRequest(
         training_set=training_set,
         split=split,

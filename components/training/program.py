@@ -7,17 +7,18 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from gatehouse.components.artifacts.atomic_file import write_json
 from gatehouse.components.launchers.launcher import FAILURE, JOB, RESULT, RETRY_CODE
 from gatehouse.components.launchers.timeouts import collective_seconds
 from gatehouse.components.launchers.worker.heartbeat import Heartbeat
+from gatehouse.components.training.compute.process import prepare_process
+from gatehouse.components.training.compute.spec import ComputeSpec
 from gatehouse.components.training.loop.divergence import DivergedError
-from gatehouse.components.training.scoring.frameworks import framework_of
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining, TrainSpec, train_spec
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.process import die_with_parent, follow_owner
 
@@ -35,17 +36,18 @@ def main() -> None:
     if (directory / FAILURE).exists():
         sys.exit("The attempt before ended in an error that a restart would only repeat.")
     job = json.loads((directory / JOB).read_text())
-    spec = TrainSpec.model_validate(job["spec"])
+    spec = train_spec(job["spec"])
+    compute = spec.compute if isinstance(spec, NetworkTraining) else ComputeSpec()
     heartbeat = Heartbeat.of_environment(int(os.environ["RANK"]))
     try:
-        prepare_process(spec)
+        prepare_process(compute, spec.parallelism.threads)
     except ConfigurationError as error:
         write_json(directory / FAILURE, {"message": str(error)})
         sys.exit(str(error))
-    backend = "nccl" if spec.device == "cuda" else "gloo"
+    backend = "nccl" if compute.device == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=collective_seconds()))
     try:
-        result = framework_of(spec).train(spec, job["architecture"], directory, heartbeat)
+        result = _train(spec, job["architecture"], directory, heartbeat)
         if result is not None and dist.get_rank() == 0:
             write_json(directory / RESULT, result)
     except (RuntimeError, OSError, MemoryError):
@@ -64,26 +66,22 @@ def main() -> None:
         dist.destroy_process_group()
 
 
-def prepare_process(spec: TrainSpec) -> None:
-    """Set what decides bits and lives in the process: threads, determinism, and the device of this rank.
+def _train(
+    spec: TrainSpec, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None
+) -> dict[str, Any] | None:
+    """Train on the current process group, from the last checkpoint, and write the weights file of the job.
 
-    Raises:
-        ConfigurationError: if the spec trains on GPUs, and there is none for this rank.
+    Returns:
+        `history` (one row an epoch or round: `epoch`, `train_<loss>` and the validation metrics), `best_epoch`, and
+        `weights_sha256` on rank 0; None where the run was preempted, and its checkpoint is written.
     """
-    torch.set_num_threads(spec.threads)
-    if spec.deterministic:
-        # cuBLAS adds in a fixed order only with workspaces of its own, which it reads from here when it starts.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(spec.deterministic)
-    if spec.device == "cuda":
-        place, found = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-        if place >= found:
-            raise ConfigurationError(
-                f"training.device is cuda: expected a GPU for each process of this machine, found {found} for process "
-                f"{place + 1}. Set it to cpu, start fewer processes, or ask for more in launch.resources."
-            )
-        torch.cuda.set_device(place)
-        torch.backends.cudnn.benchmark = not spec.deterministic
+    if isinstance(spec, NetworkTraining):
+        from gatehouse.components.training.loop.trainer import Trainer
+
+        return Trainer(spec, architecture, directory, heartbeat).train()
+    from gatehouse.components.training.trees.trainer import train
+
+    return train(spec, architecture, directory, heartbeat)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gatehouse.components.artifacts.builder_code import builder_code as builder_code
+from gatehouse.components.artifacts.builder_code import builder_code
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Effects, Resources
-from gatehouse.components.artifacts.identity import operational
+from gatehouse.components.artifacts.identity import identity_of, operational
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import TrainSpec, builder_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ class TrainResult(StageModel):
 
 
 def _builder(request: TrainRequest) -> str:
-    return builder_code(request.spec.architecture)
+    return builder_code(builder_of(request.spec))
 
 
 @stage(
@@ -60,8 +60,9 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it.
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
-    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (architecture, inputs, feature tables,
-    transformation, label) and `history.json`; how long it took, and the worker's log, go to a measurement beside it.
+    the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (all that scoring needs: architecture,
+    inputs, feature tables, transformation, label) and `history.json`; how long it took, all settings, and the worker's
+    log go to a measurement beside it.
 
     Raises:
         BuilderError: if the package of a builder of one's own is not here.
@@ -91,10 +92,10 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         job = TrainingJob(
             directory,
             PROGRAM,
-            spec.processes,
-            spec.timeout_minutes,
-            model_size=spec.model_size,
-            builder=spec.architecture if ":" in spec.architecture else "",
+            spec.parallelism.processes,
+            spec.operation.timeout_minutes,
+            model_size=spec.parallelism.model_size,
+            builder=builder_of(spec),
         )
         # Up to the model: whatever goes wrong before it is why the run has none.
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
@@ -105,7 +106,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         log = (directory / LOG).read_text(errors="replace").splitlines()
         place = json.loads((directory / PLACE).read_text()) if (directory / PLACE).exists() else {}
         measured = {"stage": "train", "seconds": time.monotonic() - began, "log": log, "place": place, "job": key}
-        store.append(f"measurements/{model}", measured)
+        # All values, as they were: the manifest leaves out what is the default.
+        store.append(f"measurements/{model}", measured | {"settings": spec.model_dump(mode="json")})
         where.forget(job)
     best = result["history"][result["best_epoch"]]
     metrics = {name: value for name, value in best.items() if name != "epoch" and not name.startswith("train_")}
@@ -116,7 +118,7 @@ def _publish(
     request: TrainRequest, store: ArtifactStore, prepared: "Prepared", directory: "Path", result: dict[str, Any]
 ) -> Reference:
     from gatehouse.components.launchers.launcher import WEIGHTS
-    from gatehouse.components.training.scoring.frameworks import framework_of
+    from gatehouse.components.training.models.weights_file import weights_file
 
     details = store.manifest(request.training_set).details
     description = {
@@ -133,7 +135,7 @@ def _publish(
         "models",
         request.model_name,
         {
-            framework_of(request.spec).weights: directory / WEIGHTS,
+            weights_file(request.spec.model.architecture): directory / WEIGHTS,
             "model.json": canonical_json(description),
             "history.json": canonical_json(result["history"]),
         },
@@ -142,8 +144,8 @@ def _publish(
             "split": request.split,
             "transformation": prepared.reference,
         },
-        configuration=request.spec.model_dump(mode="json"),
-        details={"best_epoch": result["best_epoch"]} | _worlds(result),
+        configuration=identity_of(request.spec),
+        details={"best_epoch": result["best_epoch"]} | _world_sizes(result),
     )
 
 
@@ -152,9 +154,9 @@ def job_key(request: TrainRequest) -> str:
     return train.key(request)
 
 
-def _worlds(result: Mapping[str, Any]) -> dict[str, Any]:
+def _world_sizes(result: Mapping[str, Any]) -> dict[str, Any]:
     """From which step on how many processes trained, where their number changed: its bits are another run's then."""
-    return {"worlds": result["worlds"]} if len(result.get("worlds", ())) > 1 else {}
+    return {"world_sizes": result["world_sizes"]} if len(result.get("world_sizes", ())) > 1 else {}
 
 
 def _importance(result: dict[str, Any], transformation: "Transformation") -> dict[str, dict[str, float]]:

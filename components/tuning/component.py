@@ -28,7 +28,7 @@ def tune(
         training_set: Reference of the training set.
         split: Reference of its split.
         transformation: Reference of the transformation fitted on its train part.
-        base: Everything that is not searched, as canonical JSON of a TrainSpec.
+        base: All other settings, as canonical JSON of a TrainSpec.
         space: The search space, as canonical JSON of a SearchSpace.
         model_name: Name of the model.
         seed: Seed of sampler and trials.
@@ -36,15 +36,19 @@ def tune(
         force: A nonce that runs the stage whatever the memo holds; empty for none.
         report: The experiment's report for the UI.
     """
+    import json
+    import shutil
+
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.reports.rendering import rendered
     from gatehouse.components.tracking.training import track_experiment
-    from gatehouse.components.training.spec import TrainSpec
+    from gatehouse.components.training.spec import train_spec
     from gatehouse.components.tuning.spec import SearchSpace
     from gatehouse.components.tuning.stage import TuneRequest
     from gatehouse.components.tuning.stage import tune as run
 
     opened = ArtifactStore.open(store)
-    start, searched = TrainSpec.model_validate_json(base), SearchSpace.model_validate_json(space)
+    start, searched = train_spec(json.loads(base)), SearchSpace.model_validate_json(space)
     request = TuneRequest(
         training_set=training_set,
         split=split,
@@ -56,6 +60,6 @@ def tune(
     )
     result = run(request, opened, code=code, force=force)
     track_experiment(opened, result.experiment)
-    opened.copy(result.experiment, "report.html", report.path)
+    shutil.copyfile(rendered(opened, result.experiment), report.path)
     report.metadata["reference"] = opened.address_of(result.experiment)
     return (result.experiment, result.best)

@@ -7,7 +7,7 @@ from typing import Any
 import optuna
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import TrainSpec, changed
 from gatehouse.components.training.stage import TrainRequest, job_key, train
 from gatehouse.components.tuning.spec import Parameter, SearchSpace
 from gatehouse.errors import GatehouseError, LauncherError
@@ -53,7 +53,7 @@ def run_experiment(
         store: Where data is read and trials' models are published.
         data: What every trial is trained on.
         model_name: The trials' models are named `<model_name>-trial`.
-        base: Every field that is not searched.
+        base: Every setting that is neither searched nor in the budget.
         space: What is searched.
         seed: Of the sampler and of every trial.
 
@@ -65,12 +65,12 @@ def run_experiment(
     samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
     sampler = samplers[space.algorithm](seed=seed)
     study = optuna.create_study(direction="minimize" if space.minimize else "maximize", sampler=sampler)
-    budget = {"epochs": space.epochs, "train_fraction": space.train_fraction, "processes": space.processes}
+    budget = dict(space.budget) | {"seed": seed}
     trials: list[Trial] = []
     for number in range(space.trials):
         suggested = study.ask()
         chosen = {parameter.name: _suggest(suggested, parameter) for parameter in space.parameters}
-        spec = base.changed(chosen | budget | {"seed": seed})
+        spec = changed(base, chosen | budget)
         request = TrainRequest(**asdict(data), spec=spec, model_name=f"{model_name}-trial")
         try:
             result = train(request, store)

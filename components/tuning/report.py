@@ -1,27 +1,38 @@
-"""The HTML report of an experiment."""
+"""The page about an experiment: the best trial, and all trials with their parameters and values."""
 
+from typing import Any
+
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.charts import bar_chart
 from gatehouse.components.reports.page import Report, Verdict
-from gatehouse.components.tuning.experiment import Trial
-from gatehouse.components.tuning.spec import SearchSpace
 
 
-def experiment_report(name: str, space: SearchSpace, trials: list[Trial], best: Trial) -> str:
-    """The page: best trial first, then all trials with their parameters and values."""
-    value = f"{best.value:.5f}" if best.value is not None else ""
-    budget = f"{space.epochs} epochs on {space.train_fraction:.0%} of the train rows"
-    page = Report(
-        f"Experiment for {name}",
-        f"{len(trials)} trials, {space.algorithm}, {budget}",
-        Verdict("pass", f"Trial {best.number} is best: validation {space.objective} {value}."),
+def page(store: ArtifactStore, reference: str) -> str:
+    """The page of an experiment, as HTML.
+
+    Args:
+        store: Where the artifact is.
+        reference: Of the experiment.
+    """
+    about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
+    objective, best = about["objective"], trials[about["best_trial"]]
+    drawn = Report(
+        f"Experiment for {store.manifest(reference).name}",
+        f"{len(trials)} trials, {about['algorithm']}, {_budget(about['budget'])}",
+        Verdict("pass", f"Trial {best['number']} is best: validation {objective} {best['value']:.5f}."),
     )
-    page.section("Best parameters").facts({key: str(item) for key, item in best.parameters.items()})
-    names = [parameter.name for parameter in space.parameters]
+    drawn.section("Best parameters").facts({name: str(value) for name, value in best["parameters"].items()})
+    names = list(best["parameters"])
     rows = [
-        [trial.number, *(str(trial.parameters[key]) for key in names), trial.value, trial.error] for trial in trials
+        [one["number"], *(str(one["parameters"][name]) for name in names), one["value"], one["error"]] for one in trials
     ]
-    failed = {index: "bad" for index, trial in enumerate(trials) if trial.value is None}
-    page.section("Trials").table(["trial", *names, space.objective, "error"], rows, failed)
-    bars = [(f"trial {trial.number}", trial.value) for trial in trials if trial.value is not None]
-    page.figures((bar_chart(bars, marker=best.value), f"Validation {space.objective}; the line marks the best trial."))
-    return page.html()
+    failed = {index: "bad" for index, one in enumerate(trials) if one["value"] is None}
+    drawn.section("Trials").table(["trial", *names, objective, "error"], rows, failed)
+    bars = [(f"trial {one['number']}", one["value"]) for one in trials if one["value"] is not None]
+    drawn.figures((bar_chart(bars, marker=best["value"]), f"Validation {objective}; the line marks the best trial."))
+    return drawn.html()
+
+
+def _budget(settings: dict[str, Any]) -> str:
+    """What trials had in place of the settings of the training."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items()) or "on the full budget"

@@ -1,12 +1,14 @@
 """The tune stage: a search space becomes an experiment, and the spec of its best trial on the full budget."""
 
+from gatehouse.components.artifacts.builder_code import builder_code
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.stage import builder_code
-from gatehouse.components.tuning.spec import SearchSpace
+from gatehouse.components.training.spec import TrainSpec, changed
+from gatehouse.components.tuning.spec import SearchSpace, infeasible
+from gatehouse.errors import ConfigurationError
 
 
 class TuneRequest(StageModel):
@@ -22,7 +24,7 @@ class TuneRequest(StageModel):
 
 
 class TuneResult(StageModel):
-    """The experiment; the best spec as canonical JSON of a TrainSpec; and a line that sums it up."""
+    """The experiment; the best settings as canonical JSON of a TrainSpec, without defaults; a line that sums it up."""
 
     experiment: str
     best: str
@@ -30,8 +32,15 @@ class TuneResult(StageModel):
 
 
 def _builders(request: TuneRequest) -> str:
-    searched = [each.choices for each in request.space.parameters if each.name == "architecture"]
-    return builder_code(request.base.architecture, *(str(choice) for choices in searched for choice in choices))
+    """Of the base, and of all models that are searched."""
+    searched = [one.choices for one in request.space.parameters if one.name in ("model", "model.architecture")]
+    chosen = [_architecture(choice) for choices in searched for choice in choices]
+    return builder_code(request.base.model.architecture, *chosen)
+
+
+def _architecture(choice: object) -> str:
+    """The architecture that a choice names: of a whole model, or by itself."""
+    return str(choice.get("architecture", "") if isinstance(choice, dict) else choice)
 
 
 @stage(
@@ -39,44 +48,47 @@ def _builders(request: TuneRequest) -> str:
     title="Tune hyperparameters",
     effects=Effects(memo=True, why="Trials are memoised one by one, so a retry goes on where it stopped."),
     resources=Resources(cpu="2", memory="8G", minutes=240),
+    pages={"experiments": "gatehouse.components.tuning.report:page"},
     outside=_builders,
 )
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
-    """Run the experiment; the artifact holds `trials.json`, `best.json` and `report.html`.
+    """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with what was searched.
 
     When it began and how long it took go to a measurement beside it.
 
     Raises:
+        ConfigurationError: if the model that is trained cannot take a value that is searched.
         ExperimentFailedError: if no trial succeeded.
     """
     import time
     from dataclasses import asdict
 
     from gatehouse.components.tuning.experiment import TrialData, best_of, run_experiment
-    from gatehouse.components.tuning.report import experiment_report
 
     began = time.time()
     space = request.space
+    if wrong := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(space, request.base)]:
+        raise ConfigurationError(f"The search space does not fit the training:{''.join(wrong)}")
     data = TrialData(request.training_set, request.split, request.transformation)
     trials = run_experiment(store, data, request.model_name, request.base, space, request.seed)
     winner = best_of(trials, space.minimize)
-    best = request.base.changed(winner.parameters | {"seed": request.seed})
+    best = canonical_json(identity_of(changed(request.base, winner.parameters | {"seed": request.seed})))
+    about = {"objective": space.objective, "algorithm": space.algorithm, "budget": space.budget}
     experiment = store.publish(
         "experiments",
         request.model_name,
         {
             "trials.json": canonical_json([asdict(trial) for trial in trials]),
-            "best.json": canonical_json(best.model_dump(mode="json")),
-            "report.html": experiment_report(request.model_name, space, trials, winner),
+            "experiment.json": canonical_json(about | {"best_trial": winner.number}),
         },
         derived_from={role: reference for role, reference in asdict(data).items() if reference},
-        configuration={"base": request.base.model_dump(mode="json"), "space": space.model_dump(mode="json")},
+        configuration={"base": identity_of(request.base), "space": identity_of(space)},
         details={"best_trial": winner.number, "value": winner.value},
     )
     store.append(f"measurements/{experiment}", {"stage": "tune", "began": began, "seconds": time.time() - began})
     chosen = ", ".join(f"{name} {_short(value)}" for name, value in winner.parameters.items())
     summary = f"trial {winner.number}: {space.objective} {winner.value:.4f} ({chosen})"
-    return TuneResult(experiment=str(experiment), best=canonical_json(best.model_dump(mode="json")), summary=summary)
+    return TuneResult(experiment=str(experiment), best=best, summary=summary)
 
 
 def _short(value: object) -> str:

@@ -213,10 +213,15 @@ def _own_tags(run: TrackedRun) -> dict[str, str]:
     return {name: value for name, value in run.tags.items() if name.startswith("gatehouse.")}
 
 
+def _initials(name: str) -> str:
+    """Of the words of a name's last part: `lr` of `optimizer.learning_rate`."""
+    return "".join(word[:1] for word in name.rpartition(".")[2].split("_"))
+
+
 def _unknown(name: str, runs: Sequence[TrackedRun]) -> str:
     names = {each for run in runs for group in (run.params, run.metrics, run.tags) for each in group} | set(ATTRIBUTES)
     asked = name.rpartition(".")[2]
-    short_for = [each for each in sorted(names) if "".join(word[:1] for word in each.split("_")) == asked]
+    short_for = [each for each in sorted(names) if _initials(each) == asked]
     near = short_for or difflib.get_close_matches(asked, sorted(names), n=3)
     meant = f"; did you mean {', '.join(near)}?" if near else "."
     return f"warning: none of {len(runs):,} runs has {name!r}{meant}"

@@ -21,7 +21,8 @@ from gatehouse.components.tracking import runs as reading
 from gatehouse.components.tracking.mlflow_client import flat, tracking_of
 from gatehouse.components.tracking.query import lookup, parse
 from gatehouse.components.tracking.runs import Observed
-from gatehouse.components.training.spec import METRICS, TrainSpec
+from gatehouse.components.training.loss.spec import METRICS
+from gatehouse.components.training.spec import train_spec
 from gatehouse.errors import ConfigurationError
 from tests.components.reports.browser import launched
 
@@ -88,8 +89,8 @@ def test_search_finds_by_number_and_orders_by_metric(store: ArtifactStore) -> No
 
 def test_a_name_that_no_run_has_is_told_with_what_was_meant(store: ArtifactStore) -> None:
     assert "none of 7 runs has 'los'; did you mean loss?" in _run(store, "search", "los < 1").stderr
-    tuned = reading.TrackedRun("id", "train", "e", "FINISHED", "", 0.0, 1.0, {"learning_rate": "0.1", "lambda": "1"})
-    assert "did you mean learning_rate?" in command._unknown("params.lr", [tuned])
+    tuned = reading.TrackedRun("id", "train", "e", "FINISHED", "", 0.0, 1.0, {"optimizer.learning_rate": "0.1"})
+    assert "did you mean optimizer.learning_rate?" in command._unknown("params.lr", [tuned])
     assert "column 6" in _fails(store, "search", "loss 1")
 
 
@@ -136,7 +137,7 @@ def test_the_searches_that_the_documentation_shows_name_what_gatehouse_tracks() 
     queries += re.findall(r"`([^`]+)`", "".join(row.split("|")[2] for row in rows))
     assert len(queries) > 10
     measured = dict.fromkeys([*(metric for names in METRICS.values() for metric in names), "cost"], 0.5)
-    params = flat(TrainSpec().model_dump(mode="json"))
+    params = flat(train_spec({}).model_dump(mode="json"))
     run = reading.TrackedRun("id", "train", "flights", "FINISHED", "", 0.0, 1.0, params, measured)
     for query in queries:
         assert all(lookup(run, name) is not None for name in parse(query).names), query

@@ -91,7 +91,7 @@ class ClusterLauncher:
         Raises:
             ConfigurationError: if the processes cannot be divided among the nodes.
         """
-        if wrong := division_problem(self._launch, job.processes, "training.processes", job.model_size):
+        if wrong := division_problem(self._launch, job.processes, "training.parallelism.processes", job.model_size):
             raise ConfigurationError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)

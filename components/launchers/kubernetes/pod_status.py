@@ -74,7 +74,9 @@ def how_it_ended(pod: Pod) -> str:
     """How a failed pod ended. The sentence is the same for the same cause."""
     reasons = [end.get("reason", "") for end in _ends(pod)]
     if "OOMKilled" in reasons:
-        return "a worker ran out of memory (OOMKilled). Raise launch.resources.memory, or lower training.batch_size."
+        return (
+            "a worker ran out of memory (OOMKilled). Raise launch.resources.memory, or lower training.data.batch_size."
+        )
     code = exit_code(pod)
     if code == HUNG_CODE:
         return HUNG

@@ -25,7 +25,7 @@ from gatehouse.components.training.checkpointing.format import BEST, CheckpointS
 from gatehouse.components.training.checkpointing.part import Request, Share, near, scratch, write_share
 from gatehouse.components.training.checkpointing.plan import PRIVATE, Plan, make_plan, structure_of
 from gatehouse.components.training.checkpointing.reader import read_state
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.checkpointing.tree import flatten
 from gatehouse.errors import GatehouseError
 
@@ -55,19 +55,19 @@ class Restored:
 
     Attributes:
         step: Steps that are done.
-        worlds: From which step on the run had how many ranks, this attempt's last.
-        same_world: Whether the checkpoint was written by as many ranks as there are now; bits differ otherwise.
+        world_sizes: From which step on the run had how many ranks, this attempt's last.
+        same_world_size: Whether the checkpoint was written by as many ranks as there are now; bits differ otherwise.
     """
 
     step: int
-    worlds: tuple[tuple[int, int], ...]
-    same_world: bool
+    world_sizes: tuple[tuple[int, int], ...]
+    same_world_size: bool
 
 
 class Checkpointer:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: Path, policy: CheckpointPolicy, *, far: str = "", name: str = "") -> None:
+    def __init__(self, folder: Path, policy: CheckpointSpec, *, far: str = "", name: str = "") -> None:
         """Make a checkpointer; collective where a process group is there.
 
         Args:
@@ -83,7 +83,7 @@ class Checkpointer:
         alone = not (dist.is_initialized() and dist.get_world_size() > 1)
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=collective_seconds()))
         self._rank, self._world = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
-        self._worlds: tuple[tuple[int, int], ...] = ((0, self._world),)
+        self._world_sizes: tuple[tuple[int, int], ...] = ((0, self._world),)
         self._sequence = 0
         self._last_step = -1
         self._last_time = time.monotonic()
@@ -92,15 +92,15 @@ class Checkpointer:
         self._writer: BackgroundWriter | None = None
 
     @classmethod
-    def of_environment(cls, directory: Path, policy: CheckpointPolicy) -> "Checkpointer":
+    def of_environment(cls, directory: Path, policy: CheckpointSpec) -> "Checkpointer":
         """The checkpointer of a job: in a folder of its directory, with a copy where the environment asks for one."""
         far = os.environ.get(CHECKPOINT_STORE, "")
         return cls(directory / "checkpoints", policy, far=far, name=os.environ.get(CHECKPOINT_NAME, directory.name))
 
     @property
-    def worlds(self) -> list[list[int]]:
+    def world_sizes(self) -> list[list[int]]:
         """From which step on the run has had how many ranks."""
-        return [list(each) for each in self._worlds]
+        return [list(each) for each in self._world_sizes]
 
     @property
     def last(self) -> str:
@@ -228,7 +228,7 @@ class Checkpointer:
         self._sequence += 1
         self._last_step, self._last_time = step, time.monotonic()
         mine = {path: value for path, value in values.items() if path in self._plan.values}
-        return self._writer, Request(self._sequence, step, self._worlds, reasons, mine)
+        return self._writer, Request(self._sequence, step, self._world_sizes, reasons, mine)
 
     def _take_over(self, *, whole: bool) -> None:
         """Free the buffer of a writer that is late: it finds no processor time, or waits for a part that is lost."""
@@ -272,7 +272,7 @@ class Checkpointer:
             found.pop(PRIVATE, None)  # Either every rank goes on with what was its own, or none does.
         state.load_state_dict(found)
         self._last_step, self._last_time = saved.step, time.monotonic()
-        self._worlds = saved.worlds if same else (*saved.worlds, (saved.step, self._world))
+        self._world_sizes = saved.world_sizes if same else (*saved.world_sizes, (saved.step, self._world))
         if self._rank == 0:
             logger.info("Resumed from checkpoint %d after step %d.", saved.sequence, saved.step)
             if not same:
@@ -282,7 +282,7 @@ class Checkpointer:
                     saved.world_size,
                     self._world,
                 )
-        return Restored(saved.step, self._worlds, same)
+        return Restored(saved.step, self._world_sizes, same)
 
     def _verified(self, sources: list[CheckpointStore], sequence: int, place: int) -> Saved | None:
         """The checkpoint if all of it is whole: each rank reads, and fetches, its share of the files."""

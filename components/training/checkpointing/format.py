@@ -54,7 +54,7 @@ class Saved:
     Attributes:
         sequence: Counts the checkpoints of a run; the newest has the highest.
         step: Steps that were done when it was taken.
-        worlds: The run's history: from which step on it had how many ranks.
+        world_sizes: The run's history: from which step on it had how many ranks.
         reasons: Why it was taken: interval, epoch, best, preemption.
         uniform: Whether all ranks hold the same names (not so with pipeline parallelism).
         parts: SHA-256 of each rank's part.
@@ -62,7 +62,7 @@ class Saved:
 
     sequence: int
     step: int
-    worlds: tuple[tuple[int, int], ...]
+    world_sizes: tuple[tuple[int, int], ...]
     reasons: tuple[str, ...]
     uniform: bool
     parts: tuple[str, ...]
@@ -159,9 +159,9 @@ class CheckpointStore:
         body = json.loads(text)
         if body.pop("format") != FORMAT:
             raise self._torn(sequence, MANIFEST, f"is not of the format {FORMAT}")
-        worlds = tuple((int(step), int(world)) for step, world in body["worlds"])
+        world_sizes = tuple((int(step), int(world)) for step, world in body["world_sizes"])
         return Saved(
-            **body | {"worlds": worlds, "reasons": tuple(body["reasons"]), "parts": tuple(body["parts"])},
+            **body | {"world_sizes": world_sizes, "reasons": tuple(body["reasons"]), "parts": tuple(body["parts"])},
         )
 
     def part(self, saved: Saved, rank: int) -> Part:

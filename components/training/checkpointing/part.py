@@ -66,7 +66,7 @@ class Request:
 
     sequence: int
     step: int
-    worlds: tuple[tuple[int, int], ...]
+    world_sizes: tuple[tuple[int, int], ...]
     reasons: tuple[str, ...]
     values: dict[str, Any]
 
@@ -161,7 +161,7 @@ def _publish(
     if share.rank == 0:
         parts = _await_parts(store, share, request, abandoned)
         store.commit(
-            Saved(request.sequence, request.step, request.worlds, request.reasons, share.uniform, parts),
+            Saved(request.sequence, request.step, request.world_sizes, request.reasons, share.uniform, parts),
         )
         store.prune(share.keep)
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.compute.spec import ComputeSpec
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def autocast(spec: TrainSpec) -> AbstractContextManager[Any]:
-    """Run what gains from it in the spec's precision, and what would lose (sums, norms, losses) in fp32."""
+def autocast(spec: ComputeSpec) -> AbstractContextManager[Any]:
+    """Run what gains from it in the precision of `spec`, and what would lose (sums, norms, losses) in fp32."""
     if spec.precision == "fp32":
         return nullcontext()
     return torch.autocast(spec.device, dtype=DTYPES[spec.precision])
@@ -26,7 +26,7 @@ class LossScaler:
     GROWTH_STEPS = 2000
     SMALLEST = 2.0**-14
 
-    def __init__(self, spec: TrainSpec) -> None:
+    def __init__(self, spec: ComputeSpec) -> None:
         self._active = spec.precision == "fp16"
         self.scale = 2.0**16 if self._active else 1.0
         self._good = 0

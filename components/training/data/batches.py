@@ -1,50 +1,17 @@
-"""Batches of rows: memory-mapped arrays, gathered whole by the sampler's row numbers, ahead of the training loop."""
+"""Batches of rows, gathered by the row numbers of the sampler, ahead of the training loop."""
 
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.data.sampler import GroupSampler, Position, RowSampler
-from gatehouse.components.training.spec import TrainSpec
-
-ARRAYS = ("numbers", "ids", "labels")
-OPTIONAL_ARRAYS = ("weights", "groups")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """One part of the data.
-
-    Attributes:
-        numbers: float32, shape (rows, width).
-        ids: Category ids, int64, shape (rows, columns).
-        labels: float32, shape (rows,).
-        weights: float32, shape (rows,); None where every row weighs one.
-        groups: int64, shape (rows,), rising; None where rows stand alone.
-    """
-
-    numbers: Tensor
-    ids: Tensor
-    labels: Tensor
-    weights: Tensor | None = None
-    groups: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Rows":
-        """Map the arrays of one part into memory: the processes of one machine share the pages."""
-        names = [*ARRAYS, *(name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists())]
-        # Copy on write, as torch takes no read-only arrays.
-        return cls(**{name: torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in names})
+from gatehouse.components.training.spec import NetworkTraining
 
 
 @dataclass(frozen=True)
@@ -101,7 +68,7 @@ class Step:
 class Loader:
     """Steps of one process, from any position on, to the end of the last epoch."""
 
-    def __init__(self, rows: Rows, spec: TrainSpec, place: int, places: int) -> None:
+    def __init__(self, rows: Rows, spec: NetworkTraining, place: int, places: int) -> None:
         self._rows, self._spec, self._place, self._places = rows, spec, place, places
         self._sampler = sampler_of(rows, spec)
 
@@ -112,30 +79,31 @@ class Loader:
 
     def from_position(self, position: Position) -> Generator[Step]:
         """The steps from `position` on; close the iterator to stop the thread that reads ahead."""
-        steps = self._steps(position.epoch, position.step)
-        return ahead(steps, self._spec.prefetch) if self._spec.prefetch else steps
+        steps, depth = self._steps(position.epoch, position.step), self._spec.operation.prefetch
+        return ahead(steps, depth) if depth else steps
 
     def _steps(self, epoch: int, first: int) -> Generator[Step]:
-        micro = self._spec.accumulation
-        for number in range(epoch, self._spec.epochs):
+        micro = self._spec.data.accumulation
+        for number in range(epoch, self._spec.stopping.epochs):
             for index in range(first, self.steps):
                 share = self._sampler.share(number, index, self._place, self._places, micro)
                 batch = gather(self._rows, share.rows, share.real)
-                if self._spec.device == "cuda":
+                if self._spec.compute.device == "cuda":
                     batch = batch.pinned()
                 yield Step(number, index, index == self.steps - 1, share.batch, batch)
             first = 0
 
 
-def sampler_of(rows: Rows, spec: TrainSpec) -> RowSampler | GroupSampler:
+def sampler_of(rows: Rows, spec: NetworkTraining) -> RowSampler | GroupSampler:
     """The sampler that a spec's loss and layout need."""
-    if spec.group:
+    size, seed = spec.data.batch_size, spec.seed
+    if spec.loss.kind == "pairwise":
         if rows.groups is None:
             raise ValueError("The loss pairwise needs groups, and the job has none.")
-        return GroupSampler(torch.unique_consecutive(rows.groups, return_counts=True)[1], spec.batch_size, spec.seed)
+        return GroupSampler(torch.unique_consecutive(rows.groups, return_counts=True)[1], size, seed)
     # A pipeline's buffers and a compiled graph are made for one shape.
-    full = spec.pipeline_parallel > 1 or spec.compile
-    return RowSampler(len(rows), spec.batch_size, spec.seed, window=spec.shuffle_window, full=full)
+    full = spec.parallelism.pipeline > 1 or spec.compute.compile
+    return RowSampler(len(rows), size, seed, window=spec.data.shuffle_window, full=full)
 
 
 def gather(rows: Rows, chosen: Tensor, real: Tensor) -> Batch:

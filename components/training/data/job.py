@@ -19,7 +19,7 @@ from gatehouse.components.training.data.parts import Part, read_part
 from gatehouse.components.training.data.targets import Targets, outputs_of, targets_of
 from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation.fitted import Transformation
-from gatehouse.components.training.transformation.stage import read_transformation
+from gatehouse.components.training.transformation.reading import read_transformation
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Prepared:
     Attributes:
         reference: Of the transformation.
         transformation: Fitted on the train part.
-        architecture: What `model.json` says about the module.
+        architecture: What `model.json` says of the model: all that it takes to build it and to read its weights.
         inputs: Arrow type by name of every feature column.
     """
 
@@ -79,26 +79,29 @@ def prepare_job(
 ) -> Prepared:
     """Write `job.json` and the arrays of both parts into `directory`.
 
-    With `train_fraction` below 1 an evenly spaced part of the train rows is used. The transformation is the one that
-    `transformation` names, fitted on the whole train part; empty for the default one.
+    With `data.train_fraction` below 1 an evenly spaced part of the train rows is used. `transformation` is the
+    reference of one that was fitted on the whole train part; empty for the default one.
 
     Raises:
         FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
     """
     parts = {part: read_part(store, training_set, split, part) for part in PARTS}
-    if spec.train_fraction < 1.0:
-        parts["train"] = parts["train"].thinned(spec.train_fraction)
-    targets = targets_of(parts, store.manifest(training_set).details["label"], spec)
+    if spec.data.train_fraction < 1.0:
+        parts["train"] = parts["train"].thinned(spec.data.train_fraction)
+    targets = targets_of(parts, store.manifest(training_set).details["label"], spec.loss)
     reference, fitted = read_transformation(store, training_set, split, transformation)
     architecture = {
-        "spec": spec.model_dump(mode="json"),
+        "model": spec.model.model_dump(mode="json"),
+        "loss": spec.loss.kind,
         "width": fitted.width,
         "cardinalities": [column.cardinality for column in fitted.categorical],
-        "outputs": outputs_of(targets["train"].labels, spec),
+        "outputs": outputs_of(targets["train"].labels, spec.loss),
     }
     for name, part in parts.items():
         _write(directory / name, part, fitted, targets[name])
-    job = {"spec": spec.model_dump(mode="json"), "architecture": architecture}
+    # Not the timeout: given more of it, a run goes on at the checkpoints of the same job.
+    settings = spec.model_dump(mode="json", exclude={"operation": {"timeout_minutes"}})
+    job = {"spec": settings, "architecture": architecture}
     (directory / JOB).write_text(json.dumps(job, sort_keys=True))
     schema = parts["train"].schema
     inputs = {column.name: str(schema.field(column.name).type) for column in fitted.columns}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.loss.spec import BinaryLoss, LossSpec, MulticlassLoss
 from gatehouse.components.training.transformation.columns import Columns, FeatureError
 
 _MOST_CLASSES = 10_000
@@ -42,7 +42,7 @@ class Targets:
         return None if self.groups is None else np.argsort(self.groups, kind="stable")
 
 
-def targets_of(tables: Mapping[str, Columns], label: str, spec: TrainSpec) -> dict[str, Targets]:
+def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec) -> dict[str, Targets]:
     """The targets of every part. Class weights apply to the part `train` alone: a metric tells what is.
 
     Raises:
@@ -56,7 +56,7 @@ def targets_of(tables: Mapping[str, Columns], label: str, spec: TrainSpec) -> di
                 f"Sample weight {spec.sample_weight} of part {part}: expected finite numbers from 0 up, not all 0."
             )
     _require_enough(labels, spec)
-    if spec.class_weights:
+    if isinstance(spec, BinaryLoss | MulticlassLoss) and spec.class_weights:
         by_class = _class_weights(labels["train"], outputs_of(labels["train"], spec), spec)
         chosen = by_class[labels["train"].astype(np.int64)]
         weights["train"] = chosen if weights["train"] is None else weights["train"] * chosen
@@ -64,15 +64,15 @@ def targets_of(tables: Mapping[str, Columns], label: str, spec: TrainSpec) -> di
         part: Targets(
             labels[part].astype(np.float32),
             None if (weight := weights[part]) is None else weight.astype(np.float32),
-            _groups(table, spec.group),
+            _groups(table, spec.group if spec.kind == "pairwise" else ""),
         )
         for part, table in tables.items()
     }
 
 
-def outputs_of(labels: Any, spec: TrainSpec) -> int:
+def outputs_of(labels: Any, spec: LossSpec) -> int:
     """Logits of a row: one, or one a class of the train part."""
-    return int(labels.max()) + 1 if spec.loss == "multiclass" else 1
+    return int(labels.max()) + 1 if spec.kind == "multiclass" else 1
 
 
 def _column(table: Columns, name: str, what: str) -> pa.ChunkedArray:
@@ -92,35 +92,35 @@ def _numbers(table: Columns, name: str, what: str) -> npt.NDArray[np.float64] | 
     return values
 
 
-def _labels(table: Columns, name: str, spec: TrainSpec) -> npt.NDArray[np.float64]:
+def _labels(table: Columns, name: str, spec: LossSpec) -> npt.NDArray[np.float64]:
     expected = {
         "binary": "0 or 1",
         "multiclass": f"whole numbers from 0 to {_MOST_CLASSES - 1}",
         "pairwise": "finite numbers from 0 up",
-    }.get(spec.loss, "finite numbers")
+    }.get(spec.kind, "finite numbers")
     nulls = _column(table, name, "Label").null_count
     if nulls:
         raise FeatureError(f"Label {name}: {nulls} of {table.num_rows} rows are null; expected {expected}.")
     values = _numbers(table, name, "Label")
     assert values is not None
     right = np.isfinite(values.astype(np.float32))
-    if spec.loss == "binary":
+    if spec.kind == "binary":
         right = np.isin(values, (0, 1))
-    elif spec.loss == "multiclass":
+    elif spec.kind == "multiclass":
         right &= (values >= 0) & (values < _MOST_CLASSES) & (values == np.floor(values))
-    elif spec.loss == "pairwise":
+    elif spec.kind == "pairwise":
         right &= values >= 0
     wrong = int((~right).sum())
     if wrong:
-        told = "neither 0 nor 1" if spec.loss == "binary" else f"not {expected}"
+        told = "neither 0 nor 1" if spec.kind == "binary" else f"not {expected}"
         raise FeatureError(f"Label {name}: {wrong} of {table.num_rows} rows are {told}.")
     return values
 
 
-def _require_enough(labels: dict[str, npt.NDArray[np.float64]], spec: TrainSpec) -> None:
+def _require_enough(labels: dict[str, npt.NDArray[np.float64]], spec: LossSpec) -> None:
     advice = "Move the boundaries of the split, or give more data."
     for part, values in labels.items():
-        if spec.loss == "binary":
+        if spec.kind == "binary":
             found = [int((values == value).sum()) for value in (0, 1)]
             if min(found) == 0:
                 raise FeatureError(
@@ -132,21 +132,23 @@ def _require_enough(labels: dict[str, npt.NDArray[np.float64]], spec: TrainSpec)
                 f"Part {part} of the split has {len(values)} rows with {len(np.unique(values))} different labels; "
                 f"expected two at least. {advice}"
             )
-    if spec.loss == "multiclass":
+    if spec.kind == "multiclass":
         unknown = sorted(set(np.unique(labels["validation"])) - set(np.unique(labels["train"])))
         if unknown:
             shown = ", ".join(f"{value:g}" for value in unknown[:5])
             raise FeatureError(f"Part validation of the split has labels that part train has not: {shown}. {advice}")
 
 
-def _class_weights(labels: npt.NDArray[np.float64], outputs: int, spec: TrainSpec) -> npt.NDArray[np.float64]:
+def _class_weights(
+    labels: npt.NDArray[np.float64], outputs: int, spec: BinaryLoss | MulticlassLoss
+) -> npt.NDArray[np.float64]:
     classes = max(outputs, 2)
     if spec.class_weights == "balanced":
         counts = np.bincount(labels.astype(np.int64), minlength=classes)
         return np.asarray(len(labels) / (classes * np.maximum(counts, 1)))
     if len(spec.class_weights) != classes:
         raise FeatureError(
-            f"training.class_weights has {len(spec.class_weights)} numbers; expected one for each of {classes} classes."
+            f"training.loss.class_weights has {len(spec.class_weights)} numbers; expected {classes}, one a class."
         )
     return np.array(spec.class_weights, dtype=np.float64)
 

@@ -1,29 +1,23 @@
-"""Early stopping: which epoch was the best, and whether patience has ended."""
+"""Early stopping: which epoch was the best, and whether patience has ended. A round of trees counts as an epoch."""
 
 from typing import Any
 
-from gatehouse.components.training.loss.losses import loss_of
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import TrainSpec, own_metric
 
 HIGHER_IS_BETTER = frozenset({"roc_auc", "accuracy", "r2", "ndcg"})
 
 
-def watched(spec: TrainSpec) -> str:
-    """Name of the validation metric that decides."""
-    return spec.metric or loss_of(spec).name
-
-
 def best_epoch(history: list[dict[str, Any]], spec: TrainSpec) -> int:
-    """Index of the best epoch; a later one has to gain more than `least_gain`."""
-    name = watched(spec)
+    """Index of the best epoch; a later one has to gain more than `stopping.least_gain`."""
+    name = own_metric(spec)
     sign = -1.0 if name in HIGHER_IS_BETTER else 1.0
     best = 0
     for index, row in enumerate(history):
-        if sign * row[name] < sign * history[best][name] - spec.least_gain:
+        if sign * row[name] < sign * history[best][name] - spec.stopping.least_gain:
             best = index
     return best
 
 
 def out_of_patience(history: list[dict[str, Any]], spec: TrainSpec) -> bool:
-    """Whether the last `patience` epochs brought nothing better."""
-    return bool(history) and len(history) - 1 - best_epoch(history, spec) >= spec.patience
+    """Whether the last `stopping.patience` epochs brought nothing better."""
+    return bool(history) and len(history) - 1 - best_epoch(history, spec) >= spec.stopping.patience

@@ -23,7 +23,8 @@ from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.rng import draw_again, drawn, seed_all
 from gatehouse.components.training.compute.precision import LossScaler
-from gatehouse.components.training.data.batches import Batch, Loader, Rows, Step
+from gatehouse.components.training.data.batches import Batch, Loader, Step
+from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.data.sampler import Position
 from gatehouse.components.training.loop.divergence import DivergedError, origin
 from gatehouse.components.training.loop.state import Progress, TrainState, copy_of
@@ -32,24 +33,25 @@ from gatehouse.components.training.loop.validation import validate
 from gatehouse.components.training.loop.weights import save_weights
 from gatehouse.components.training.loss.losses import loss_of
 from gatehouse.components.training.models.building import build_model
-from gatehouse.components.training.optimizer.adamw import build_optimizer, learning_rate, set_learning_rate
+from gatehouse.components.training.optimizer.adamw import build_optimizer
 from gatehouse.components.training.optimizer.clipping import gradient_norm, scale_gradients
+from gatehouse.components.training.optimizer.schedule import learning_rate, set_learning_rate
 from gatehouse.components.training.parallel.mesh import lay_out
 from gatehouse.components.training.parallel.parallelize import parallelize
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining
 
 logger = logging.getLogger(__name__)
 
 _LAST_SECONDS = 2.0
 """Of a preempted machine's time, kept for what comes after the checkpoint."""
-_ADVICE = "Lower training.learning_rate, or look for extreme values among the features."
+_ADVICE = "Lower training.optimizer.learning_rate, or look for extreme values among the features."
 
 
 class Trainer:
     """Trains one model on the processes of the current process group; every process has a Trainer of its own."""
 
     def __init__(
-        self, spec: TrainSpec, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
+        self, spec: NetworkTraining, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
     ) -> None:
         """Build everything from the job's files.
 
@@ -60,21 +62,22 @@ class Trainer:
             heartbeat: Told of every step.
         """
         self.spec, self.directory = spec, directory
-        self.outputs = architecture.get("outputs", 1)
-        self.device = torch.device("cpu") if spec.device == "cpu" else torch.device("cuda", torch.cuda.current_device())
-        self.layout = lay_out(spec)
-        self.loss = loss_of(spec)
+        self.outputs: int = architecture["outputs"]
+        kind = spec.compute.device
+        self.device = torch.device("cpu") if kind == "cpu" else torch.device("cuda", torch.cuda.current_device())
+        self.layout = lay_out(spec.parallelism, kind)
+        self.loss = loss_of(spec.loss)
         self.data = {part: Rows.load(directory / part) for part in ("train", "validation")}
         self.loader = Loader(self.data["train"], spec, self.layout.data_rank, self.layout.data_size)
         seed_all(spec.seed)
-        rows = math.ceil(spec.batch_size / (self.layout.data_size * spec.accumulation))
+        rows = math.ceil(spec.data.batch_size / (self.layout.data_size * spec.data.accumulation))
         model = build_model(architecture)
         self.execution = parallelize(model, spec, self.layout, self.loss, self.device, rows)
         part = self.execution.part
         self.parameters = list(part.parameters())
-        self.optimizer = build_optimizer(part, spec)
+        self.optimizer = build_optimizer(part, spec.optimizer)
         self.state = TrainState(
-            part, self.optimizer, LossScaler(spec), Position(), Progress(), copy_of(part), self.device
+            part, self.optimizer, LossScaler(spec.compute), Position(), Progress(), copy_of(part), self.device
         )
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.barrier = StepBarrier(heartbeat)
@@ -93,7 +96,7 @@ class Trainer:
         self.barrier.beat(0)
         restored = self.checkpointer.load(state)
         self.barrier.beat(state.progress.step)
-        if restored is not None and not restored.same_world:
+        if restored is not None and not restored.same_world_size:
             self._seed(position.epoch)
         self.began = state.progress.step, time.monotonic()
         agreed = Agreement()
@@ -146,12 +149,12 @@ class Trainer:
         if not weight:
             return  # No row counts: there is nothing to learn, and nothing to divide by.
         batch = step.batch if self.device.type == "cpu" else step.batch.to(self.device)
-        rate = learning_rate(progress.step, self.loader.steps * self.spec.epochs, self.spec)
+        rate = learning_rate(progress.step, self.loader.steps * self.spec.stopping.epochs, self.spec.optimizer)
         set_learning_rate(self.optimizer, rate)
         # Gradients are averaged over the data axis: times its size, their sum is divided by the whole batch's weight.
         factor = self.layout.data_size / weight
         loss, norm, scale = self._gradient(step, batch, factor)
-        scale_gradients(self.parameters, norm, self.spec.clip_norm, scale)
+        scale_gradients(self.parameters, norm, self.spec.optimizer.clip_norm, scale)
         self.optimizer.step()
         progress.loss += loss
         progress.weight += weight
@@ -188,7 +191,7 @@ class Trainer:
         if self.loss.by_rows and self.data["train"].weights is None:
             # Of this process's rows only padding weighs nothing, and only what is logged asks for their number.
             return float(step.batch.weights.sum()) if self.metrics else 0.0, float(step.rows)
-        parts = step.batch.split(self.spec.accumulation)
+        parts = step.batch.split(self.spec.data.accumulation)
         own = float(sum(self.loss.weight(part.labels, part.weights, part.groups) for part in parts))
         total = torch.tensor(own, dtype=torch.float64, device=self.device)
         # Neighbours along tensor and pipeline have the same rows.
@@ -211,7 +214,6 @@ class Trainer:
         row |= validate(
             self.execution,
             self.data["validation"],
-            self.spec,
             self.layout,
             self.loss,
             self.outputs,
@@ -225,7 +227,7 @@ class Trainer:
             self.state.keep_best()
         if dist.get_rank() == 0:
             shown = "  ".join(f"{key} {value:.5f}" for key, value in row.items() if key != "epoch")
-            logger.info("epoch %d/%d  %s", epoch + 1, self.spec.epochs, shown)
+            logger.info("epoch %d/%d  %s", epoch + 1, self.spec.stopping.epochs, shown)
 
     def _log_speed(self) -> None:
         """Of the epoch, without its validation; of what is left of it after a checkpoint."""
@@ -247,12 +249,12 @@ class Trainer:
             raise DivergedError(
                 f"The validation {name} is not finite after epoch {epoch}. {self.checkpointer.last} {_ADVICE}"
             )
-        history, most = self.state.progress.history, self.spec.divergence
+        history, most = self.state.progress.history, self.spec.stopping.divergence
         if most and history and row[f"train_{name}"] > most * history[0][f"train_{name}"]:
             raise DivergedError(
-                f"The train {name} of epoch {epoch} is {row[f'train_{name}']:.6g}: over training.divergence={most:g} "
-                f"times that of the first epoch, {history[0][f'train_{name}']:.6g}. "
-                f"{self.checkpointer.last} {_ADVICE}"
+                f"The train {name} of epoch {epoch} is {row[f'train_{name}']:.6g}: over "
+                f"training.stopping.divergence={most:g} times that of the first epoch, "
+                f"{history[0][f'train_{name}']:.6g}. {self.checkpointer.last} {_ADVICE}"
             )
 
     def _result(self) -> dict[str, Any]:
@@ -261,12 +263,5 @@ class Trainer:
         history = self.state.progress.history
         digest = hashlib.sha256(path.read_bytes()).hexdigest() if dist.get_rank() == 0 else ""
         return {"history": history, "best_epoch": best_epoch(history, self.spec), "weights_sha256": digest} | {
-            "worlds": self.checkpointer.worlds
+            "world_sizes": self.checkpointer.world_sizes
         }
-
-
-def train(
-    spec: TrainSpec, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
-) -> dict[str, Any] | None:
-    """Train one model on the processes of the current process group; see `Trainer.train`."""
-    return Trainer(spec, architecture, directory, heartbeat).train()

@@ -17,7 +17,7 @@ from torch.nn.functional import (
     mse_loss,
 )
 
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.loss.spec import METRICS, HuberLoss, LossSpec
 
 _BLOCK = 1 << 22
 
@@ -27,29 +27,30 @@ class Loss:
     """One loss.
 
     Attributes:
+        kind: As its settings name it.
         name: Of the validation metric that is this loss's mean.
         total: Weighted sum over the rows of (logits, labels, weights, groups).
         weight: What that sum is divided by, from (labels, weights, groups).
         by_rows: Whether `weight` is the sum of weights, so that rows of weight one need no counting.
     """
 
+    kind: str
     name: str
     total: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     weight: Callable[[Tensor, Tensor, Tensor], Tensor]
     by_rows: bool = True
 
 
-def loss_of(spec: TrainSpec) -> Loss:
-    """The loss that a spec names."""
-    if spec.loss == "huber":
-        delta = spec.huber_delta
-        return Loss("huber", lambda *given: _huber(*given, delta=delta), _sum_of_weights)
-    return {
-        "binary": Loss("log_loss", _binary, _sum_of_weights),
-        "multiclass": Loss("log_loss", _multiclass, _sum_of_weights),
-        "mse": Loss("mse", _squared, _sum_of_weights),
-        "pairwise": Loss("pairwise", _pairwise, _pairs, by_rows=False),
-    }[spec.loss]
+def loss_of(spec: LossSpec) -> Loss:
+    """The loss that its settings name."""
+    kind, name = spec.kind, METRICS[spec.kind][0]
+    if isinstance(spec, HuberLoss):
+        delta = spec.delta
+        return Loss(kind, name, lambda *given: _huber(*given, delta=delta), _sum_of_weights)
+    if spec.kind == "pairwise":
+        return Loss(kind, name, _pairwise, _pairs, by_rows=False)
+    total = {"binary": _binary, "multiclass": _multiclass, "mse": _squared}[spec.kind]
+    return Loss(kind, name, total, _sum_of_weights)
 
 
 def _sum_of_weights(labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
@@ -111,12 +112,3 @@ def _row_blocks(labels: Tensor) -> list[slice]:
     """Slices whose pairs with all rows fit into memory."""
     size = max(1, _BLOCK // max(1, len(labels)))
     return [slice(start, start + size) for start in range(0, len(labels), size)]
-
-
-def predictions(loss: str, logits: Tensor) -> Tensor:
-    """What a model predicts: probabilities for `binary` and `multiclass`, else the logits themselves."""
-    if loss == "binary":
-        return torch.sigmoid(logits)
-    if loss == "multiclass":
-        return torch.softmax(logits, dim=-1)
-    return logits

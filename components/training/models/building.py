@@ -1,4 +1,4 @@
-"""The models that can be trained, by name: each a function from sizes and a spec to a module.
+"""The networks that can be trained, by name: each a function from sizes and settings to a module.
 
 A module takes numbers (rows, width) and category ids (rows, columns), and gives logits: (rows,) where there is one
 output, else (rows, outputs). One that is made of `embed`, `blocks` and `head`, called one after another, can also be
@@ -13,26 +13,26 @@ from torch import nn
 
 from gatehouse.components.artifacts.builder_code import BuilderError
 from gatehouse.components.training.models.ft_transformer import FtTransformer
+from gatehouse.components.training.models.spec import NetworkSpec, network_spec
 from gatehouse.components.training.models.tabular_mlp import TabularMlp
-from gatehouse.components.training.spec import TrainSpec
 
-Builder = Callable[[int, list[int], int, TrainSpec], nn.Module]
-BUILDERS: dict[str, Builder] = {"tabular_mlp": TabularMlp, "ft_transformer": FtTransformer}
+Builder = Callable[[int, list[int], int, NetworkSpec], nn.Module]
+BUILDERS: dict[str, Callable[..., nn.Module]] = {"tabular_mlp": TabularMlp, "ft_transformer": FtTransformer}
 
 
 def build_model(architecture: dict[str, Any]) -> nn.Module:
     """Build the module that an architecture of `model.json` describes.
 
     Args:
-        architecture: `spec`, `width` (numeric columns), `cardinalities` (ids of each categorical column) and `outputs`
-            (1 where it is not given).
+        architecture: `model` (its settings), `width` (numeric columns), `cardinalities` (ids of each categorical
+            column) and `outputs`.
 
     Raises:
         BuilderError: if its builder cannot be imported or builds something else.
     """
-    spec = TrainSpec.model_validate(architecture["spec"])
-    builder = BUILDERS.get(spec.architecture) or _imported(spec.architecture)
-    model = builder(architecture["width"], architecture["cardinalities"], architecture.get("outputs", 1), spec)
+    spec = network_spec(architecture["model"])
+    builder: Builder = BUILDERS.get(spec.architecture) or _imported(spec.architecture)
+    model = builder(architecture["width"], architecture["cardinalities"], architecture["outputs"], spec)
     if not isinstance(model, nn.Module):
         raise BuilderError(f"Builder {spec.architecture} returned {type(model).__name__}; expected a torch.nn.Module.")
     return model

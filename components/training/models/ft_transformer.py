@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.models.spec import FtTransformerSpec
 
 
 class Tokenizer(nn.Module):
@@ -48,7 +48,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward layers, each normalised before and added to its input."""
 
-    def __init__(self, spec: TrainSpec) -> None:
+    def __init__(self, spec: FtTransformerSpec) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(spec.token_size)
         self.attention = Attention(spec.token_size, spec.heads)
@@ -82,7 +82,7 @@ class Answer(nn.Module):
 class FtTransformer(nn.Module):
     """Feature tokenizer, transformer blocks, and a head on the answer's token."""
 
-    def __init__(self, width: int, cardinalities: list[int], outputs: int, spec: TrainSpec) -> None:
+    def __init__(self, width: int, cardinalities: list[int], outputs: int, spec: FtTransformerSpec) -> None:
         super().__init__()
         self.embed = Tokenizer(width, cardinalities, spec.token_size)
         self.blocks = nn.ModuleList(Block(spec) for _ in range(spec.blocks))

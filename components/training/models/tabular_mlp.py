@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.models.spec import TabularMlpSpec
 
 
 class Embed(nn.Module):
@@ -23,7 +23,7 @@ class Embed(nn.Module):
 class TabularMlp(nn.Module):
     """Embedded categories and numbers through hidden layers to the logits of a row."""
 
-    def __init__(self, width: int, cardinalities: list[int], outputs: int, spec: TrainSpec) -> None:
+    def __init__(self, width: int, cardinalities: list[int], outputs: int, spec: TabularMlpSpec) -> None:
         super().__init__()
         sizes = [min(spec.embedding_size, (cardinality + 1) // 2) for cardinality in cardinalities]
         self.embed = Embed(cardinalities, sizes)

@@ -1,13 +1,12 @@
-"""AdamW, its learning-rate schedule, and its state by parameter name."""
+"""AdamW, and its state by parameter name."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gatehouse.components.training.optimizer.spec import OptimizerSpec
 from gatehouse.components.training.parallel.spread import cut_like, local
-from gatehouse.components.training.spec import TrainSpec
 
 _SLOTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -29,7 +28,7 @@ class LocalAdamW(torch.optim.AdamW):
         return has_complex
 
 
-def build_optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.AdamW:
+def build_optimizer(model: nn.Module, spec: OptimizerSpec) -> torch.optim.AdamW:
     """AdamW over all parameters, its state in place from the start, so that a checkpoint always has the same shape."""
     optimizer = LocalAdamW(model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay)
     for parameter in model.parameters():
@@ -45,25 +44,3 @@ def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
         for name, parameter in model.named_parameters()
         for slot in _SLOTS
     }
-
-
-def learning_rate(step: int, steps: int, spec: TrainSpec) -> float:
-    """Linear warm-up to the peak, then down to a hundredth of it (`cosine`, `linear`), or on at the peak (`constant`).
-
-    Args:
-        step: From 0.
-        steps: Of the whole run.
-        spec: Holds schedule, peak and share of warm-up.
-    """
-    warmup = max(1, round(spec.warmup * steps))
-    if step < warmup:
-        return spec.learning_rate * (step + 1) / warmup
-    progress = (step - warmup) / max(1, steps - warmup)
-    left = {"cosine": 0.5 * (1 + math.cos(math.pi * progress)), "linear": 1 - progress, "constant": 1.0}
-    return spec.learning_rate * (0.01 + 0.99 * left[spec.schedule])
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use `rate` from the next step on."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate

@@ -4,10 +4,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining
 
 
-def replicate(model: nn.Module, spec: TrainSpec) -> nn.Module:
+def replicate(model: nn.Module, spec: NetworkTraining) -> nn.Module:
     """Wrap a whole model; its gradients become the mean over all processes.
 
     A part of a model (tensor or pipeline parallel) is replicated by `fsdp.shard` along a mesh axis of its own.
@@ -16,4 +16,5 @@ def replicate(model: nn.Module, spec: TrainSpec) -> nn.Module:
         # DDP lays gradients out anew after its first step, and the order of gloo's sums over more than two processes
         # follows from that layout: a resumed run, whose first step is another, would end in other bits. Not with this.
         return DistributedDataParallel(model, find_unused_parameters=True)
-    return DistributedDataParallel(model, static_graph=not spec.activation_checkpointing and spec.accumulation == 1)
+    static = not spec.compute.activation_checkpointing and spec.data.accumulation == 1
+    return DistributedDataParallel(model, static_graph=static)

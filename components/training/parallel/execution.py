@@ -12,7 +12,7 @@ from gatehouse.components.training.compute.precision import autocast
 from gatehouse.components.training.data.batches import Batch
 from gatehouse.components.training.loss.losses import Loss
 from gatehouse.components.training.parallel.mesh import Layout
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining
 
 
 class Execution(Protocol):
@@ -39,7 +39,7 @@ class Direct:
     """Every process computes its rows from end to end."""
 
     def __init__(
-        self, model: nn.Module, part: nn.Module, spec: TrainSpec, layout: Layout, loss: Loss, device: torch.device
+        self, model: nn.Module, part: nn.Module, spec: NetworkTraining, layout: Layout, loss: Loss, device: torch.device
     ) -> None:
         self.part = part
         self._model, self._spec, self._loss, self._device = model, spec, loss, device
@@ -47,11 +47,11 @@ class Direct:
     def backward(self, batch: Batch, factor: float) -> Tensor:
         """See `Execution.backward`: gradients are exchanged with the last micro-batch only."""
         self.part.train()
-        micro = batch.split(self._spec.accumulation)
+        micro = batch.split(self._spec.data.accumulation)
         total = torch.zeros((), device=self._device)
         for index, rows in enumerate(micro):
             with self._exchanging(index == len(micro) - 1):
-                with autocast(self._spec):
+                with autocast(self._spec.compute):
                     logits = self._model(rows.numbers, rows.ids)
                 loss = self._loss.total(logits.float(), rows.labels, rows.weights, rows.groups)
                 torch.autograd.backward(scaled(loss, factor))
@@ -70,7 +70,7 @@ class Direct:
     def score(self, numbers: Tensor, ids: Tensor) -> Tensor | None:
         """See `Execution.score`."""
         self.part.eval()
-        with torch.no_grad(), autocast(self._spec):
+        with torch.no_grad(), autocast(self._spec.compute):
             logits: Tensor = self._model(numbers, ids)
         return logits.float()
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.parallel.spec import ParallelismSpec
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -46,23 +46,27 @@ class Layout:
         return self.leads_data and self.data_rank == 0
 
 
-def lay_out(spec: TrainSpec) -> Layout:
+def lay_out(spec: ParallelismSpec, device: str) -> Layout:
     """The layout of the current process group.
+
+    Args:
+        spec: How many processes share what.
+        device: Kind of device that every process computes on, `cpu` or `cuda`.
 
     Raises:
         ValueError: if the number of its members is no multiple of tensor x pipeline.
     """
     rank, world = dist.get_rank(), dist.get_world_size()
-    tensor, pipeline = spec.tensor_parallel, spec.pipeline_parallel
+    tensor, pipeline = spec.tensor, spec.pipeline
     data, left = divmod(world, tensor * pipeline)
     if left:
         raise ValueError(f"{world} processes started; expected a multiple of {tensor} x {pipeline} (tensor, pipeline)")
-    sharded = spec.data_parallel == "fsdp"
+    sharded = spec.data == "fsdp"
     mesh = None
     if sharded or tensor * pipeline > 1:
         from torch.distributed.device_mesh import init_device_mesh
 
         shape = (pipeline, 1, data, tensor) if sharded else (pipeline, data, 1, tensor)
-        mesh = init_device_mesh(spec.device, shape, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
+        mesh = init_device_mesh(device, shape, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
     along_data, along_tensor = divmod(rank % (data * tensor), tensor)
     return Layout(mesh, along_data, data, along_tensor, tensor, rank // (data * tensor), pipeline)

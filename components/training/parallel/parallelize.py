@@ -8,11 +8,11 @@ from gatehouse.components.training.parallel.activation import checkpoint_activat
 from gatehouse.components.training.parallel.ddp import replicate
 from gatehouse.components.training.parallel.execution import Direct, Execution
 from gatehouse.components.training.parallel.mesh import Layout
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining
 
 
 def parallelize(
-    model: nn.Module, spec: TrainSpec, layout: Layout, loss: Loss, device: torch.device, rows: int
+    model: nn.Module, spec: NetworkTraining, layout: Layout, loss: Loss, device: torch.device, rows: int
 ) -> Execution:
     """Spread a model over the processes of a layout: cut it into stages, divide its products, then share its rows.
 
@@ -44,9 +44,9 @@ def parallelize(
     return Direct(part, part, spec, layout, loss, device)
 
 
-def _prepared(part: nn.Module, spec: TrainSpec) -> nn.Module:
-    if spec.activation_checkpointing:
+def _prepared(part: nn.Module, spec: NetworkTraining) -> nn.Module:
+    if spec.compute.activation_checkpointing:
         checkpoint_activations(part)
-    if spec.compile:
+    if spec.compute.compile:
         compile_blocks(part)
     return part

@@ -12,7 +12,7 @@ from gatehouse.components.training.loss.losses import Loss
 from gatehouse.components.training.parallel.execution import scaled
 from gatehouse.components.training.parallel.mesh import Layout
 from gatehouse.components.training.parallel.tensor import NotDivisibleError
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining
 
 _SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
@@ -46,7 +46,7 @@ def stage_of(model: nn.Module, layout: Layout) -> Stage:
     if not {"embed", "blocks", "head"} <= made.keys() or len(made) > 3:
         raise NotDivisibleError(
             f"{type(model).__name__} cannot be cut into a pipeline: expected the children embed, blocks and head, "
-            f"found {', '.join(made)}. Build it of these three, or set pipeline_parallel to 1."
+            f"found {', '.join(made)}. Build it of these three, or set parallelism.pipeline to 1."
         )
     count, size = len(list(made["blocks"].children())), layout.pipeline_size
     if count < size:
@@ -64,7 +64,7 @@ class Pipelined:
     def __init__(
         self,
         part: nn.Module,
-        spec: TrainSpec,
+        spec: NetworkTraining,
         layout: Layout,
         loss: Loss,
         device: torch.device,
@@ -77,8 +77,8 @@ class Pipelined:
         stage = PipelineStage(
             part, layout.pipeline_rank, layout.pipeline_size, device, group=layout.mesh["pipeline"].get_group()
         )
-        schedule = _SCHEDULES[spec.pipeline_schedule]
-        self._schedule = schedule(stage, spec.accumulation, loss_fn=self._scaled_loss, scale_grads=False)
+        schedule = _SCHEDULES[spec.parallelism.pipeline_schedule]
+        self._schedule = schedule(stage, spec.data.accumulation, loss_fn=self._scaled_loss, scale_grads=False)
 
     def _scaled_loss(self, logits: Tensor, target: Tensor) -> Tensor:
         labels, weights = target.unbind(1)
@@ -89,7 +89,7 @@ class Pipelined:
         self.part.train()
         self._factor = factor
         losses: list[Tensor] = []
-        with autocast(self._spec):
+        with autocast(self._spec.compute):
             self._schedule.step(*self._inputs(batch.numbers, batch.ids), **self._targets(batch, losses))
         if not losses:
             return torch.zeros((), device=self._device)
@@ -98,13 +98,13 @@ class Pipelined:
     def score(self, numbers: Tensor, ids: Tensor) -> Tensor | None:
         """See `Execution.score`: as many rows at a time as a training step has, as the buffers are made for them."""
         self.part.eval()
-        size = self._rows * self._spec.accumulation
+        size = self._rows * self._spec.data.accumulation
         found = []
         for start in range(0, len(numbers), size):
             taken = torch.arange(start, start + size).clamp(max=len(numbers) - 1)
             nothing = torch.zeros(size, 2, device=self._device)
             targets: dict[str, Any] = {"target": nothing, "losses": []} if self._layout.last_stage else {}
-            with torch.no_grad(), autocast(self._spec):
+            with torch.no_grad(), autocast(self._spec.compute):
                 logits = self._schedule.eval(*self._inputs(numbers[taken], ids[taken]), **targets)
             if logits is not None:
                 found.append(logits.float())

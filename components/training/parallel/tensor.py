@@ -53,7 +53,7 @@ def plan_of(model: nn.Module) -> dict[str, str]:
         raise NotDivisibleError(
             f"{type(model).__name__} cannot be tensor-parallel: give it a method tensor_plan() that returns `columns` "
             "or `rows` by the name of a linear layer, and `dropout` by the name of a dropout between the two, or set "
-            "tensor_parallel to 1."
+            "parallelism.tensor to 1."
         )
     return plan()
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.models.weights_file import weights_file
 from gatehouse.components.training.scoring.frameworks import framework_of
-from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.transformation.columns import table_of_rows
 from gatehouse.components.training.transformation.fitted import Transformation
 
@@ -32,7 +32,7 @@ class Predictor:
         self.description = description
         self._transformation = Transformation.from_json(description["transformation"])
         architecture = description["architecture"]
-        self._score = framework_of(TrainSpec.model_validate(architecture["spec"])).scorer(architecture, weights)
+        self._score = framework_of(architecture["model"]["architecture"]).scorer(architecture, weights)
 
     @classmethod
     def load(cls, store: ArtifactStore, model: Reference | str) -> "Predictor":
@@ -42,8 +42,9 @@ class Predictor:
             MissingArtifactError, CorruptArtifactError: if it is not there or not what its reference says.
         """
         description = store.read_json(model, "model.json")
-        framework = framework_of(TrainSpec.model_validate(description["architecture"]["spec"]))
-        return cls(description, framework.read(store.path(model, framework.weights)))
+        architecture = description["architecture"]["model"]["architecture"]
+        path = store.path(model, weights_file(architecture))
+        return cls(description, framework_of(architecture).read(path))
 
     @property
     def features(self) -> tuple[str, ...]:

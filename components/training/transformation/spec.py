@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from gatehouse.components.artifacts.identity import Spec
 
 Normalisation = Literal["standard", "min_max", "quantile", "none"]
 
 
-class NumericSpec(BaseModel):
+class NumericSpec(Spec):
     """What is done to a number: it is clipped, imputed where it is missing, then normalised."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     clip: tuple[float, float] | None = Field(
         (0.001, 0.999), description="Quantiles of the train part beyond which values are clipped; null for none."
@@ -38,10 +38,8 @@ class NumericSpec(BaseModel):
         return clip
 
 
-class CategoricalSpec(BaseModel):
+class CategoricalSpec(Spec):
     """Which categories have an id of their own. The id of missing values is 0, that of unknown ones 1."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_count: int = Field(20, ge=1, description="Train rows that a category needs; rarer ones are unknown.")
     max_size: int = Field(0, ge=0, description="Most categories, the most frequent first; 0 for any number.")
@@ -50,10 +48,8 @@ class CategoricalSpec(BaseModel):
     )
 
 
-class TransformationSpec(BaseModel):
+class TransformationSpec(Spec):
     """How the feature columns of a model are transformed; all is fitted on the train part only."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     numeric: NumericSpec = Field(NumericSpec(), description="What is done to numeric features.")
     categorical: CategoricalSpec = Field(CategoricalSpec(), description="What is done to categorical features.")

@@ -1,16 +1,11 @@
-"""The stage that fits a transformation on the train part of a split, and reading it again."""
-
-from typing import TYPE_CHECKING
+"""The stage that fits a transformation on the train part of a split."""
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
-from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.transformation.spec import TransformationSpec
-
-if TYPE_CHECKING:
-    from gatehouse.components.training.transformation.fitted import Transformation
 
 FILE = "transformation.json"
 
@@ -39,7 +34,7 @@ def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
     """
     from gatehouse.components.training.data.parts import read_part
     from gatehouse.components.training.transformation.columns import FeatureError
-    from gatehouse.components.training.transformation.fitted import Transformation
+    from gatehouse.components.training.transformation.fitting import fit
 
     details = store.manifest(request.training_set).details
     numeric, categorical = details["numeric"], details["categorical"]
@@ -48,39 +43,13 @@ def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
         raise FeatureError(
             f"The train part of {request.split} has no rows to fit on. Move the boundaries of the split."
         )
-    fitted = Transformation.fit(rows, numeric, categorical, request.spec)
+    fitted = fit(rows, numeric, categorical, request.spec)
     reference = store.publish(
         "transformations",
         request.model_name,
         {FILE: canonical_json(fitted.to_json())},
         derived_from={"training_set": request.training_set, "split": request.split},
-        configuration=request.spec.model_dump(mode="json"),
+        configuration=identity_of(request.spec),
         details={"rows": rows.num_rows, "width": fitted.width},
     )
     return FitResult(transformation=str(reference))
-
-
-def read_transformation(
-    store: ArtifactStore, training_set: str, split: str, transformation: str = ""
-) -> "tuple[str, Transformation]":
-    """The transformation that `transformation` names, with its reference; empty fits the default one, memoised.
-
-    Raises:
-        FeatureError: if it was fitted on another training set or split, whose train rows may be test rows of this one.
-    """
-    from gatehouse.components.training.transformation.columns import FeatureError
-    from gatehouse.components.training.transformation.fitted import Transformation
-
-    if not transformation:
-        name = Reference.parse(training_set).name
-        wanted = FitRequest(training_set=training_set, split=split, model_name=name)
-        transformation = fit_transformation(wanted, store).transformation
-    fitted_on = store.manifest(transformation).derived_from
-    expected = {"training_set": str(Reference.parse(training_set)), "split": str(Reference.parse(split))}
-    for role, reference in expected.items():
-        if fitted_on.get(role) != reference:
-            raise FeatureError(
-                f"{transformation} was fitted on {fitted_on.get(role, 'nothing')}, expected {reference}. "
-                "Fit one on the train part of this split."
-            )
-    return transformation, Transformation.from_json(store.read_json(transformation, FILE))

@@ -1,52 +1,57 @@
-"""The settings that only gradient-boosted trees have; rounds, shrinkage and patience are those of every training."""
+"""The settings of gradient-boosted trees: what a tree is, how trees are added, and over how many processes."""
 
-from typing import Any
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-ROUNDS: dict[str, Any] = {"epochs": 300, "learning_rate": 0.1, "patience": 20, "processes": 1}
-"""What fields of a TrainSpec are by default for trees."""
-
-
-READ = frozenset(
-    {
-        "architecture",
-        "xgboost",
-        "loss",
-        "huber_delta",
-        "sample_weight",
-        "class_weights",
-        "group",
-        "epochs",
-        "learning_rate",
-        "metric",
-        "patience",
-        "least_gain",
-        "train_fraction",
-        "seed",
-        "deterministic",
-        "processes",
-        "threads",
-        "checkpoints",
-        "timeout_minutes",
-    }
-)
-"""The fields of a TrainSpec that decide something for trees."""
+from gatehouse.components.artifacts.identity import Spec
 
 
-class BoostingSpec(BaseModel):
-    """How the trees of `xgboost` grow."""
+class XGBoostSpec(Spec):
+    """Gradient-boosted trees of XGBoost: how each of them grows."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    architecture: Literal["xgboost"] = "xgboost"
     max_depth: int = Field(6, ge=1, le=32, description="Most splits from the root to a leaf.")
     min_child_weight: float = Field(1.0, ge=0.0, description="Least sum of second derivatives in a leaf.")
     min_split_loss: float = Field(0.0, ge=0.0, description="Least gain of a split.")
-    l1: float = Field(0.0, ge=0.0, description="L1 penalty on the leaves' values.")
-    l2: float = Field(1.0, ge=0.0, description="L2 penalty on the leaves' values.")
-    row_share: float = Field(1.0, gt=0.0, le=1.0, description="Share of the rows that each tree is grown on.")
-    column_share: float = Field(1.0, gt=0.0, le=1.0, description="Share of the columns that each tree may split.")
     bins: int = Field(256, ge=2, le=65_536, description="Bins of each numeric column's histogram.")
     one_hot_below: int = Field(
         4, ge=1, le=65_536, description="A category with fewer values is split one against the rest."
     )
+
+
+class TreesDataSpec(Spec):
+    """The rows that trees are grown on."""
+
+    train_fraction: float = Field(1.0, gt=0.0, le=1.0, description="Share of the train rows used; below 1 for trials.")
+
+
+class BoostingSpec(Spec):
+    """What each round adds to the trees before it."""
+
+    learning_rate: float = Field(0.1, gt=0.0, le=1.0, description="Share of each tree's values that is added (`eta`).")
+    l1: float = Field(0.0, ge=0.0, description="L1 penalty on the leaves' values.")
+    l2: float = Field(1.0, ge=0.0, description="L2 penalty on the leaves' values.")
+    row_share: float = Field(1.0, gt=0.0, le=1.0, description="Share of the rows that each tree is grown on.")
+    column_share: float = Field(1.0, gt=0.0, le=1.0, description="Share of the columns that each tree may split.")
+
+
+class RoundsSpec(Spec):
+    """When no more trees are added."""
+
+    rounds: int = Field(300, ge=1, le=10_000, description="Trees for each output; early stopping may end before.")
+    metric: str = Field("", description="Validation metric that early stopping watches; empty for the loss itself.")
+    patience: int = Field(20, ge=1, description="Rounds without a better validation metric.")
+    least_gain: float = Field(0.0, ge=0.0, description="A metric is better only if it is so by more than this.")
+
+
+class TreesParallelismSpec(Spec):
+    """The processes that share the rows. Their number, and that of threads, may change the bits of the trees."""
+
+    processes: int = Field(1, ge=1, le=4096, description="Workers that torchrun starts.")
+    threads: int = Field(1, ge=1, le=256, description="Threads of each worker.")
+
+    @property
+    def model_size(self) -> int:
+        """Processes that share one copy of the model: each has all of it."""
+        return 1

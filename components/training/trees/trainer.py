@@ -29,13 +29,15 @@ from gatehouse.components.launchers.worker.preemption import Preempted
 from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.components.training.data.batches import Rows
+from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.loop.divergence import DivergedError
+from gatehouse.components.training.loop.metrics import metrics_of, sums_of
 from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
-from gatehouse.components.training.loop.validation import metrics_of, sums_of
 from gatehouse.components.training.loss.losses import loss_of
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.trees.booster import begin_round, column_types, columns, parameters
+from gatehouse.components.training.loss.spec import HuberLoss
+from gatehouse.components.training.spec import TreesTraining
+from gatehouse.components.training.trees.booster import begin_round, parameters
+from gatehouse.components.training.trees.columns import column_types, columns
 from gatehouse.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -75,22 +77,22 @@ class BoostingTrainer:
     """Grows the trees of one model on the processes of the current process group."""
 
     def __init__(
-        self, spec: TrainSpec, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
+        self, spec: TreesTraining, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
     ) -> None:
         """Read this process's share of the train rows, and all of the validation rows; collective."""
         self.spec, self.directory = spec, directory
-        self.loss = loss_of(spec)
+        self.loss = loss_of(spec.loss)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         whole = Rows.load(directory / "train")
         self.rows = whole.numbers.shape[0]
         self.train_rows = _share(whole, self.rank, self.world)
         self.validation_rows = Rows.load(directory / "validation")
         types = column_types(architecture["width"], len(architecture["cardinalities"]))
-        given = {"feature_types": types, "enable_categorical": True, "nthread": spec.threads}
-        self.train_matrix = xgboost.QuantileDMatrix(**_matrix(self.train_rows), max_bin=spec.xgboost.bins, **given)
+        given = {"feature_types": types, "enable_categorical": True, "nthread": spec.parallelism.threads}
+        self.train_matrix = xgboost.QuantileDMatrix(**_matrix(self.train_rows), max_bin=spec.model.bins, **given)
         self.validation_matrix = xgboost.DMatrix(**_matrix(self.validation_rows), **given)
-        settings = parameters(spec, architecture.get("outputs", 1))
-        if spec.loss == "huber":
+        settings = parameters(spec, architecture["outputs"])
+        if isinstance(spec.loss, HuberLoss):
             settings["base_score"] = float(np.median(whole.labels.numpy()))
         self.state = BoostingState(settings, [self.train_matrix, self.validation_matrix])
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
@@ -98,7 +100,7 @@ class BoostingTrainer:
         self.metrics = SpoolWriter(directory / METRICS) if self.rank == 0 else None
 
     def train(self) -> dict[str, Any] | None:
-        """Add trees until the last round or until patience ends; see `Framework.train`.
+        """Add trees until the last round or until patience ends; see `Trainer.train`.
 
         Raises:
             DivergedError: if the loss of either part is not finite.
@@ -109,7 +111,7 @@ class BoostingTrainer:
         self.barrier.beat(len(state.history))
         agreed = Agreement()
         try:
-            while len(state.history) < self.spec.epochs and not out_of_patience(state.history, self.spec):
+            while len(state.history) < self.spec.stopping.rounds and not out_of_patience(state.history, self.spec):
                 number = len(state.history)
                 self._round(number)
                 done = number + 1
@@ -132,18 +134,18 @@ class BoostingTrainer:
         began = time.monotonic()
         booster, name = self.state.booster, self.loss.name
         begin_round(booster, self.spec, number)
-        if self.spec.loss == "huber":
-            gradients, curvatures = self._huber_gradients()
+        if isinstance(self.spec.loss, HuberLoss):
+            gradients, curvatures = self._huber_gradients(self.spec.loss.delta)
             booster.boost(self.train_matrix, number, grad=gradients, hess=curvatures)
         else:
             booster.update(self.train_matrix, number)
         seconds = time.monotonic() - began
         row = {"epoch": number, f"train_{name}": self._train_loss()}
-        row |= metrics_of(self._margins(self.validation_matrix), self.validation_rows, self.spec, self.loss)
+        row |= metrics_of(self._margins(self.validation_matrix), self.validation_rows, self.loss)
         if not all(map(math.isfinite, row.values())):
             raise DivergedError(
                 f"The {name} is not finite after round {number}. {self.checkpointer.last} Lower "
-                "training.learning_rate, or look for extreme values among labels and weights."
+                "training.optimizer.learning_rate, or look for extreme values among labels and weights."
             )
         self.state.history.append(row)
         if self.metrics:
@@ -151,14 +153,14 @@ class BoostingTrainer:
             self.metrics.log(measured | {"samples_per_second": self.rows / max(seconds, 1e-9)}, number + 1)
         if self.rank == 0 and ((number + 1) % _SHOWN_ROUNDS == 0 or number == 0):
             shown = "  ".join(f"{key} {value:.5f}" for key, value in row.items() if key != "epoch")
-            logger.info("epoch %d/%d  %s", number + 1, self.spec.epochs, shown)
+            logger.info("round %d/%d  %s", number + 1, self.spec.stopping.rounds, shown)
 
-    def _huber_gradients(self) -> tuple[Any, Any]:
+    def _huber_gradients(self, delta: float) -> tuple[Any, Any]:
         """Of each row, with one for the curvature: Huber's own, 0 far away, and XGBoost's for it, make steps too long.
 
         One is the most that it is anywhere, so that no step makes the loss larger (Hunter and Lange 2004).
         """
-        rows, delta = self.train_rows, self.spec.huber_delta
+        rows = self.train_rows
         weights = np.ones(len(rows)) if rows.weights is None else rows.weights.double().numpy()
         errors = (self._margins(self.train_matrix) - rows.labels.double()).clamp(-delta, delta).numpy()
         return errors * weights, weights
@@ -185,12 +187,12 @@ class BoostingTrainer:
         dist.barrier()
         return {"history": history, "best_epoch": best, "weights_sha256": digest} | {
             "importance": {int(column.removeprefix("f")): gain for column, gain in sorted(importance.items())},
-            "worlds": self.checkpointer.worlds,
+            "world_sizes": self.checkpointer.world_sizes,
         }
 
 
 def train(
-    spec: TrainSpec, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
+    spec: TreesTraining, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
 ) -> dict[str, Any] | None:
     """Train one model on the processes of the current process group; see `BoostingTrainer.train`."""
     with _collective():
@@ -248,8 +250,8 @@ def _share(rows: Rows, rank: int, world: int) -> Rows:
     if len(starts) < world:
         what = "rows" if rows.groups is None else "groups"
         raise ConfigurationError(
-            f"training.processes={world} for {len(starts)} {what} of the part train: xgboost needs some on every "
-            "process. Give it fewer processes."
+            f"training.parallelism.processes={world} for {len(starts)} {what} of the part train: xgboost needs some on "
+            "every process. Give it fewer processes."
         )
     cuts = [0]
     for each in range(1, world):

@@ -8,11 +8,11 @@ import pytest
 from gatehouse.components.artifacts.builder_code import BuilderError, builder_code
 from gatehouse.components.launchers.kubernetes.pod import _require_program
 from gatehouse.components.launchers.kubernetes.transfer import JobRecord, program_code
-from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM, TrainRequest, job_key, train
 from gatehouse.components.tuning.spec import Parameter, SearchSpace
 from gatehouse.components.tuning.stage import TuneRequest, tune
 from gatehouse.errors import StaleSpecError
+from tests.components.training.specs import network
 
 BUILDER = "own_models.wide:build"
 REFERENCE = f"training-sets/flights/sha256-{'0' * 64}"
@@ -53,14 +53,13 @@ def test_a_package_that_is_not_here_is_named() -> None:
 
 
 def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package: Path) -> None:
-    request = TrainRequest(
-        training_set=REFERENCE, split=REFERENCE, spec=TrainSpec(architecture=BUILDER), model_name="flights"
-    )
-    searched = Parameter(name="architecture", type="categorical", choices=("tabular_mlp", BUILDER))
+    request = TrainRequest(training_set=REFERENCE, split=REFERENCE, spec=network(BUILDER), model_name="flights")
+    models = ({"architecture": "tabular_mlp"}, {"architecture": BUILDER})
+    searched = Parameter(name="model", type="categorical", choices=models)
     tuned = TuneRequest(
         training_set=REFERENCE,
         split=REFERENCE,
-        base=TrainSpec(),
+        base=network(),
         space=SearchSpace(parameters=(searched,)),
         model_name="flights",
         seed=1,

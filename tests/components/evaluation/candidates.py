@@ -10,8 +10,8 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.parts import read_part
 from gatehouse.components.training.models.building import build_model
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation.fitted import Transformation
+from gatehouse.components.training.transformation.fitting import fit
+from tests.components.training.specs import architecture, network
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC
 
 
@@ -31,16 +31,13 @@ def publish_model(
     With few steps it is a bad model; a `broken` one has weights that are not numbers.
     """
     part = read_part(store, training_set, split, "train")
-    transformation = Transformation.fit(part.table, numeric, CATEGORICAL)
-    architecture = {
-        "spec": TrainSpec(hidden=(8,), dropout=0.0, embedding_size=2).model_dump(mode="json"),
-        "width": transformation.width,
-        "cardinalities": [column.cardinality for column in transformation.categorical],
-    }
+    transformation = fit(part.table, numeric, CATEGORICAL)
+    cardinalities = [column.cardinality for column in transformation.categorical]
+    described = architecture(network(hidden=(8,), dropout=0.0, embedding_size=2), transformation.width, cardinalities)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    model = build_model(architecture)
+    model = build_model(described)
     numbers, ids = (torch.from_numpy(array) for array in transformation.apply(part.table))
     labels = torch.from_numpy(part.labels.astype(np.float32))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -50,7 +47,7 @@ def publish_model(
         optimizer.step()
     torch.set_num_threads(threads)
     weights = {key: tensor.detach() * (float("nan") if broken else 1.0) for key, tensor in model.state_dict().items()}
-    description = {"architecture": architecture, "transformation": transformation.to_json(), "label": "label"}
+    description = {"architecture": described, "transformation": transformation.to_json(), "label": "label"}
     with store.workspace() as workspace:
         path = workspace / "weights.safetensors"
         save_file(weights, path)

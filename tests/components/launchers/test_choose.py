@@ -16,6 +16,7 @@ from gatehouse.components.launchers.launcher import ClusterError
 from gatehouse.components.launchers.local import LocalLauncher
 from gatehouse.components.launchers.spec import LocalLaunch, PyTorchJobLaunch, TrainJobLaunch
 from gatehouse.components.tracking.cost import Prices
+from gatehouse.components.training.spec import changed
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.project import ProjectFile, load_project
@@ -58,24 +59,25 @@ def test_a_cluster_that_is_not_configured_is_an_error_that_says_so(
 def test_a_project_whose_nodes_cannot_share_the_processes_is_refused() -> None:
     body = yaml.safe_load(PROJECT.read_text())
     body["launch"] = {"kind": "pytorchjob", "nodes": 7}
-    with pytest.raises(ValidationError, match=r"launch\.nodes=7: expected a divisor of training\.processes"):
+    with pytest.raises(ValidationError, match=r"nodes=7: expected a divisor of training\.parallelism\.processes"):
         ProjectFile.model_validate(body)
 
 
 def test_an_elastic_project_whose_nodes_hold_no_whole_copy_of_the_model_is_refused() -> None:
     body = yaml.safe_load(PROJECT.read_text())
     body["launch"] = {"kind": "pytorchjob", "nodes": 2, "elastic": {"min_nodes": 1, "max_nodes": 4}}
-    body["training"] |= {"architecture": "tabular_mlp", "hidden": [8], "tensor_parallel": 2, "processes": 4}
-    body["tuning"]["processes"] = 4
+    body["training"] |= {"model": {"hidden": [8]}, "parallelism": {"tensor": 2, "processes": 4}}
+    del body["tuning"]["budget"]
+    body["tuning"]["parameters"] = body["tuning"]["parameters"][:1]
     ProjectFile.model_validate(body)
     body["launch"]["nodes"] = 4
-    with pytest.raises(ValidationError, match=r"launch\.elastic: a node runs 1 of training\.processes=4, expected a"):
+    with pytest.raises(ValidationError, match=r"a node runs 1 of training\.parallelism\.processes=4, expected a"):
         ProjectFile.model_validate(body)
 
 
 def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Path) -> None:
     project = load_project(PROJECT.parent)
-    training = project.file.training.model_copy(update={"timeout_minutes": 600})
+    training = changed(project.file.training, {"operation.timeout_minutes": 600})
     launch = TrainJobLaunch(kind="trainjob", queue="team", scheduling_minutes=90)
     paid = Prices(per_hour={"default": 1.5})
     prices = canonical_json(paid.model_dump())

@@ -22,14 +22,14 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.choose import LAUNCH, launcher
 from gatehouse.components.launchers.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
 from gatehouse.components.launchers.worker.fault_injection import FAULT
-from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM, TrainRequest, TrainResult, train
 from gatehouse.process import descendants
+from tests.components.training.specs import network, vary
 from tests.components.training.synthetic import lay_out
 from tests.kubernetes_api import Cluster, kubernetes
 from tests.kubernetes_pods import run_pods
 
-SPEC = TrainSpec(hidden=(8,), epochs=2, batch_size=256, learning_rate=0.01, processes=1)
+SPEC = network(hidden=(8,), epochs=2, batch_size=256, learning_rate=0.01, processes=1)
 REAL = os.environ.get("GATEHOUSE_TEST_KUBECONFIG", "")
 MARK = "GATEHOUSE_TEST_PLACE"
 POD_PLACES = ["local", "pytorchjob", "trainjob"] if REAL else ["local", "pytorchjob"]
@@ -64,7 +64,7 @@ class Place:
     def request(self, **changes: object) -> TrainRequest:
         """A training run."""
         training_set, split = lay_out(self.store)
-        spec = SPEC.model_copy(update=changes)
+        spec = vary(SPEC, **changes)
         return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
 
     def left(self) -> list[str]:

@@ -17,12 +17,12 @@ from gatehouse.components.launchers.launcher import EVICTED, LOG, EvictedError, 
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.data.job import prepare_job
-from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import PROGRAM
 from gatehouse.process import descendants, start_time
+from tests.components.training.specs import network
 from tests.components.training.synthetic import lay_out
 
-SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, learning_rate=0.01, processes=1)
+SPEC = network(hidden=(8,), epochs=3, batch_size=128, learning_rate=0.01, processes=1)
 OWNER = """
 import sys
 from pathlib import Path

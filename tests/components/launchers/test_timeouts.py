@@ -5,18 +5,18 @@ import pytest
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.launchers import timeouts
 from gatehouse.components.launchers.spec import LocalLaunch, PyTorchJobLaunch
-from gatehouse.components.training.spec import TrainSpec
+from tests.components.training.specs import network
 
 
 def test_each_wait_is_longer_than_those_that_it_must_not_cut_short() -> None:
-    launch, spec = PyTorchJobLaunch(kind="pytorchjob"), TrainSpec()
+    launch, spec = PyTorchJobLaunch(kind="pytorchjob"), network()
     assert LocalLaunch().hang_seconds == launch.hang_seconds
-    stage = timeouts.stage_minutes(launch.scheduling_minutes, spec.timeout_minutes)
+    stage = timeouts.stage_minutes(launch.scheduling_minutes, spec.operation.timeout_minutes)
     ladder = [
         launch.hang_seconds,
         timeouts.collective_seconds(),
         launch.scheduling_minutes * 60,
-        timeouts.job_minutes(launch.scheduling_minutes, spec.timeout_minutes) * 60,
+        timeouts.job_minutes(launch.scheduling_minutes, spec.operation.timeout_minutes) * 60,
         stage * 60,
     ]
     assert ladder == sorted(set(ladder))

@@ -106,6 +106,16 @@ def test_names_are_attributes_then_parameters_metrics_and_tags_unless_they_say_w
     assert parse("metrics.lr > 0").select([run]) == []
 
 
+def test_a_parameter_of_a_group_is_found_by_its_last_part_before_a_metric_of_that_name() -> None:
+    run = Run({"optimizer.rate": "0.1", "base.optimizer.rate": "0.7"}, {"rate": 0.0, "optimizer.loss": 0.3})
+    for query in ("rate = 0.1", "params.rate = 0.1", "optimizer.rate = 0.1", "metrics.rate = 0", "loss is null"):
+        assert parse(query).select([run]) == [run], query
+    two = Run({"optimizer.rate": "0.1", "schedule.rate": "0.2"})
+    with pytest.raises(ConfigurationError, match=r"rate may be optimizer\.rate or schedule\.rate: name one of them"):
+        parse("rate = 0.1").select([two])
+    assert parse("schedule.rate = 0.2").select([two]) == [two]
+
+
 def test_times_and_durations_are_read_as_such() -> None:
     run = Run(attributes={"started": 1356998400.0, "duration": 600.0})  # 2013-01-01
     for query in ("started >= 2013-01-01", "started < 2013-01-01T00:01", "duration >= 10m", "duration = 600"):

@@ -24,7 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from gatehouse.components.launchers.worker.step_barrier import Agreement, StepBarrier
 from gatehouse.components.training.checkpointing.checkpointer import Restored
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.data.batches import Batch
 from gatehouse.components.training.loop.state import TrainState
 from gatehouse.components.training.loop.trainer import Trainer
@@ -35,7 +35,7 @@ from gatehouse.components.training.optimizer.clipping import gradient_norm
 from gatehouse.components.training.parallel.mesh import lay_out
 from gatehouse.components.training.parallel.parallelize import parallelize
 from gatehouse.components.training.parallel.spread import whole
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining, train_spec
 from tests.components.training.kept_states import Giver, Keeper
 
 WARMED = ("fsdp", "ddp-tensor", "fsdp-tensor", "mlp-fsdp-tensor")
@@ -50,20 +50,26 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     for name in WARMED:
-        _warm(TrainSpec.model_validate(cases[name]["spec"]), cases[name]["architecture"])
-    largest = max(case["spec"]["processes"] for case in cases.values())
+        _warm(_spec(cases[name]), cases[name]["architecture"])
+    largest = max(case["spec"]["parallelism"]["processes"] for case in cases.values())
     mp.start_processes(_work, (folder, cases), nprocs=largest, start_method="fork")
 
 
-def _warm(spec: TrainSpec, architecture: dict[str, Any]) -> None:
+def _spec(case: dict[str, Any]) -> NetworkTraining:
+    spec = train_spec(case["spec"])
+    assert isinstance(spec, NetworkTraining)
+    return spec
+
+
+def _warm(spec: NetworkTraining, architecture: dict[str, Any]) -> None:
     """One step among processes that do not exist, whose exchanges do nothing; more than a case has.
 
     DTensor keeps what it has worked out by mesh, with the names of groups that are gone: no later mesh may be like it.
     """
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=16)
-    layout, rows = lay_out(spec), 4 * spec.accumulation
-    execution = parallelize(build_model(architecture), spec, layout, loss_of(spec), torch.device("cpu"), rows)
-    optimizer = build_optimizer(execution.part, spec)
+    layout, rows = lay_out(spec.parallelism, "cpu"), 4 * spec.data.accumulation
+    execution = parallelize(build_model(architecture), spec, layout, loss_of(spec.loss), torch.device("cpu"), rows)
+    optimizer = build_optimizer(execution.part, spec.optimizer)
     numbers, ids = (
         torch.zeros(rows, architecture["width"]),
         torch.zeros(rows, len(architecture["cardinalities"])).long(),
@@ -80,18 +86,18 @@ def _warm(spec: TrainSpec, architecture: dict[str, Any]) -> None:
 def _work(rank: int, folder: Path, cases: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     for name, case in cases.items():
-        spec = TrainSpec.model_validate(case["spec"])
-        if rank >= spec.processes:
+        spec = _spec(case)
+        if rank >= spec.parallelism.processes:
             continue
         _run(name, rank, folder, spec, case["architecture"])
 
 
-def _run(name: str, rank: int, folder: Path, spec: TrainSpec, architecture: dict[str, Any]) -> None:
+def _run(name: str, rank: int, folder: Path, spec: NetworkTraining, architecture: dict[str, Any]) -> None:
     directory = folder / name
     _lay_out(directory, folder)
     began = time.monotonic()
     rendezvous = f"file://{folder / f'{name}.rendezvous'}"
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=spec.processes)
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=spec.parallelism.processes)
     dist.barrier()
     try:
         taken: list[dict[str, Any]] = []
@@ -101,7 +107,7 @@ def _run(name: str, rank: int, folder: Path, spec: TrainSpec, architecture: dict
         if name in CHECKPOINTED:
             _interrupt(spec, architecture, directory / "checkpointed")
         if rank == 0:
-            print(name, spec.processes, round(time.monotonic() - began, 2), flush=True)
+            print(name, spec.parallelism.processes, round(time.monotonic() - began, 2), flush=True)
     except Exception:
         traceback.print_exc()
         raise
@@ -131,9 +137,9 @@ class Ending(StepBarrier):
         return super().agree(step, due=due, epoch_ended=epoch_ended)
 
 
-def _interrupt(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> None:
+def _interrupt(spec: NetworkTraining, architecture: dict[str, Any], directory: Path) -> None:
     """Train with real checkpoints, end by an error, and go on; a copy as it was then is left for fewer processes."""
-    spec = spec.model_copy(update={"checkpoints": CheckpointPolicy(every_steps=1)})
+    spec = spec.model_copy(update={"checkpoints": CheckpointSpec(every_steps=1)})
     for each in (directory, directory.with_name("alone")):
         _lay_out(each, directory.parents[1])
     dist.barrier()

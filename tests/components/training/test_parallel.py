@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -17,24 +16,24 @@ from gatehouse.components.tracking.spool import Position, read
 from gatehouse.components.training.parallel.mesh import Layout
 from gatehouse.components.training.parallel.pipeline import stage_of
 from gatehouse.components.training.parallel.tensor import NotDivisibleError, plan_of
-from gatehouse.components.training.spec import TrainSpec
 from tests.components.training.parallel_cases import CHECKPOINTED, RESUMED
+from tests.components.training.specs import architecture, network, vary
 
 # 129 rows in batches of 64: the last has one, so all but one process have nothing but padding then.
 TRAIN, VALIDATION = 129, 61
-SIZES: dict[str, Any] = {"token_size": 8, "heads": 4, "feed_forward": 16, "blocks": 2, "hidden": (8, 12, 8)}
-BASE = SIZES | {
-    "architecture": "ft_transformer",
+USUAL: dict[str, Any] = {
     "dropout": 0.0,
     "epochs": 1,
     "batch_size": 64,
     "accumulation": 2,
     "learning_rate": 0.01,
     "clip_norm": 0.01,
-    "processes": 1,
 }
-TENSOR, PIPELINE, FSDP = {"tensor_parallel": 2}, {"pipeline_parallel": 2}, {"data_parallel": "fsdp"}
-MLP = {"architecture": "tabular_mlp"}
+FT = network("ft_transformer", token_size=8, heads=4, feed_forward=16, blocks=2, **USUAL)
+MLP = network(hidden=(8, 12, 8), **USUAL)
+TENSOR: dict[str, Any] = {"tensor": 2}
+PIPELINE: dict[str, Any] = {"pipeline": 2}
+FSDP: dict[str, Any] = {"data": "fsdp"}
 CASES: dict[str, dict[str, Any]] = {
     "ddp": {"processes": 2},
     "ddp-4": {"processes": 4},
@@ -57,12 +56,12 @@ MLP_CASES: dict[str, dict[str, Any]] = {
     "mlp-pipeline": {"processes": 2} | PIPELINE,
 }
 # Masks of dropout are those of one process under tensor parallelism alone: rows and stages draw by their place.
-DROPOUT = {"dropout": 0.4}
-REFERENCES = {"one": {}, "mlp-one": MLP, "dropout-one": DROPOUT, "mlp-dropout-one": MLP | DROPOUT}
-COMPARED = {name: (case, "one") for name, case in CASES.items()}
-COMPARED |= {name: (MLP | case, "mlp-one") for name, case in MLP_CASES.items()}
-COMPARED["dropout-tensor"] = DROPOUT | {"processes": 2} | TENSOR, "dropout-one"
-COMPARED["mlp-dropout-tensor"] = MLP | DROPOUT | {"processes": 2} | TENSOR, "mlp-dropout-one"
+DROPOUT: dict[str, Any] = {"dropout": 0.4}
+REFERENCES = {"one": FT, "mlp-one": MLP, "dropout-one": vary(FT, **DROPOUT), "mlp-dropout-one": vary(MLP, **DROPOUT)}
+COMPARED = {name: (vary(FT, **case), "one") for name, case in CASES.items()}
+COMPARED |= {name: (vary(MLP, **case), "mlp-one") for name, case in MLP_CASES.items()}
+COMPARED["dropout-tensor"] = vary(FT, **DROPOUT, processes=2, **TENSOR), "dropout-one"
+COMPARED["mlp-dropout-tensor"] = vary(MLP, **DROPOUT, processes=2, **TENSOR), "mlp-dropout-one"
 
 
 def _write_rows(folder: Path) -> None:
@@ -87,9 +86,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parallel")
     _write_rows(folder)
     cases = {}
-    for name, changes in (REFERENCES | {name: case for name, (case, _) in COMPARED.items()}).items():
-        spec = TrainSpec.model_validate(BASE | changes).model_dump(mode="json")
-        cases[name] = {"spec": spec, "architecture": {"spec": spec, "width": 4, "cardinalities": [5, 5]}}
+    for name, spec in (REFERENCES | {name: case for name, (case, _) in COMPARED.items()}).items():
+        cases[name] = {"spec": spec.model_dump(mode="json"), "architecture": architecture(spec, 4, [5, 5])}
     (folder / "cases.json").write_text(json.dumps(cases))
     command = [sys.executable, "-m", "tests.components.training.parallel_cases", str(folder)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
@@ -107,7 +105,7 @@ def test_it_learns_what_one_process_learns(ran: Path, name: str) -> None:
     found, expected = ran / name, ran / COMPARED[name][1]
     norms = _steps(expected, "grad_norm")
     assert len(norms) == 3
-    assert min(norms) > BASE["clip_norm"], "nothing is clipped, so a wrong norm would not show"
+    assert min(norms) > USUAL["clip_norm"], "nothing is clipped, so a wrong norm would not show"
     assert _steps(found, "grad_norm") == pytest.approx(norms, rel=1e-3)
     # The last batch has one row, which the first process has: its loss is not averaged over those that have none.
     assert _steps(found, "step_loss")[2] == pytest.approx(_steps(expected, "step_loss")[2], rel=1e-3)
@@ -129,45 +127,19 @@ def test_a_run_that_goes_on_after_its_first_step_ends_in_the_same_bits(ran: Path
 @pytest.mark.parametrize("name", CHECKPOINTED)
 def test_a_run_that_goes_on_from_its_checkpoint_ends_in_the_same_bits(ran: Path, name: str) -> None:
     whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "checkpointed.json"))
-    assert resumed.pop("worlds") == [[0, 2]]
-    assert resumed == {key: value for key, value in whole.items() if key != "worlds"}
+    assert resumed.pop("world_sizes") == [[0, 2]]
+    assert resumed == {key: value for key, value in whole.items() if key != "world_sizes"}
 
 
 def test_one_process_goes_on_from_the_checkpoint_of_two_shards(ran: Path) -> None:
     whole, alone = (json.loads((ran / "fsdp" / file).read_text()) for file in ("result.json", "alone.json"))
-    assert alone["worlds"] == [[0, 2], [2, 1]]
+    assert alone["world_sizes"] == [[0, 2], [2, 1]]
     # The train loss counts from where the number of processes changed.
     (expected,), (found,) = whole["history"], alone["history"]
     assert found["log_loss"] == pytest.approx(expected["log_loss"], abs=1e-5)
     weights, wanted = (load_file(ran / "fsdp" / folder / "weights") for folder in ("alone", "."))
     for key, tensor in wanted.items():
         torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"processes": 3} | TENSOR, "must be a multiple of tensor_parallel 2"),
-        ({"processes": 8, "tensor_parallel": 8}, "heads 4 must be a multiple of tensor_parallel 8"),
-        ({"processes": 2, "tensor_parallel": 2, "feed_forward": 17}, "feed_forward 17"),
-        ({"processes": 3, "pipeline_parallel": 3}, "more than the model's 2 blocks"),
-        ({"processes": 2, "accumulation": 1} | PIPELINE, "accumulation 1 must be at least pipeline_parallel 2"),
-        ({"processes": 2, "loss": "pairwise", "group": "day"} | PIPELINE, "micro-batches of a ranking differ"),
-        ({"architecture": "tabular_mlp", "hidden": (7,), "processes": 2} | TENSOR, r"hidden \(7,\)"),
-        ({"metric": "ndcg"}, "the loss binary gives log_loss, roc_auc, not ndcg"),
-        ({"loss": "mse", "class_weights": "balanced"}, "the loss mse has no classes"),
-        ({"loss": "pairwise"}, "group: the loss pairwise needs the column"),
-        (
-            {"architecture": "mine"},
-            "architecture: expected tabular_mlp, ft_transformer, xgboost or package.module:builder",
-        ),
-        ({"batch_size": 2, "accumulation": 3}, "accumulation 3 is more than the batch_size 2"),
-        ({"token_size": 9}, "token_size 9 must be a multiple of heads 4"),
-    ],
-)
-def test_a_spec_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        TrainSpec.model_validate(BASE | changes)
 
 
 def test_a_model_that_cannot_be_cut_says_what_it_lacks() -> None:

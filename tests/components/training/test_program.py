@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -12,8 +11,8 @@ from gatehouse.components.launchers import torchrun as agent
 from gatehouse.components.launchers.launcher import FAILURE, JOB
 from gatehouse.components.training import program
 from gatehouse.components.training.loop.divergence import DivergedError
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import StoreError
+from tests.components.training.specs import network
 
 
 def _end_of(error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch) -> BaseException:
@@ -22,14 +21,14 @@ def _end_of(error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch) 
     def train(*_: object) -> None:
         raise error
 
-    (directory / JOB).write_text(json.dumps({"spec": TrainSpec().model_dump(mode="json"), "architecture": {}}))
+    (directory / JOB).write_text(json.dumps({"spec": network().model_dump(mode="json"), "architecture": {}}))
     monkeypatch.setattr(sys, "argv", ["program", str(directory)])
     monkeypatch.setenv("RANK", "0")
     for name in ("die_with_parent", "follow_owner", "prepare_process"):
         monkeypatch.setattr(program, name, lambda *_: None)
     for name in ("init_process_group", "destroy_process_group"):
         monkeypatch.setattr(dist, name, lambda *_, **__: None)
-    monkeypatch.setattr(program, "framework_of", lambda spec: SimpleNamespace(train=train))
+    monkeypatch.setattr(program, "_train", train)
     with pytest.raises((SystemExit, type(error))) as ended:
         program.main()
     return ended.value
@@ -39,7 +38,7 @@ def test_a_store_that_is_away_is_worth_another_try_and_no_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ended = _end_of(StoreError("s3://bucket does not answer"), tmp_path, monkeypatch)
-    assert isinstance(ended, SystemExit) and agent.code(ended.code) == 128
+    assert isinstance(ended, SystemExit) and agent.exit_code(ended.code) == 128
     assert not (tmp_path / FAILURE).exists()
 
 
@@ -51,8 +50,3 @@ def test_an_error_that_says_all_ends_the_program_without_frames(
     message = json.loads((tmp_path / FAILURE).read_text())["message"]
     assert message == ("the loss" if ends is SystemExit else "KeyError: 'depth'")
     assert isinstance(ended, ends) and (ends is KeyError or ended.args == (message,))
-
-
-def test_a_rank_without_a_gpu_is_told_so() -> None:
-    with pytest.raises(ConfigurationError, match="expected a GPU for each process of this machine, found 0"):
-        program.prepare_process(TrainSpec(device="cuda"))

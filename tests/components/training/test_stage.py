@@ -14,38 +14,42 @@ import pyarrow as pa
 import pytest
 import torch
 
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.local import LocalLauncher
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.checkpointing.part import near
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key, train
 from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
+from tests.components.training.specs import network, vary
 
-SPEC = TrainSpec(
+SPEC = network(
     hidden=(16, 8),
     dropout=0.2,
     epochs=4,
     batch_size=128,
     learning_rate=0.01,
     patience=10,
-    checkpoints=CheckpointPolicy(every_steps=3),
+    processes=2,
+    checkpoints=CheckpointSpec(every_steps=3),
 )
 OWNER = """
 import sys
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.spec import NetworkTraining
 from gatehouse.components.training.stage import TrainRequest, train
 train(TrainRequest.model_validate_json(sys.argv[2]), ArtifactStore.open(sys.argv[1]))
 """
 
 
-def _request(store: ArtifactStore, spec: TrainSpec = SPEC) -> TrainRequest:
+def _request(store: ArtifactStore, spec: NetworkTraining = SPEC) -> TrainRequest:
     training_set, split = synthetic.lay_out(store)
     return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
 
@@ -96,7 +100,7 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bits(
         [sys.executable, "-c", OWNER, store.address, request.model_dump_json()],
         env=os.environ | {FAULT: "hang:1"},
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     try:
         while 16 not in _saved_steps(store):  # Two epochs: what is printed may not be saved yet.
             assert time.monotonic() < deadline
@@ -123,8 +127,11 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     manifest = store.manifest(result.model)
     assert [file.path for file in manifest.files] == ["history.json", "model.json", "weights.safetensors"]
     assert set(manifest.derived_from) == {"training_set", "split", "transformation"}
-    assert manifest.configuration == SPEC.model_dump(mode="json")
+    assert manifest.configuration == identity_of(SPEC) and "checkpoints" not in manifest.configuration
+    (key,) = store.objects.list(f"measurements/{result.model}")
+    assert json.loads(store.objects.get_bytes(key))["settings"] == SPEC.model_dump(mode="json")
     described, fitted = store.read_json(result.model, "model.json"), manifest.derived_from["transformation"]
+    assert described["architecture"]["model"] == SPEC.model.model_dump(mode="json"), "a default may change"
     assert described["transformation_reference"] == fitted
     assert described["feature_tables"] == {"legs": synthetic.FEATURE_TABLE}
     assert described["transformation"] == store.read_json(fitted, "transformation.json")
@@ -163,7 +170,7 @@ def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainR
 
 
 def test_a_predictor_gives_the_same_bits_whatever_the_threads(store: ArtifactStore, tmp_path: Path) -> None:
-    spec = SPEC.model_copy(update={"hidden": (512, 512)})
+    spec = vary(SPEC, hidden=(512, 512))
     prepared = prepare_job(store, *synthetic.lay_out(store), spec, tmp_path)
     torch.manual_seed(1)
     weights = build_model(prepared.architecture).state_dict()

@@ -9,29 +9,31 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import changed, train_spec
 from gatehouse.components.training.stage import TrainRequest, TrainResult
-from gatehouse.components.training.transformation.fitted import FeatureError
+from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.tuning import experiment
 from gatehouse.components.tuning.experiment import ExperimentFailedError
+from gatehouse.components.tuning.report import page
 from gatehouse.components.tuning.spec import SearchSpace
 from gatehouse.components.tuning.stage import TuneRequest, tune
+from gatehouse.errors import ConfigurationError
+from tests.components.training.specs import network
 from tests.components.training.synthetic import lay_out, publish_split, publish_training_set, table
 
 SPACE = SearchSpace.model_validate(
     {
         "trials": 3,
-        "epochs": 1,
-        "train_fraction": 0.5,
+        "budget": {"stopping.epochs": 1, "data.train_fraction": 0.5, "parallelism.processes": 1},
         "parameters": [
-            {"name": "learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True},
-            {"name": "hidden", "type": "categorical", "choices": [[16, 8], [8]]},
-            {"name": "embedding_size", "type": "int", "min": 2, "max": 4},
+            {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True},
+            {"name": "model.hidden", "type": "categorical", "choices": [[16, 8], [8]]},
+            {"name": "model.embedding_size", "type": "int", "min": 2, "max": 4},
         ],
     }
 )
-BASE = TrainSpec(epochs=5, processes=2, batch_size=128)
+BASE = network(epochs=5, processes=2, batch_size=128)
 
 
 def _request(store: ArtifactStore, space: SearchSpace = SPACE) -> TuneRequest:
@@ -49,7 +51,7 @@ def _simulated(
         if fails(len(requests) - 1):
             raise TrainingFailedError("Training failed: the gradient is not finite.\nlog of process 4711 in /tmp/x1y2")
         model = store.publish("models", request.model_name, {"spec.json": request.spec.model_dump_json()})
-        distance = abs(request.spec.learning_rate - 0.01)
+        distance = abs(request.spec.optimizer.learning_rate - 0.01)
         return TrainResult(
             model=str(model), best_epoch=0, metrics={"log_loss": 0.5 + distance, "roc_auc": 0.7 - distance}
         )
@@ -72,8 +74,9 @@ def test_trials_are_real_training_runs_and_come_from_the_memo_when_an_experiment
     assert len(trials) == 2
     for trial in trials:
         manifest = store.manifest(trial["model"])
-        assert manifest.configuration["learning_rate"] == trial["parameters"]["learning_rate"]
-        assert manifest.configuration["epochs"] == 1
+        rate = trial["parameters"]["optimizer.learning_rate"]
+        assert manifest.configuration["optimizer"] == {"learning_rate": rate}
+        assert manifest.configuration["stopping"] == {"epochs": 1}
         assert trial["value"] == trial["metrics"]["log_loss"]
     monkeypatch.setattr("gatehouse.components.launchers.local._WRAPPER", "this")
     assert tune.function(request, store) == first, "a trial was trained a second time"
@@ -90,15 +93,13 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     (key,) = store.objects.list(f"measurements/{result.experiment}")
     measured = json.loads(store.objects.get_bytes(key))
     assert measured["stage"] == "tune" and 0 <= time.time() - measured["began"] - measured["seconds"] < 60
-    best = TrainSpec.model_validate_json(result.best)
-    assert best == BASE.model_copy(
-        update=winner["parameters"] | {"hidden": tuple(winner["parameters"]["hidden"]), "seed": 11}
-    )
-    assert store.read_json(result.experiment, "best.json") == json.loads(result.best)
-    assert {(one.spec.epochs, one.spec.train_fraction, one.spec.processes, one.spec.seed) for one in requests} == {
-        (1, 0.5, 1, 11)
-    }
-    assert f"Trial {winner['number']} is best" in store.read_text(result.experiment, "report.html")
+    best = json.loads(result.best)
+    assert train_spec(best) == changed(BASE, winner["parameters"] | {"seed": 11})
+    assert "checkpoints" not in best and best["stopping"] == {"epochs": 5}, "it holds what is not its own"
+    tried = [one.spec for one in requests]
+    assert {(one.stopping.epochs, one.data.train_fraction, one.parallelism.processes) for one in tried} == {(1, 0.5, 1)}
+    assert {one.seed for one in tried} == {11}
+    assert f"Trial {winner['number']} is best" in page(store, result.experiment)
 
 
 def test_every_trial_has_the_transformation_of_the_request(
@@ -133,7 +134,7 @@ def test_another_seed_tries_other_parameters(store: ArtifactStore, monkeypatch: 
     monkeypatch.setattr(experiment, "train", _simulated(requests))
     for seed in (1, 2):
         tune.function(_request(store).model_copy(update={"seed": seed}), store)
-    assert len({one.spec.learning_rate for one in requests}) == 6
+    assert len({one.spec.optimizer.learning_rate for one in requests}) == 6
 
 
 def test_roc_auc_is_maximised(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +154,7 @@ def test_a_failed_trial_is_recorded_and_the_experiment_goes_on(
     assert [trial["value"] is None for trial in trials] == [False, True, False]
     assert trials[1]["error"] == "Training failed: the gradient is not finite.", "the log is not part of an artifact"
     assert trials[1]["model"] == ""
-    assert "gradient is not finite" in store.read_text(result.experiment, "report.html")
+    assert "gradient is not finite" in page(store, result.experiment)
 
 
 def test_an_experiment_without_a_successful_trial_fails_with_all_reasons(
@@ -171,3 +172,9 @@ def test_data_that_no_trial_can_train_on_ends_the_experiment_at_once(store: Arti
     request = _request(store).model_copy(update={"training_set": training_set, "split": split})
     with pytest.raises(FeatureError, match="wind"):
         tune.function(request, store)
+
+
+def test_a_search_that_the_model_cannot_take_ends_before_a_trial(store: ArtifactStore) -> None:
+    trees = _request(store).model_copy(update={"base": train_spec({"model": {"architecture": "xgboost"}})})
+    with pytest.raises(ConfigurationError, match=r"(?s)stopping\.epochs: xgboost has.*model\.hidden: xgboost has"):
+        tune.function(trees, store)

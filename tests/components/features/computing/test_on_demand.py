@@ -23,9 +23,9 @@ from gatehouse.components.features.point_in_time.stage import RetrieveRequest, r
 from gatehouse.components.features.table_files import Files, feature_files
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation.fitted import Transformation
+from gatehouse.components.training.transformation.fitting import fit
 from gatehouse.errors import ConfigurationError
+from tests.components.training.specs import architecture, network
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -160,15 +160,12 @@ def test_batch_and_online_give_the_same_score_to_the_bit(
     repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Files]
 ) -> None:
     table, details, online, _ = training
-    fitted = Transformation.fit(table, details["numeric"], details["categorical"])
-    architecture = {
-        "spec": TrainSpec(hidden=(9, 5)).model_dump(mode="json"),
-        "width": fitted.width,
-        "cardinalities": [column.cardinality for column in fitted.categorical],
-    }
+    fitted = fit(table, details["numeric"], details["categorical"])
+    cardinalities = [column.cardinality for column in fitted.categorical]
+    described = architecture(network(hidden=(9, 5)), fitted.width, cardinalities)
     torch.manual_seed(2)
-    weights = build_model(architecture).state_dict()
-    predictor = Predictor({"architecture": architecture, "transformation": fitted.to_json()}, weights)
+    weights = build_model(described).state_dict()
+    predictor = Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
     batch = predictor.predict(table)
     assert len(np.unique(batch)) > 60
     requests = _orders().select(["shop", "amount", "currency"]).take(pa.array(range(119, -1, -1))).to_pylist()

@@ -72,7 +72,7 @@ def test_a_job_that_runs_too_long_is_stopped_and_waiting_does_not_count(
 
     first, rest = error_of(ends.TrainingTimeoutError, runs_on, store, job, kind)
     assert ran == [30, 28, 3]
-    assert first.startswith("Training took longer than training.timeout_minutes=60")
+    assert first.startswith("Training took longer than training.operation.timeout_minutes=60")
     assert rest.endswith("epoch 1/1000000")
 
 

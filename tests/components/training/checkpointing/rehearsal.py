@@ -36,7 +36,7 @@ from gatehouse.components.launchers.worker.step_barrier import StepBarrier
 from gatehouse.components.training.checkpointing import checkpointer as checkpointer_module
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 
 ROWS, BATCH = 96, 12
 CPU = torch.device("cpu")
@@ -104,11 +104,11 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
     )
     checkpointer_module._DEADLINE_SECONDS = asked.get("deadline", 60.0)
     run = Run(asked["kind"], rank)
-    policy = CheckpointPolicy(every_steps=asked["every"])
+    policy = CheckpointSpec(every_steps=asked["every"])
     folder = Path(asked["folder"], "broken" if asked.get("broken") == rank else "")
     checkpointer = Checkpointer(folder, policy, far=asked.get("far", ""), name="rehearsal")
     restored = checkpointer.load(run)
-    if restored and not restored.same_world:
+    if restored and not restored.same_world_size:
         seed_all(700 + 10 * run.step + rank)
     first = run.step
     data = torch.randn(ROWS, 7, generator=torch.Generator().manual_seed(1))
@@ -128,7 +128,7 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
     digest = run.digest()
     if rank == 0:
         result = {"digest": digest, "first": first, "seen": run.seen, "written": written}
-        result["worlds"] = restored.worlds if restored else ((0, world),)
+        result["world_sizes"] = restored.world_sizes if restored else ((0, world),)
         Path(asked["result"]).write_text(json.dumps(result))
     dist.destroy_process_group()
 
@@ -177,10 +177,10 @@ def warm() -> None:
     run = Run("plain", 0)
     run.train_step(torch.zeros(ROWS, 7), 0, 1)
     with tempfile.TemporaryDirectory() as folder:
-        checkpointer = Checkpointer(Path(folder), CheckpointPolicy())
+        checkpointer = Checkpointer(Path(folder), CheckpointSpec())
         checkpointer.save(run, 1, ("interval",))
         checkpointer.finish()
-        Checkpointer(Path(folder), CheckpointPolicy()).load(run)
+        Checkpointer(Path(folder), CheckpointSpec()).load(run)
 
 
 def main() -> None:

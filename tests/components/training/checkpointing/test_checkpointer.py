@@ -20,7 +20,7 @@ from gatehouse.components.training.checkpointing.checkpointer import Checkpointe
 from gatehouse.components.training.checkpointing.format import CheckpointStore, hasher
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
 from gatehouse.errors import ConfigurationError, StoreError
 from tests.servers import BUCKET, Proxy, s3_server
@@ -47,22 +47,22 @@ def _train(checkpointer: Checkpointer, state: State, steps: range, best: tuple[i
 
 
 def test_the_last_three_and_the_best_are_kept(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_steps=2))
+    checkpointer = Checkpointer(tmp_path, CheckpointSpec(every_steps=2))
     _train(checkpointer, State(), range(1, 13), best=(3, 5))
     assert [saved.step for saved in near(tmp_path).saved()] == [12, 10, 8, 5]
 
 
 def test_what_a_killed_writer_left_half_is_removed_once_nobody_writes(tmp_path: Path) -> None:
-    _train(Checkpointer(tmp_path, CheckpointPolicy(every_steps=1)), State(), range(1, 2))
+    _train(Checkpointer(tmp_path, CheckpointSpec(every_steps=1)), State(), range(1, 2))
     half = tmp_path / "tmp" / uuid.uuid4().hex
     half.write_bytes(bytes(9))
-    assert Checkpointer(tmp_path, CheckpointPolicy()).load(State()) is not None
+    assert Checkpointer(tmp_path, CheckpointSpec()).load(State()) is not None
     assert not half.exists() and len(list(near(tmp_path).saved())) == 1
 
 
 def test_a_checkpoint_holds_the_state_of_its_moment_while_training_goes_on(tmp_path: Path) -> None:
     state = State(300_000)
-    checkpointer = Checkpointer(tmp_path, CheckpointPolicy())
+    checkpointer = Checkpointer(tmp_path, CheckpointSpec())
     assert checkpointer.last == "No checkpoint was taken before."
     checkpointer.save(state, 1, ("interval",))
     assert checkpointer.last == "The last checkpoint was taken after step 1."
@@ -70,18 +70,18 @@ def test_a_checkpoint_holds_the_state_of_its_moment_while_training_goes_on(tmp_p
         state.weights += 1
     assert checkpointer.finish()
     resumed = State(300_000)
-    restored = Checkpointer(tmp_path, CheckpointPolicy()).load(resumed)
+    restored = Checkpointer(tmp_path, CheckpointSpec()).load(resumed)
     assert restored is not None and restored.step == 1
     assert torch.equal(resumed.weights, torch.zeros(300_000))
 
 
 def test_a_state_that_grows_is_planned_anew(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_steps=1))
+    checkpointer = Checkpointer(tmp_path, CheckpointSpec(every_steps=1))
     _train(checkpointer, State(3), range(1, 3))
     bigger = State(7)
     _train(checkpointer, bigger, range(3, 4))
     resumed = State(7)
-    Checkpointer(tmp_path, CheckpointPolicy()).load(resumed)
+    Checkpointer(tmp_path, CheckpointSpec()).load(resumed)
     assert torch.equal(resumed.weights, bigger.weights) and resumed.note == "step 3"
 
 
@@ -98,9 +98,9 @@ def test_a_checkpoint_of_a_lost_machine_comes_from_the_artifact_store(
         monkeypatch.setenv(name, value)
     far = f"s3://{BUCKET}/store"
     state = State()
-    _train(Checkpointer(tmp_path / "pod-1", CheckpointPolicy(every_steps=2), far=far, name="run"), state, range(1, 9))
+    _train(Checkpointer(tmp_path / "pod-1", CheckpointSpec(every_steps=2), far=far, name="run"), state, range(1, 9))
     resumed = State()
-    restored = Checkpointer(tmp_path / "pod-2", CheckpointPolicy(), far=far, name="run").load(resumed)
+    restored = Checkpointer(tmp_path / "pod-2", CheckpointSpec(), far=far, name="run").load(resumed)
     assert restored is not None and restored.step == 8
     assert (resumed.note, resumed.weights.tolist()) == (state.note, state.weights.tolist())
     store = ArtifactStore.open(far)
@@ -110,7 +110,7 @@ def test_a_checkpoint_of_a_lost_machine_comes_from_the_artifact_store(
 
 
 def test_a_last_checkpoint_is_written_before_the_call_returns(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_steps=1))
+    checkpointer = Checkpointer(tmp_path, CheckpointSpec(every_steps=1))
     state = State()
     checkpointer.save(state, 1, ("interval",))
     assert checkpointer.save_now(state, 2, ("preemption",), 20.0)
@@ -124,7 +124,7 @@ def test_what_is_saved_after_the_end_is_planned_anew_and_no_memory_stays(tmp_pat
         )
 
     before = held()
-    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_steps=1))
+    checkpointer = Checkpointer(tmp_path, CheckpointSpec(every_steps=1))
     for step in (1, 2):
         _train(checkpointer, State(), range(step, step + 1))
         assert held() == before
@@ -139,7 +139,7 @@ def _open(descriptor: str) -> bool:
 
 
 def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpointer = Checkpointer(tmp_path / "c", CheckpointPolicy(every_steps=1))
+    checkpointer = Checkpointer(tmp_path / "c", CheckpointSpec(every_steps=1))
     (tmp_path / "c" / "steps").write_text("a file where a folder should be")
     (tmp_path / "c" / "tmp").write_text("and another")
     checkpointer.save(State(), 1, ("interval",))
@@ -147,7 +147,7 @@ def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path: Path, mon
 
 
 def test_minutes_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(tmp_path, CheckpointPolicy(every_minutes=0.001))
+    checkpointer = Checkpointer(tmp_path, CheckpointSpec(every_minutes=0.001))
     assert not checkpointer.due
     while not checkpointer.due:
         pass

@@ -11,7 +11,7 @@ import pytest
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.format import CheckpointStore
 from gatehouse.components.training.checkpointing.part import near
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from tests.components.training.checkpointing.conftest import Rehearse
 
 STEPS, EVERY = 20, 3
@@ -69,7 +69,7 @@ def test_another_world_size_neither_drops_nor_repeats_a_sample(
     last = rehearse(kind=kind, world=after, folder=tmp_path, steps=STEPS, every=EVERY)
     assert last["first"] == 9
     assert last["seen"] == whole["ddp", 1]["seen"]
-    assert last["worlds"] == [[0, before], [9, after]], "the history of world sizes is incomplete"
+    assert last["world_sizes"] == [[0, before], [9, after]], "the history of world sizes is incomplete"
 
 
 def test_the_state_of_another_world_size_is_the_same_to_the_bit(rehearse: Rehearse, tmp_path: Path) -> None:
@@ -160,6 +160,6 @@ class Anything:
 
 def _first(folder: Path) -> int:
     """The step at which a run over the checkpoints in `folder` begins."""
-    restored = Checkpointer(folder, CheckpointPolicy()).load(Anything())
+    restored = Checkpointer(folder, CheckpointSpec()).load(Anything())
     assert restored is not None
     return restored.step

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from gatehouse.components.training.data.batches import Loader, Rows, Step, ahead, gather
+from gatehouse.components.training.data.batches import Loader, Step, ahead, gather
+from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.data.sampler import Position
-from gatehouse.components.training.spec import TrainSpec
+from tests.components.training.specs import network
 
 ROWS = Rows(
     numbers=torch.arange(40.0).reshape(20, 2),
@@ -43,7 +44,7 @@ def test_arrays_are_mapped_and_optional_ones_may_be_missing(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_steps_from_any_position_are_those_of_the_whole_run(prefetch: int) -> None:
-    spec = TrainSpec(batch_size=6, epochs=3, prefetch=prefetch, accumulation=2)
+    spec = network(batch_size=6, epochs=3, prefetch=prefetch, accumulation=2)
     loader = Loader(ROWS, spec, 1, 2)
     whole = _labels(loader.from_position(Position()))
     assert [(epoch, index, last) for epoch, index, last, _ in whole] == [
@@ -54,7 +55,7 @@ def test_steps_from_any_position_are_those_of_the_whole_run(prefetch: int) -> No
 
 
 def test_reading_ahead_stops_with_the_reader() -> None:
-    spec = TrainSpec(batch_size=1, epochs=1000, prefetch=2)
+    spec = network(batch_size=1, epochs=1000, prefetch=2)
     steps = Loader(ROWS, spec, 0, 1).from_position(Position())
     next(steps)
     assert any(thread.name == "prefetch" for thread in threading.enumerate())
@@ -64,7 +65,7 @@ def test_reading_ahead_stops_with_the_reader() -> None:
 
 def test_an_error_while_reading_ahead_is_raised_where_the_step_is_taken() -> None:
     def broken() -> Iterator[Step]:
-        yield from Loader(ROWS, TrainSpec(batch_size=20, epochs=1), 0, 1).from_position(Position())
+        yield from Loader(ROWS, network(batch_size=20, epochs=1), 0, 1).from_position(Position())
         raise OSError("the disk is gone")
 
     steps = ahead(broken(), 2)
@@ -84,7 +85,7 @@ def test_with_a_window_a_step_reads_few_pages_of_a_train_part_that_need_not_fit_
     read = {}
     for window in (0, 16_384):
         mapped = Rows.load(tmp_path)
-        loader = Loader(mapped, TrainSpec(batch_size=4096, shuffle_window=window, prefetch=0), 0, 1)
+        loader = Loader(mapped, network(batch_size=4096, shuffle_window=window, prefetch=0), 0, 1)
         next(loader.from_position(Position()))
         read[window] = _resident(tmp_path / "numbers.npy")
         del mapped, loader

@@ -13,11 +13,11 @@ import pytest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.data.job import job_directory, prepare_job
 from gatehouse.components.training.data.parts import read_part
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation.fitted import FeatureError
+from gatehouse.components.training.transformation.columns import FeatureError
 from tests.components.training import synthetic
+from tests.components.training.specs import network, vary
 
-SPEC = TrainSpec(hidden=(8,))
+SPEC = network(hidden=(8,))
 
 
 def _with_labels(values: list[float | None]) -> pa.Table:
@@ -71,7 +71,7 @@ def test_nothing_of_validation_or_test_reaches_the_transformation(store: Artifac
 
 
 def test_a_fraction_of_the_train_rows_is_spread_over_all_of_them(store: ArtifactStore, tmp_path: Path) -> None:
-    spec = SPEC.model_copy(update={"train_fraction": 0.1})
+    spec = vary(SPEC, train_fraction=0.1)
     prepare_job(store, *synthetic.lay_out(store), spec, tmp_path)
     assert len(np.load(tmp_path / "train" / "labels.npy")) == 100
     assert len(np.load(tmp_path / "validation" / "labels.npy")) == synthetic.VALIDATION

@@ -11,9 +11,10 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.data import parts
 from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.data.parts import Part, read_part
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation.fitted import FeatureError
+from gatehouse.components.training.spec import NetworkTraining
+from gatehouse.components.training.transformation.columns import FeatureError
 from tests.components.training import synthetic
+from tests.components.training.specs import network
 
 ROWS = np.random.default_rng(2).permutation(synthetic.TRAIN + synthetic.VALIDATION)
 
@@ -29,12 +30,12 @@ def _table() -> pa.Table:
 @pytest.mark.parametrize(
     "spec",
     [
-        TrainSpec(train_fraction=0.3, sample_weight="weight", class_weights="balanced"),
-        TrainSpec(loss="pairwise", group="day"),
+        network(train_fraction=0.3, sample_weight="weight", class_weights="balanced"),
+        network(loss="pairwise", group="day"),
     ],
 )
 def test_arrays_are_those_of_the_whole_table_whatever_the_batches(
-    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: TrainSpec, shuffled: bool
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: NetworkTraining, shuffled: bool
 ) -> None:
     table = _table()
     training_set = synthetic.publish_training_set(store, table, row_group=500)
@@ -46,13 +47,13 @@ def test_arrays_are_those_of_the_whole_table_whatever_the_batches(
     default = {"train": range(end), "validation": range(end, len(ROWS))}
     for part, rows in (chosen or default).items():
         taken = np.array(rows)
-        if part == "train" and spec.train_fraction < 1:
-            count = round(len(taken) * spec.train_fraction)
+        if part == "train" and spec.data.train_fraction < 1:
+            count = round(len(taken) * spec.data.train_fraction)
             taken = taken[np.linspace(0, len(taken) - 1, count).astype(int)]
         whole = table.take(pa.array(taken))
         met = list(dict.fromkeys(whole["day"].to_pylist()))
         order = np.argsort([met.index(day) for day in whole["day"].to_pylist()], kind="stable")
-        whole = whole.take(pa.array(order)) if spec.group else whole
+        whole = whole.take(pa.array(order)) if spec.loss.kind == "pairwise" else whole
         numbers, ids = fitted.apply(whole)
         expected = {"numbers": numbers, "ids": ids, "labels": whole["label"].to_numpy().astype(np.float32)}
         for name, array in expected.items():

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.training.data.targets import outputs_of, targets_of
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation.fitted import FeatureError
+from gatehouse.components.training.transformation.columns import FeatureError
+from tests.components.training.specs import network
 
 
 def _tables(**columns: list[Any]) -> dict[str, pa.Table]:
@@ -17,7 +17,7 @@ def _tables(**columns: list[Any]) -> dict[str, pa.Table]:
 
 def test_weights_of_rows_and_of_classes_multiply_and_classes_weigh_in_training_only() -> None:
     tables = _tables(label=[0, 1, 2, 0], weight=[1.0, 2.0, 0.0, 0.5])
-    spec = TrainSpec(loss="multiclass", sample_weight="weight", class_weights=(1.0, 10.0, 100.0))
+    spec = network(loss="multiclass", sample_weight="weight", class_weights=(1.0, 10.0, 100.0)).loss
     targets = targets_of(tables, "label", spec)
     assert targets["train"].weights is not None
     assert targets["train"].weights.tolist() == [1.0, 20.0, 0.0, 0.5]
@@ -27,7 +27,7 @@ def test_weights_of_rows_and_of_classes_multiply_and_classes_weigh_in_training_o
 
 
 def test_balanced_classes_weigh_the_same_in_all() -> None:
-    targets = targets_of(_tables(label=[0, 0, 0, 1]), "label", TrainSpec(class_weights="balanced"))
+    targets = targets_of(_tables(label=[0, 0, 0, 1]), "label", network(class_weights="balanced").loss)
     weights = targets["train"].weights
     assert weights is not None
     assert weights[:3].sum() == pytest.approx(weights[3]) == pytest.approx(2.0)
@@ -36,7 +36,7 @@ def test_balanced_classes_weigh_the_same_in_all() -> None:
 
 def test_rows_of_a_group_are_brought_together_in_their_order() -> None:
     tables = _tables(label=[0.0, 1.0, 2.0, 3.0, 4.0], day=["b", "a", None, "b", "a"])
-    target = targets_of(tables, "label", TrainSpec(loss="pairwise", group="day"))["train"]
+    target = targets_of(tables, "label", network(loss="pairwise", group="day").loss)["train"]
     order = target.order()
     assert order is not None
     assert target.groups is not None
@@ -54,7 +54,7 @@ def test_rows_of_a_group_are_brought_together_in_their_order() -> None:
         ({"label": [0, 1]}, {"sample_weight": "w"}, "Sample weight w is no column of the training set; it has label"),
         ({"label": [0, 1], "w": [1.0, -1.0]}, {"sample_weight": "w"}, "expected finite numbers from 0 up"),
         ({"label": [0, 1], "w": ["a", "b"]}, {"sample_weight": "w"}, "expected numbers, found string"),
-        ({"label": [0, 1]}, {"class_weights": (1.0, 2.0, 3.0)}, "has 3 numbers; expected one for each of 2 classes"),
+        ({"label": [0, 1]}, {"class_weights": (1.0, 2.0, 3.0)}, "has 3 numbers; expected 2, one a class"),
         ({"label": ["a", "b"]}, {}, "Label label: expected numbers, found string"),
     ],
 )
@@ -62,10 +62,10 @@ def test_what_cannot_be_learned_from_is_named(
     columns: dict[str, list[Any]], changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(FeatureError, match=message):
-        targets_of(_tables(**columns), "label", TrainSpec.model_validate(changes))
+        targets_of(_tables(**columns), "label", network(**changes).loss)
 
 
 def test_a_class_that_training_never_sees_is_named() -> None:
     tables = {"train": pa.table({"label": [0, 1]}), "validation": pa.table({"label": [0, 3]})}
     with pytest.raises(FeatureError, match="validation of the split has labels that part train has not: 3"):
-        targets_of(tables, "label", TrainSpec(loss="multiclass"))
+        targets_of(tables, "label", network(loss="multiclass").loss)

@@ -20,30 +20,35 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.compute.precision import LossScaler
-from gatehouse.components.training.data.batches import Batch, Rows
+from gatehouse.components.training.data.batches import Batch
 from gatehouse.components.training.data.job import prepare_job
+from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.loop import trainer as trainer_module
 from gatehouse.components.training.loop import validation
 from gatehouse.components.training.loop.divergence import DivergedError
+from gatehouse.components.training.loop.metrics import metrics_of
 from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
-from gatehouse.components.training.loop.trainer import Trainer, train
-from gatehouse.components.training.loop.validation import metrics_of
+from gatehouse.components.training.loop.trainer import Trainer
 from gatehouse.components.training.loss.losses import loss_of
+from gatehouse.components.training.loss.spec import SquaredLoss
 from gatehouse.components.training.models.building import BuilderError, build_model
-from gatehouse.components.training.optimizer.adamw import learning_rate
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.models.spec import BuilderSpec
+from gatehouse.components.training.optimizer.schedule import learning_rate
+from gatehouse.components.training.optimizer.spec import OptimizerSpec
+from gatehouse.components.training.spec import NetworkTraining
 from tests.components.training.kept_states import Giver, Keeper
+from tests.components.training.specs import architecture, network, vary
 from tests.components.training.synthetic import lay_out
 
-SPEC = TrainSpec(hidden=(8,), epochs=3, batch_size=128, processes=1, learning_rate=0.01, patience=10)
+SPEC = network(hidden=(8,), epochs=3, batch_size=128, processes=1, learning_rate=0.01, patience=10)
 
 
-def _prepare(store: ArtifactStore, spec: TrainSpec, directory: Path) -> dict[str, Any]:
+def _prepare(store: ArtifactStore, spec: NetworkTraining, directory: Path) -> dict[str, Any]:
     directory.mkdir()
     return prepare_job(store, *lay_out(store), spec, directory).architecture
 
 
-def _train(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> dict[str, Any]:
+def _train(spec: NetworkTraining, architecture: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Train without a checkpoint, which is written by a process of its own."""
     trainer = Trainer(spec, architecture, directory)
     trainer.checkpointer = Keeper([], step=-1)  # type: ignore[assignment]
@@ -53,7 +58,7 @@ def _train(spec: TrainSpec, architecture: dict[str, Any], directory: Path) -> di
 
 
 def test_the_learning_rate_rises_to_its_peak_and_falls_to_a_hundredth() -> None:
-    rates = [learning_rate(step, 100, TrainSpec(warmup=0.1, learning_rate=0.5)) for step in range(100)]
+    rates = [learning_rate(step, 100, OptimizerSpec(warmup=0.1, learning_rate=0.5)) for step in range(100)]
     assert rates[:10] == sorted(rates[:10])
     assert max(rates) == rates[9] == 0.5
     assert rates[10:] == sorted(rates[10:], reverse=True)
@@ -63,12 +68,12 @@ def test_the_learning_rate_rises_to_its_peak_and_falls_to_a_hundredth() -> None:
 def test_weights_are_those_of_the_best_epoch_and_patience_ends_training(
     store: ArtifactStore, tmp_path: Path, alone: None
 ) -> None:
-    spec = SPEC.model_copy(update={"epochs": 40, "learning_rate": 0.05, "hidden": (64, 64), "patience": 2})
+    spec = vary(SPEC, epochs=40, learning_rate=0.05, hidden=(64, 64), patience=2)
     architecture = _prepare(store, spec, tmp_path / "job")
     result = _train(spec, architecture, tmp_path / "job")
     losses = [row["log_loss"] for row in result["history"]]
-    assert len(losses) < spec.epochs
-    assert result["best_epoch"] == int(np.argmin(losses)) == len(losses) - 1 - spec.patience
+    assert len(losses) < spec.stopping.epochs
+    assert result["best_epoch"] == int(np.argmin(losses)) == len(losses) - 1 - spec.stopping.patience
     model = build_model(architecture)
     model.load_state_dict(load_file(tmp_path / "job" / "weights"))
     model.eval()
@@ -82,27 +87,28 @@ def test_a_run_that_stops_after_any_epoch_resumes_to_the_same_bits(
     tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "whole", _binary)
-    whole = train(SPEC, _architecture(SPEC), tmp_path / "whole")
+    whole = Trainer(SPEC, _architecture(SPEC), tmp_path / "whole").train()
+    assert whole is not None
     assert json.loads(json.dumps(whole)) == whole
     assert set(whole["history"][0]) == {"epoch", "train_log_loss", "log_loss", "roc_auc"}
-    for epoch in range(SPEC.epochs - 1):
+    for epoch in range(SPEC.stopping.epochs - 1):
         directory = tmp_path / f"stopped-{epoch}"
         directory.mkdir()
         for part in ("train", "validation"):
             (directory / part).symlink_to(tmp_path / "whole" / part)
         monkeypatch.setenv(FAULT, f"raise:{epoch}")
         with pytest.raises(ValueError, match="injected fault"):
-            train(SPEC, _architecture(SPEC), directory)
+            Trainer(SPEC, _architecture(SPEC), directory).train()
         monkeypatch.delenv(FAULT)
         torch.manual_seed(99)
-        assert train(SPEC, _architecture(SPEC), directory) == whole
+        assert Trainer(SPEC, _architecture(SPEC), directory).train() == whole
 
 
 def test_validation_shows_life_block_by_block(tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path, _binary)
     monkeypatch.setattr(validation, "_CHUNK", 30)
     beats: list[int] = []
-    spec = SPEC.model_copy(update={"epochs": 1})
+    spec = vary(SPEC, epochs=1)
     trainer = Trainer(spec, _architecture(spec), tmp_path, SimpleNamespace(beat=beats.append))  # type: ignore[arg-type]
     trainer.checkpointer = Keeper([], step=-1)  # type: ignore[assignment]
     trainer.train()
@@ -121,7 +127,7 @@ def test_a_loss_that_is_no_number_halts_and_names_the_step_and_what_is_saved(
     numbers[5, 0] = np.nan
     np.save(path, numbers)
     with pytest.raises(DivergedError, match=named + r".*No checkpoint was taken before\."):
-        train(SPEC, _architecture(SPEC), tmp_path)
+        Trainer(SPEC, _architecture(SPEC), tmp_path).train()
     assert not (tmp_path / "weights").exists()
 
 
@@ -141,11 +147,13 @@ def _binary(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return (values > 0.2).astype(np.float32)
 
 
-def _architecture(spec: TrainSpec, outputs: int = 1) -> dict[str, Any]:
-    return {"spec": spec.model_dump(mode="json"), "width": 2, "cardinalities": [3], "outputs": outputs}
+def _architecture(spec: NetworkTraining, outputs: int = 1) -> dict[str, Any]:
+    return architecture(spec, 2, [3], outputs)
 
 
-@pytest.mark.parametrize("architecture", ["tabular_mlp", "ft_transformer"])
+@pytest.mark.parametrize(
+    "given", [network(hidden=(16,)), network("ft_transformer", token_size=8, feed_forward=8, blocks=1)]
+)
 @pytest.mark.parametrize(
     ("task", "metric", "better"),
     [
@@ -156,17 +164,16 @@ def _architecture(spec: TrainSpec, outputs: int = 1) -> dict[str, Any]:
     ],
 )
 def test_every_task_is_learned(
-    tmp_path: Path, alone: None, architecture: str, task: dict[str, Any], metric: str, better: float
+    tmp_path: Path, alone: None, given: NetworkTraining, task: dict[str, Any], metric: str, better: float
 ) -> None:
     classes = task["loss"] in ("multiclass", "pairwise")
     groups = {"groups": np.arange(400) // 5} if task["loss"] == "pairwise" else {}
     _write(
         tmp_path, lambda values: np.digitize(values, [-0.5, 0.5]).astype(np.float32) if classes else values, **groups
     )
-    spec = TrainSpec(
-        architecture=architecture, hidden=(16,), token_size=8, feed_forward=8, blocks=1, dropout=0.0, epochs=8,
-        batch_size=40, learning_rate=0.02, warmup=0.0, metric=metric, patience=8, processes=1, **task,
-    )  # fmt: skip
+    spec = vary(
+        given, dropout=0.0, epochs=8, batch_size=40, learning_rate=0.02, warmup=0.0, metric=metric, patience=8, **task
+    )
     result = _train(spec, _architecture(spec, 3 if task["loss"] == "multiclass" else 1), tmp_path)
     assert result["history"][result["best_epoch"]][metric] > better
     assert result["best_epoch"] == int(np.argmax([row[metric] for row in result["history"]]))
@@ -177,7 +184,7 @@ def test_fewer_bits_learn_about_the_same(tmp_path: Path, alone: None, precision:
     _write(tmp_path, _binary)
     found = {}
     for kind in ("fp32", precision):
-        spec = SPEC.model_copy(update={"precision": kind, "dropout": 0.0, "batch_size": 40})
+        spec = vary(SPEC, precision=kind, dropout=0.0, batch_size=40)
         (tmp_path / kind).mkdir()
         for part in ("train", "validation"):
             (tmp_path / kind / part).symlink_to(tmp_path / part)
@@ -188,7 +195,7 @@ def test_fewer_bits_learn_about_the_same(tmp_path: Path, alone: None, precision:
 
 def test_a_gradient_too_large_for_fp16_is_made_again_with_half_the_scale(tmp_path: Path, alone: None) -> None:
     _write(tmp_path, _binary)
-    spec = SPEC.model_copy(update={"precision": "fp16", "epochs": 1, "dropout": 0.0})
+    spec = vary(SPEC, precision="fp16", epochs=1, dropout=0.0)
     results, scale = [], 2.0**30
     for _ in range(2):
         trainer = Trainer(spec, _architecture(spec), tmp_path)
@@ -203,7 +210,7 @@ def test_a_gradient_too_large_for_fp16_is_made_again_with_half_the_scale(tmp_pat
 def test_batches_whose_rows_weigh_nothing_change_nothing(tmp_path: Path, alone: None) -> None:
     _write(tmp_path, _binary)
     np.save(tmp_path / "train" / "weights.npy", (np.arange(400) < 5).astype(np.float32))
-    spec = SPEC.model_copy(update={"epochs": 1, "batch_size": 20, "weight_decay": 0.5, "schedule": "constant"})
+    spec = vary(SPEC, epochs=1, batch_size=20, weight_decay=0.5, schedule="constant")
     trainer = Trainer(spec, _architecture(spec), tmp_path)
     steps = []
     trainer.optimizer.register_step_post_hook(lambda *_: steps.append(trainer.state.progress.step))
@@ -218,7 +225,7 @@ def test_a_gradient_is_divided_by_the_scale_that_it_was_made_with_also_where_the
 ) -> None:
     _write(tmp_path, _binary)
     monkeypatch.setattr(LossScaler, "GROWTH_STEPS", 1)
-    spec = SPEC.model_copy(update={"precision": "fp16", "epochs": 1})
+    spec = vary(SPEC, precision="fp16", epochs=1)
     trainer = Trainer(spec, _architecture(spec), tmp_path)
     trainer.state.scaler.scale = 2.0**4
     made, divided = [], []
@@ -240,8 +247,7 @@ def test_a_gradient_is_divided_by_the_scale_that_it_was_made_with_also_where_the
 
 def test_a_loss_with_weights_stays_weighted_where_a_metric_has_its_name() -> None:
     rows = Rows(torch.zeros(2, 1), torch.zeros(2, 0).long(), torch.tensor([0.0, 10.0]), torch.tensor([1.0, 0.0]))
-    spec = TrainSpec(loss="mse")
-    assert metrics_of(torch.zeros(2).double(), rows, spec, loss_of(spec))["mse"] == 0.0
+    assert metrics_of(torch.zeros(2).double(), rows, loss_of(SquaredLoss()))["mse"] == 0.0
 
 
 def test_a_state_brings_back_every_generator_and_without_its_rank_the_sums_begin_anew(
@@ -261,7 +267,7 @@ def test_a_state_brings_back_every_generator_and_without_its_rank_the_sums_begin
 @pytest.mark.parametrize("stop", [1, 5, 8, 11])
 def test_a_state_taken_at_any_step_goes_on_to_the_same_bits(tmp_path: Path, alone: None, stop: int) -> None:
     _write(tmp_path / "whole", _binary)
-    spec = SPEC.model_copy(update={"dropout": 0.3, "precision": "fp16", "epochs": 3, "batch_size": 100})
+    spec = vary(SPEC, dropout=0.3, precision="fp16", epochs=3, batch_size=100)
     taken: list[dict[str, Any]] = []
     results = []
     for folder, keeper in (("whole", Keeper(taken, stop)), ("resumed", Giver(taken))):
@@ -284,7 +290,7 @@ def test_the_class_that_is_weighted_is_predicted_more_often(tmp_path: Path, alon
         if heavy:
             labels = np.load(folder / "train" / "labels.npy")
             np.save(folder / "train" / "weights.npy", np.where(labels == 1, 3.0 * weights, weights).astype(np.float32))
-        spec = SPEC.model_copy(update={"epochs": 10, "batch_size": 100})
+        spec = vary(SPEC, epochs=10, batch_size=100)
         trainer = Trainer(spec, _architecture(spec), folder)
         trainer.train()
         rows = trainer.data["validation"]
@@ -297,7 +303,7 @@ def test_the_class_that_is_weighted_is_predicted_more_often(tmp_path: Path, alon
 class Exploding(nn.Module):
     """For tests: an output, or only a gradient, that is not finite."""
 
-    def __init__(self, width: int, cardinalities: list[int], outputs: int, spec: TrainSpec) -> None:
+    def __init__(self, width: int, cardinalities: list[int], outputs: int, spec: BuilderSpec) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(width, 4), nn.Linear(4, outputs)
         self.calls = 0
@@ -336,32 +342,30 @@ def test_a_halt_names_the_tensor_where_it_began(
     tmp_path: Path, alone: None, how: str, named: str, precision: str
 ) -> None:
     _write(tmp_path, _binary)
-    spec = TrainSpec.model_validate(
-        {"architecture": f"{__name__}:Exploding", "options": {"how": how}, "processes": 1, "batch_size": 100}
-        | {"precision": precision, "loss": "mse"}
-    )
+    builder = f"{__name__}:Exploding"
+    spec = network(builder, options={"how": how}, batch_size=100, precision=precision, loss="mse")
     with pytest.raises(DivergedError, match=rf"epoch 0, step \d: it began in {named}"):
         _train(spec, _architecture(spec), tmp_path)
 
 
 def test_a_builder_of_your_own_is_trained_and_one_that_is_missing_is_named(tmp_path: Path, alone: None) -> None:
     _write(tmp_path, _binary)
-    spec = TrainSpec(architecture=f"{__name__}:Exploding", options={"how": "not"}, processes=1, epochs=2)
+    spec = network(f"{__name__}:Exploding", options={"how": "not"}, epochs=2)
     assert len(_train(spec, _architecture(spec), tmp_path)["history"]) == 2
     with pytest.raises(BuilderError, match=r"nowhere\.at:all cannot be imported"):
-        build_model(_architecture(spec.model_copy(update={"architecture": "nowhere.at:all"})))
+        build_model(_architecture(vary(spec, architecture="nowhere.at:all")))
 
 
 def test_a_train_loss_far_over_the_first_halts(tmp_path: Path, alone: None) -> None:
     _write(tmp_path, lambda values: values)
     away = {"learning_rate": 1.0, "warmup": 0.9, "epochs": 20, "patience": 20, "batch_size": 20}
-    spec = SPEC.model_copy(update=away | {"loss": "mse", "divergence": 1.5})
-    with pytest.raises(DivergedError, match=r"training\.divergence=1\.5 times that of the first epoch"):
+    spec = vary(SPEC, **away, loss="mse", divergence=1.5)
+    with pytest.raises(DivergedError, match=r"training\.stopping\.divergence=1\.5 times that of the first epoch"):
         _train(spec, _architecture(spec), tmp_path)
 
 
 def test_patience_counts_only_gains_that_are_large_enough() -> None:
     history = [{"log_loss": loss} for loss in (0.70, 0.60, 0.599, 0.598, 0.597)]
-    assert best_epoch(history, TrainSpec(least_gain=0.01)) == 1
-    assert out_of_patience(history, TrainSpec(least_gain=0.01, patience=3))
-    assert not out_of_patience(history, TrainSpec(patience=3))
+    assert best_epoch(history, network(least_gain=0.01)) == 1
+    assert out_of_patience(history, network(least_gain=0.01, patience=3))
+    assert not out_of_patience(history, network(patience=3))

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gatehouse.components.training.loop.validation import ndcg
+from gatehouse.components.training.loop.metrics import ndcg
 from gatehouse.components.training.loss import losses
 from gatehouse.components.training.loss.losses import loss_of
-from gatehouse.components.training.spec import TrainSpec
+from tests.components.training.specs import network
 
 TASKS: dict[str, dict[str, Any]] = {
     "binary": {},
     "multiclass": {},
     "mse": {},
-    "huber": {"huber_delta": 0.7},
+    "huber": {"delta": 0.7},
     "pairwise": {"group": "day"},
 }
 
@@ -48,7 +48,7 @@ def _row_loss(task: str, logit: Any, label: float) -> float:
 @given(task=st.sampled_from(sorted(TASKS)), rows=st.integers(1, 12), seed=st.integers(0, 1000))
 def test_a_loss_is_the_weighted_sum_of_its_definition(task: str, rows: int, seed: int) -> None:
     logits, labels, weights, groups = _given(task, rows, seed)
-    loss = loss_of(TrainSpec(loss=task, **TASKS[task]))
+    loss = loss_of(network(loss=task, **TASKS[task]).loss)
     if task == "pairwise":
         pairs = [(i, j) for i, j in permutations(range(rows), 2) if groups[i] == groups[j] and labels[i] > labels[j]]
         weigh = [float(weights[i] * weights[j]) for i, j in pairs]
@@ -65,7 +65,7 @@ def test_a_loss_is_the_weighted_sum_of_its_definition(task: str, rows: int, seed
 def test_a_row_of_weight_zero_changes_neither_loss_nor_gradient(task: str) -> None:
     logits, labels, weights, groups = _given(task, 8, 5)
     weights[5:] = 0.0
-    loss = loss_of(TrainSpec(loss=task, **TASKS[task]))
+    loss = loss_of(network(loss=task, **TASKS[task]).loss)
     logits.requires_grad_()
     total = loss.total(logits, labels, weights, groups)
     (gradient,) = torch.autograd.grad(total, logits)
@@ -78,7 +78,7 @@ def test_a_row_of_weight_zero_changes_neither_loss_nor_gradient(task: str) -> No
 
 def test_pairs_are_made_in_parts_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels, weights, groups = _given("pairwise", 50, 2)
-    loss = loss_of(TrainSpec(loss="pairwise", group="day"))
+    loss = loss_of(network(loss="pairwise", group="day").loss)
     whole = loss.total(logits, labels, weights, groups)
     monkeypatch.setattr(losses, "_BLOCK", 350)
     torch.testing.assert_close(loss.total(logits, labels, weights, groups), whole)
@@ -86,7 +86,7 @@ def test_pairs_are_made_in_parts_where_there_are_many(monkeypatch: pytest.Monkey
 
 def test_pairs_are_counted_without_making_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(losses, "_ordered")
-    loss = loss_of(TrainSpec(loss="pairwise", group="day"))
+    loss = loss_of(network(loss="pairwise", group="day").loss)
     groups, labels = torch.arange(200_000) // 4, torch.arange(200_000.0) % 4
     assert float(loss.weight(labels, torch.ones(200_000), groups)) == 50_000 * 6
     weights = torch.rand(200_000, generator=torch.Generator().manual_seed(1))

@@ -12,10 +12,11 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gatehouse.components.training.optimizer.adamw import build_optimizer, optimizer_state, set_learning_rate
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.optimizer.adamw import build_optimizer, optimizer_state
+from gatehouse.components.training.optimizer.schedule import set_learning_rate
+from gatehouse.components.training.optimizer.spec import OptimizerSpec
 
-SPEC = TrainSpec(weight_decay=0.1)
+SPEC = OptimizerSpec(weight_decay=0.1)
 ROWS, COLUMNS = 5, 3
 
 

@@ -10,12 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.training.models.building import BUILDERS, build_model
+from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.components.training.spec import TrainSpec
-from gatehouse.components.training.transformation.fitted import FeatureError, Transformation
+from gatehouse.components.training.spec import NetworkTraining
+from gatehouse.components.training.transformation.columns import FeatureError
+from gatehouse.components.training.transformation.fitting import fit
 from gatehouse.components.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
 from tests.components.training import synthetic
+from tests.components.training.specs import architecture, network
 
 FEATURES = [*synthetic.NUMERIC, *synthetic.CATEGORICAL]
 SPEC = TransformationSpec(
@@ -27,13 +29,13 @@ SPEC = TransformationSpec(
 )
 
 
-def _predictor(rows: pa.Table, hidden: tuple[int, ...] = (37, 5), architecture: str = "tabular_mlp") -> Predictor:
-    fitted = Transformation.fit(rows, synthetic.NUMERIC, synthetic.CATEGORICAL, SPEC)
-    described = {
-        "spec": TrainSpec.model_validate({"architecture": architecture, "hidden": hidden}).model_dump(mode="json"),
-        "width": fitted.width,
-        "cardinalities": [column.cardinality for column in fitted.categorical],
-    }
+# Layers of 3, 5 and 8 outputs: with a plain product a row's last bits depend on its place among the others.
+NETWORKS = [network(hidden=(37, 5)), network(hidden=(64, 8, 3)), network("ft_transformer", feed_forward=37)]
+
+
+def _predictor(rows: pa.Table, spec: NetworkTraining = NETWORKS[0]) -> Predictor:
+    fitted = fit(rows, synthetic.NUMERIC, synthetic.CATEGORICAL, SPEC)
+    described = architecture(spec, fitted.width, [column.cardinality for column in fitted.categorical])
     torch.manual_seed(5)
     weights = build_model(described).state_dict()
     return Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
@@ -44,12 +46,10 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("architecture", sorted(BUILDERS))
-@pytest.mark.parametrize("hidden", [(37, 5), (64, 8, 3)])
-def test_batch_and_online_scores_are_equal_to_the_bit(architecture: str, hidden: tuple[int, ...]) -> None:
-    # Layers of 3, 5 and 8 outputs: with a plain product a row's last bits depend on its place among the others.
+@pytest.mark.parametrize("spec", NETWORKS)
+def test_batch_and_online_scores_are_equal_to_the_bit(spec: NetworkTraining) -> None:
     rows = synthetic.table(333)
-    predictor = _predictor(rows, hidden, architecture)
+    predictor = _predictor(rows, spec)
     batch = predictor.predict(rows)
     alone = np.concatenate([predictor.predict_online([row]) for row in _rows(rows)[::7]])
     assert np.array_equal(batch[::7], alone)
@@ -87,7 +87,7 @@ def test_a_feature_in_single_precision_scores_alike_when_it_comes_in_double() ->
 def test_a_numeric_category_keeps_its_id_when_missing_values_make_it_floating() -> None:
     rows = synthetic.table()
     codes = pa.array(np.arange(rows.num_rows) % 4, pa.int64())
-    fitted = Transformation.fit(rows.set_column(5, "carrier", codes), [], ["carrier"])
+    fitted = fit(rows.set_column(5, "carrier", codes), [], ["carrier"])
     whole = fitted.apply(pa.table({"carrier": pa.array([3, None])}))[1]
     assert np.array_equal(fitted.apply(pa.table({"carrier": [3.0, float("nan")]}))[1], whole)
     with pytest.raises(FeatureError, match="carrier: expected categories of type int64"):

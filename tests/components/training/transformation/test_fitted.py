@@ -10,13 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.fitted import (
     FIRST_KNOWN,
     MISSING,
     UNKNOWN,
-    FeatureError,
     Transformation,
 )
+from gatehouse.components.training.transformation.fitting import fit
 from gatehouse.components.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
 from tests.components.training import synthetic
 
@@ -24,7 +25,7 @@ RARE = 20
 
 
 def _fit(rows: pa.Table) -> Transformation:
-    return Transformation.fit(rows, synthetic.NUMERIC, synthetic.CATEGORICAL)
+    return fit(rows, synthetic.NUMERIC, synthetic.CATEGORICAL)
 
 
 def test_numbers_are_standardised_on_the_rows_it_was_fitted_on() -> None:
@@ -130,9 +131,9 @@ def _table(rows: list[tuple[float | None, str | None]]) -> pa.Table:
 def test_the_order_of_rows_changes_nothing(
     rows: list[tuple[float | None, str | None]], spec: TransformationSpec, order: random.Random
 ) -> None:
-    fitted = Transformation.fit(_table(rows), ["x"], ["c"], spec)
+    fitted = fit(_table(rows), ["x"], ["c"], spec)
     shuffled = order.sample(rows, len(rows))
-    again = Transformation.fit(_table(shuffled), ["x"], ["c"], spec)
+    again = fit(_table(shuffled), ["x"], ["c"], spec)
     assert json.dumps(again.to_json()) == json.dumps(fitted.to_json())
 
 
@@ -146,7 +147,7 @@ def test_what_was_never_seen_stays_within_the_arrays(
     rows: list[tuple[float | None, str | None]], spec: TransformationSpec, odd: list[tuple[float | None, str | None]]
 ) -> None:
     assume(spec.numeric.clip)
-    fitted = Transformation.fit(_table(rows), ["x"], ["c"], spec)
+    fitted = fit(_table(rows), ["x"], ["c"], spec)
     numbers, ids = fitted.apply(_table(odd))
     (column,) = fitted.categorical
     assert numbers.shape == (len(odd), fitted.width)
@@ -165,7 +166,7 @@ def test_numbers_are_scaled_to_0_to_1_or_ranked_or_left_as_they_are() -> None:
     rows = pa.table({"x": [4.0, 1.0, None, 2.0, 2.0, 3.0]})
 
     def column(spec: NumericSpec) -> list[float]:
-        fitted = Transformation.fit(rows, ["x"], [], TransformationSpec(numeric=spec))
+        fitted = fit(rows, ["x"], [], TransformationSpec(numeric=spec))
         found: list[float] = fitted.apply(rows)[0][:, 0].tolist()
         return found
 
@@ -181,9 +182,7 @@ def test_numbers_are_scaled_to_0_to_1_or_ranked_or_left_as_they_are() -> None:
 def test_ranks_of_many_values_are_their_shares() -> None:
     values = np.random.default_rng(2).gamma(2.0, 5.0, 5000)
     rows = pa.table({"x": values})
-    fitted = Transformation.fit(
-        rows, ["x"], [], TransformationSpec(numeric=NumericSpec(normalisation="quantile", clip=None))
-    )
+    fitted = fit(rows, ["x"], [], TransformationSpec(numeric=NumericSpec(normalisation="quantile", clip=None)))
     shares = values.argsort().argsort() / (len(values) - 1)
     assert np.abs(fitted.apply(rows)[0][:, 0] - shares).max() < 2e-3
     far = fitted.apply(pa.table({"x": [-1e9, 1e9]}))[0][:, 0]
@@ -194,7 +193,7 @@ def test_a_vocabulary_keeps_the_most_frequent_and_hashes_the_rest() -> None:
     words = ["d"] * 4 + ["b"] * 3 + ["a"] * 3 + ["c"] * 3 + ["e"]
     spec = CategoricalSpec(min_count=2, max_size=3, buckets=2)
     rows = pa.table({"c": words})
-    (column,) = Transformation.fit(rows, [], ["c"], TransformationSpec(categorical=spec)).categorical
+    (column,) = fit(rows, [], ["c"], TransformationSpec(categorical=spec)).categorical
     assert column.vocabulary == ("a", "b", "d")
     assert column.cardinality == FIRST_KNOWN + 3 + 2
     texts = pa.chunked_array([[*(f"word {n}" for n in range(50)), "a", None]])
@@ -207,9 +206,7 @@ def test_a_vocabulary_keeps_the_most_frequent_and_hashes_the_rest() -> None:
 def test_settings_of_single_columns_are_checked_all_at_once() -> None:
     columns = {"wind": CategoricalSpec(), "carrier": NumericSpec(), "speed": NumericSpec()}
     with pytest.raises(FeatureError) as caught:
-        Transformation.fit(
-            synthetic.table(), synthetic.NUMERIC, synthetic.CATEGORICAL, TransformationSpec(columns=columns)
-        )
+        fit(synthetic.table(), synthetic.NUMERIC, synthetic.CATEGORICAL, TransformationSpec(columns=columns))
     assert [line.split(":")[0] for line in str(caught.value).splitlines()[1:]] == [
         "  - columns.wind",
         "  - columns.carrier",

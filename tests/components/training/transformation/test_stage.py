@@ -8,9 +8,10 @@ import pytest
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.transformation.fitted import FeatureError
+from gatehouse.components.training.transformation.columns import FeatureError
+from gatehouse.components.training.transformation.reading import read_transformation
 from gatehouse.components.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
-from gatehouse.components.training.transformation.stage import FILE, FitRequest, fit_transformation, read_transformation
+from gatehouse.components.training.transformation.stage import FILE, FitRequest, fit_transformation
 from tests.components.training import synthetic
 
 

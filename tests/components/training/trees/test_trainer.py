@@ -14,33 +14,30 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import WEIGHTS
 from gatehouse.components.launchers.timeouts import HANG
 from gatehouse.components.launchers.worker.fault_injection import FAULT
-from gatehouse.components.training.checkpointing.spec import CheckpointPolicy
-from gatehouse.components.training.data.batches import Rows
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.data.job import prepare_job
+from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.components.training.spec import TrainSpec
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
 from gatehouse.components.training.trees import trainer as boosting
-from gatehouse.components.training.trees.spec import BoostingSpec
 from gatehouse.components.training.trees.trainer import train as boost
-from gatehouse.components.tuning.spec import Parameter
 from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
+from tests.components.training.specs import trees, vary
 
-SPEC = TrainSpec.model_validate(
-    {
-        "architecture": "xgboost",
-        "epochs": 30,
-        "learning_rate": 0.3,
-        "checkpoints": CheckpointPolicy(every_steps=4),
-        "xgboost": BoostingSpec(max_depth=3, row_share=0.7, column_share=0.6),
-    }
+SPEC = trees(
+    rounds=30,
+    learning_rate=0.3,
+    max_depth=3,
+    row_share=0.7,
+    column_share=0.6,
+    checkpoints=CheckpointSpec(every_steps=4),
 )
 
 
 def _request(store: ArtifactStore, **changes: Any) -> TrainRequest:
     training_set, split = synthetic.lay_out(store)
-    spec = SPEC.model_copy(update=changes)
+    spec = vary(SPEC, **changes)
     return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
 
 
@@ -48,7 +45,7 @@ def _grown(rows: pa.Table, store: ArtifactStore, directory: Path, **changes: Any
     """Trees on other rows, in this process."""
     training_set = synthetic.publish_training_set(store, rows)
     split = synthetic.publish_split(store, training_set)
-    spec = SPEC.model_copy(update=changes)
+    spec = vary(SPEC, **changes)
     prepared = prepare_job(store, training_set, split, spec, directory)
     result = boost(spec, prepared.architecture, directory)
     assert result is not None
@@ -91,7 +88,7 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bits(
 
 def test_two_processes_grow_what_one_grows(store: ArtifactStore, tmp_path: Path, alone: None) -> None:
     # Sampling would draw other rows on each: what is compared are histograms added over processes.
-    whole = {"xgboost": BoostingSpec(max_depth=3), "epochs": 8}
+    whole = {"row_share": 1.0, "column_share": 1.0, "rounds": 8}
     rows = synthetic.table()
     one = _grown(rows, store, tmp_path, **whole)
     two = train(_request(store, processes=2, **whole), store)
@@ -130,7 +127,7 @@ def test_a_row_has_the_same_score_online_in_batch_and_as_in_training(
 def test_training_stops_where_rounds_bring_nothing_and_keeps_the_best(
     store: ArtifactStore, tmp_path: Path, alone: None
 ) -> None:
-    result = _grown(synthetic.table(), store, tmp_path, patience=3, epochs=200, learning_rate=0.9)
+    result = _grown(synthetic.table(), store, tmp_path, patience=3, rounds=200, learning_rate=0.9)
     losses = [row["log_loss"] for row in result["history"]]
     assert len(losses) == result["best_epoch"] + 4 < 200
     assert losses[result["best_epoch"]] == min(losses)
@@ -140,7 +137,7 @@ def test_several_classes(store: ArtifactStore, tmp_path: Path, alone: None) -> N
     rows = synthetic.table()
     classes = np.digitize(rows["delay_rate"].to_numpy(), [0.3, 0.7])
     rows = rows.set_column(rows.column_names.index("label"), "label", pa.array(classes))
-    result = _grown(rows, store, tmp_path, loss="multiclass", epochs=5)
+    result = _grown(rows, store, tmp_path, loss="multiclass", rounds=5)
     assert result["history"][-1]["accuracy"] > 0.95
     scores = result["predictor"].predict(rows)
     assert scores.shape == (len(rows), 3)
@@ -160,20 +157,10 @@ def test_a_number(store: ArtifactStore, tmp_path: Path, alone: None, loss: str) 
 def test_a_ranking(store: ArtifactStore, tmp_path: Path, alone: None) -> None:
     rows = synthetic.table()
     rows = rows.append_column("day", pa.array(np.arange(len(rows)) // 15))
-    result = _grown(rows, store, tmp_path, loss="pairwise", group="day", epochs=10)
+    result = _grown(rows, store, tmp_path, loss="pairwise", group="day", rounds=10)
     first, last = (result["history"][each]["ndcg"] for each in (0, -1))
     assert last > 0.8
     assert last > first - 0.05
-
-
-def test_the_spec_says_what_trees_cannot() -> None:
-    assert TrainSpec.model_validate({"architecture": "xgboost"}).epochs == 300
-    network = {"clip_norm": 0.5, "precision": "bf16", "divergence": 3.0, "accumulation": 2, "device": "cuda"}
-    for name, value in network.items():
-        with pytest.raises(ValueError, match=f"{name}: xgboost does not read"):
-            TrainSpec.model_validate({"architecture": "xgboost", name: value})
-    with pytest.raises(ValueError, match="xgboost: tabular_mlp does not read"):
-        TrainSpec.model_validate({"xgboost": {"max_depth": 3}})
 
 
 @pytest.mark.parametrize("sizes", [[1] * 7, [50, 1, 1, 1], [1, 1, 1, 50], [2, 40, 2, 3]])
@@ -190,12 +177,3 @@ def test_every_process_has_rows_and_whole_groups(sizes: list[int]) -> None:
 def test_xgboost_waits_for_its_peers_longer_than_for_a_hang_that_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HANG, "7200.5")
     assert boosting._place(3)["dmlc_timeout"] > 7200.5
-
-
-def test_a_search_reaches_the_settings_of_trees() -> None:
-    changed = SPEC.changed({"xgboost.max_depth": 5, "learning_rate": 0.2})
-    assert (changed.xgboost.max_depth, changed.learning_rate) == (5, 0.2)
-    assert changed.xgboost.row_share == SPEC.xgboost.row_share
-    Parameter(name="xgboost.max_depth", type="int", min=2, max=8)
-    with pytest.raises(ValueError, match=r"xgboost\.depth"):
-        Parameter(name="xgboost.depth", type="int", min=2, max=8)
