@@ -196,11 +196,11 @@ def _decided_last(tables: Tables, until: datetime) -> Any:
 
 def _pushed(project: str, tables: Tables, view: str, until: datetime) -> tuple[datetime, list[Path]] | None:
     """Up to when a view was pushed on top of feature tables, and the files of its table; None if not since `until`."""
-    from gatehouse.components.features.streaming.landing import Landing, streams_folder
+    from gatehouse.components.features.streaming.batch_folder import BatchFolder, streams_folder
 
     folder = streams_folder(tables.store, project, tables.reference)
-    landing = Landing(folder) if folder.is_dir() else None
-    state = landing.state() if landing else None
-    if landing is None or state is None or view not in state.views or state.as_of <= until:
+    batches = BatchFolder(folder) if folder.is_dir() else None
+    state = batches.state() if batches else None
+    if batches is None or state is None or view not in state.views or state.as_of <= until:
         return None
-    return state.as_of, list(landing.table(state.number, view).values())
+    return state.as_of, list(batches.table(state.number, view).values())

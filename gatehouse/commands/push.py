@@ -47,11 +47,11 @@ def push(
     """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
     from gatehouse.components.features.definitions.repository import check_out
     from gatehouse.components.features.online.opening import open_online
-    from gatehouse.components.features.streaming.landing import Landing, State, streams_folder
+    from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState, streams_folder
     from gatehouse.components.features.streaming.opening import open_stream
     from gatehouse.components.features.streaming.pusher import Pusher, push_streams
     from gatehouse.components.features.streaming.start import start_from
-    from gatehouse.components.features.streaming.stream import EventStream
+    from gatehouse.components.features.streaming.stream import MessageStream
 
     urls = _urls(source)
     opened, found = open_features(project), open_store(store)
@@ -62,15 +62,15 @@ def push(
     with found.workspace() as workspace:
         repository = check_out(found, tables.definitions, workspace / "feature_repo")
         online = open_online(found, opened.project.name, opened.repository.folder)
-        pusher = Pusher(repository, start, Landing(folder), online, [*urls], view or ())
+        pusher = Pusher(repository, start, BatchFolder(folder), online, [*urls], view or ())
 
-        def streams(state: State) -> dict[str, EventStream]:
+        def streams(state: BatchState) -> dict[str, MessageStream]:
             return {
                 table: open_stream(url, start.group, start.as_of, state.positions.get(table, {}))
                 for table, url in urls.items()
             }
 
-        def told(state: State) -> None:
+        def told(state: BatchState) -> None:
             if not as_json:
                 rows = sum(counts["rows"] for counts in state.counts.values())
                 typer.echo(f"batch {state.number}: {rows:,} rows so far, known until {moment(_whole(state.as_of))}")

@@ -25,7 +25,7 @@ from gatehouse.components.features.online.opening import sqlite_file
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import online_view
 from gatehouse.components.features.point_in_time.feast_store import applied
-from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.project import load_project
 from tests.components.features.online_rows import redis_server
@@ -155,11 +155,11 @@ def test_skew_after_a_push_is_that_of_the_pushed_tables(
 
 
 def test_misfits_are_told_with_their_reason_and_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    landing = Landing(tmp_path)
+    landing = BatchFolder(tmp_path)
 
     def land(number: int, *reasons: str) -> None:
         misfits = [Misfit("trips", "", (1370088000000, at), reason) for at, reason in enumerate(reasons)]
-        landing.land(State(number, NOON, NOON, "tables", ("trips",)), {}, {}, misfits)
+        landing.store_rows(BatchState(number, NOON, NOON, "tables", ("trips",)), {}, {}, misfits)
 
     land(0, "told before")
     aside = _Aside(tmp_path / "misfits.jsonl")

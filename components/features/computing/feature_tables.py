@@ -1,4 +1,4 @@
-"""Computes the feature tables of a snapshot: whole where a view is new or changed, else only what new rows touch."""
+"""Computes the feature tables of a snapshot: whole where a view is new or changed, else only where rows changed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ from gatehouse.components.features.computing.spans import (
 from gatehouse.components.features.computing.versions import (
     Earlier,
     Written,
-    in_reach,
+    files_from,
     next_table,
-    table_anew,
+    redefined_table,
     unchanged_table,
 )
 from gatehouse.components.features.database import connect, empty_schemas, open_tables, quoted, set_time
@@ -47,7 +47,7 @@ _PARENT = "parent"
 
 @dataclass
 class Sources:
-    """The raw tables of a snapshot, by reference; what was found out about them is kept."""
+    """The raw tables of a snapshot, by reference. What was found out about them is remembered."""
 
     connection: duckdb.DuckDBPyConnection
     store: ArtifactStore
@@ -70,7 +70,7 @@ class Sources:
         return self._changed[key]
 
     def settled(self, tables: Sequence[str]) -> datetime:
-        """Until when sources that only grow say no more: their newest event, less what they may tell ahead."""
+        """Until when sources that only grow say no more: their newest event, less how early their rows may be."""
         found = [self.as_of]
         for table in tables:
             source = self.repository.sources.get(table)
@@ -92,7 +92,7 @@ class Plan:
         settled: Until when its sources say no more.
         parent: Reference of the earlier table; empty for none.
         earlier: The table that the spans are added to; None where all of it is computed.
-        corrected: Then, the files of the earlier table that say what was corrected.
+        corrected: Where all of it is computed, the files of the earlier table with corrected versions.
     """
 
     view: View
@@ -104,8 +104,14 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Before:
-    """Earlier feature tables: the moment that they know; of each view the table, and until when it was settled."""
+class EarlierTables:
+    """Earlier feature tables.
+
+    Attributes:
+        as_of: The newest moment that they know.
+        tables: Reference of the table of each view.
+        settled: Until when the table of each view was settled.
+    """
 
     as_of: datetime
     tables: Mapping[str, str]
@@ -113,7 +119,7 @@ class Before:
 
 
 @dataclass(frozen=True)
-class Computed:
+class Published:
     """The table of a view, and until when its sources say no more: rows known later are provisional."""
 
     table: Reference
@@ -127,7 +133,7 @@ def compute_tables(
     as_of: datetime,
     parent: str,
     workspace: Path,
-) -> dict[str, Computed]:
+) -> dict[str, Published]:
     """Compute and publish the table of every view.
 
     Args:
@@ -147,17 +153,17 @@ def compute_tables(
                 f"The feature views read raw.{table}, which the snapshot lacks: expected one of "
                 f"{', '.join(sorted(datasets))}, spelled like that."
             )
-    before = _before(store, parent) if parent else None
+    earlier = _earlier_tables(store, parent) if parent else None
     with connect() as connection:
         sources = Sources(connection, store, repository, datasets, as_of)
-        plans = [_plan(sources, view, before) for view in repository.views.values()]
+        plans = [_plan(sources, view, earlier) for view in repository.views.values()]
         # A table is written while the next one is computed: DuckDB has all cores busy only where there is much to do.
         with ThreadPoolExecutor(1, "feature-tables") as writer:
             written = {
                 plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, computed, workspace))
                 for plan, computed in _compute(sources, plans)
             }
-        return {name: Computed(written[name][1].result(), written[name][0]) for name in repository.views}
+        return {name: Published(written[name][1].result(), written[name][0]) for name in repository.views}
 
 
 def changed_views(
@@ -179,19 +185,19 @@ def changed_views(
     return changes(before, repository)
 
 
-def _before(store: ArtifactStore, feature_tables: str) -> Before:
+def _earlier_tables(store: ArtifactStore, feature_tables: str) -> EarlierTables:
     manifest = store.manifest(feature_tables)
     as_of = datetime.fromisoformat(manifest.details["as_of"])
-    return Before(as_of, view_tables(store, feature_tables), settled_times(store, feature_tables))
+    return EarlierTables(as_of, view_tables(store, feature_tables), settled_times(store, feature_tables))
 
 
-def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
+def _plan(sources: Sources, view: View, earlier: EarlierTables | None) -> Plan:
     store, repository = sources.store, sources.repository
     tables = tables_of(repository, [view.query])
     whole = Plan(view, (ALL_TIME,), sources.settled(tables))
-    if before is None or view.name not in before.tables or before.as_of > sources.as_of:
+    if earlier is None or view.name not in earlier.tables or earlier.as_of > sources.as_of:
         return whole
-    parent = before.tables[view.name]
+    parent = earlier.tables[view.name]
     manifest, definition = store.manifest(parent), definition_of(repository, view)
     files = {entry.path: entry for entry in manifest.files}
 
@@ -204,14 +210,14 @@ def _plan(sources: Sources, view: View, before: Before | None) -> Plan:
             return whole
         corrected = verified(entry for name, entry in files.items() if name.startswith(CORRECTED))
         return replace(whole, parent=parent, corrected=tuple(corrected.values()))
-    settled = before.settled[view.name]
+    settled = earlier.settled[view.name]
     changed = {table: sources.changed(table, manifest.derived_from.get(table, "")) for table in tables}
     spans = spans_to_compute(changed, repository.sources, view.spec.window)
-    if before.as_of < sources.as_of and not view.spec.static:
-        spans = merged([*spans, Span(min(settled, before.as_of), END)])
+    if earlier.as_of < sources.as_of and not view.spec.static:
+        spans = merged([*spans, Span(min(settled, earlier.as_of), END)])
     if view.spec.static and spans:  # The time of its rows is not that of its sources.
         spans = [ALL_TIME]
-    paths = verified(in_reach(files, spans[0].start) if spans else [])
+    paths = verified(files_from(files, spans[0].start) if spans else [])
     return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
 
 
@@ -253,7 +259,7 @@ def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace:
     else:
         with sources.connection.cursor() as connection:
             if plan.earlier is None:
-                written = table_anew(connection, view, plan.corrected, computed, folder)
+                written = redefined_table(connection, view, plan.corrected, computed, folder)
             else:
                 written = next_table(connection, view, plan.earlier, plan.spans, computed, sources.as_of, folder)
     derived: dict[str, Reference | str] = {

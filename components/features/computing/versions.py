@@ -1,8 +1,6 @@
 """Feature tables as versions: what was known stays, a late or corrected value is added as known from now on.
 
-A table is stored in Parquet files by the week from which rows are known, named by its Monday. `known-*` holds rows as
-they became known by their declared availability, `corrected-*` the versions that later source rows added to them. A
-file that nothing changed keeps its bytes, so a later table shares it.
+`table_files` says which files a table has. A file that nothing changed keeps its bytes, so a later table shares it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -78,7 +76,7 @@ def first_table(table: pa.Table, folder: Path) -> Written:
     return _written(write_table(table, folder))
 
 
-def table_anew(
+def redefined_table(
     connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], computed: pa.Table, folder: Path
 ) -> Written:
     """The files of a table whose definition changed.
@@ -99,19 +97,19 @@ def table_anew(
     key, known = (*view.spec.entities, EVENT_TIMESTAMP), quoted(KNOWN_FROM)
     keys = ", ".join(map(quoted, key))
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE anew AS "
-        f"WITH corrected AS (SELECT {keys}, max({known}) AS __since FROM {rows_of(corrected)} GROUP BY ALL) "
-        f"SELECT n.* REPLACE (greatest(n.{known}, __since) AS {known}), "
-        f"coalesce(n.{known} <= __since, false) AS __late "
+        f"CREATE OR REPLACE TEMP TABLE redefined AS "
+        f"WITH corrected AS (SELECT {keys}, max({known}) AS __corrected_at FROM {rows_of(corrected)} GROUP BY ALL) "
+        f"SELECT n.* REPLACE (greatest(n.{known}, __corrected_at) AS {known}), "
+        f"coalesce(n.{known} <= __corrected_at, false) AS __moved "
         f"FROM computed AS n LEFT JOIN corrected AS c ON {_match('c', key)} QUALIFY row_number() OVER "
-        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, __since) "
+        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, __corrected_at) "
         f"ORDER BY n.{known} DESC) = 1"
     )
     rows = {
         kind: connection.sql(
-            f"SELECT {_columns(view)} FROM anew WHERE __late = {late} ORDER BY {_columns(view)}"
+            f"SELECT {_columns(view)} FROM redefined WHERE __moved = {moved} ORDER BY {_columns(view)}"
         ).to_arrow_table()
-        for kind, late in ((KNOWN, False), (CORRECTED, True))
+        for kind, moved in ((KNOWN, False), (CORRECTED, True))
     }
     files = write_table(rows[KNOWN], folder)
     files |= write_table(rows[CORRECTED], folder, CORRECTED) if rows[CORRECTED].num_rows else {}
@@ -168,18 +166,21 @@ def week_of(moment: datetime) -> str:
     return (day - timedelta(days=day.weekday())).isoformat()
 
 
-def in_reach(files: Mapping[str, FileEntry], start: datetime) -> list[FileEntry]:
-    """The files that can hold rows with event times from `start` on: none is known before its event."""
+def files_from(files: Mapping[str, FileEntry], start: datetime) -> list[FileEntry]:
+    """The files that can hold rows with event times from `start` on, since no row is known before its event."""
     return [entry for name, entry in files.items() if _week(name) >= week_of(start)]
 
 
 def _compare(
     connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, spans: Sequence[Span], as_of: datetime
 ) -> None:
-    """Make the tables `fresh`, provisional rows as they are now, and `late`, versions of what was settled.
+    """Make two tables: `fresh`, provisional rows as they are now, and `late`, new versions of settled rows.
 
-    A row can have several versions, so moments are compared, not rows: a late version is needed only where what the
-    settled and the fresh versions say at `as_of` is not what the computed ones say then.
+    A row can have several versions, so what they say at `as_of` is compared, and not the versions: a late one is needed
+    only where the settled and the fresh versions together say something else at `as_of` than the computed ones.
+
+    `held` are the earlier versions in the spans that stay, `keys` those of settled rows, `wanted` what the computed
+    versions say at `as_of`, and `found` what held and fresh versions say then.
     """
     settled, now, known = time_literal(earlier.settled), time_literal(as_of), quoted(KNOWN_FROM)
     key = (*view.spec.entities, EVENT_TIMESTAMP)
@@ -198,14 +199,14 @@ def _compare(
     )
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE late AS "
-        f"WITH touched AS (SELECT {keys} FROM held UNION SELECT {keys} FROM computed WHERE {known} < {settled}), "
+        f"WITH keys AS (SELECT {keys} FROM held UNION SELECT {keys} FROM computed WHERE {known} < {settled}), "
         f"versions AS (SELECT {columns} FROM held UNION ALL FROM fresh), "
-        f"says AS (SELECT {columns} FROM computed AS n SEMI JOIN touched AS t ON {_match('t', key)} {newest}), "
-        f"stands AS (SELECT {columns} FROM versions AS n SEMI JOIN touched AS t ON {_match('t', key)} {newest}) "
-        f"SELECT n.* REPLACE ({now} AS {known}) FROM says AS n "
-        f"WHERE NOT EXISTS (FROM stands AS s WHERE {_match('s', (*key, *view.spec.features))}) "
-        f"UNION ALL SELECT {keys}, {now}, {nothing} FROM stands AS s "
-        f"WHERE ({something}) AND NOT EXISTS (FROM says AS n WHERE {_match('s', key)})"
+        f"wanted AS (SELECT {columns} FROM computed AS n SEMI JOIN keys AS t ON {_match('t', key)} {newest}), "
+        f"found AS (SELECT {columns} FROM versions AS n SEMI JOIN keys AS t ON {_match('t', key)} {newest}) "
+        f"SELECT n.* REPLACE ({now} AS {known}) FROM wanted AS n "
+        f"WHERE NOT EXISTS (FROM found AS s WHERE {_match('s', (*key, *view.spec.features))}) "
+        f"UNION ALL SELECT {keys}, {now}, {nothing} FROM found AS s "
+        f"WHERE ({something}) AND NOT EXISTS (FROM wanted AS n WHERE {_match('s', key)})"
     )
 
 

@@ -17,11 +17,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from gatehouse.components.features.streaming.stream import Event, Position, milliseconds, moment_of
+from gatehouse.components.features.streaming.stream import Message, Position, milliseconds, moment_of
 from gatehouse.errors import SourceError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import Message as KafkaMessage
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ _SILENCE_SECONDS = 30.0
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
-class KafkaEvents:
-    """An `EventStream`. Partitions are assigned, not subscribed to: one pusher reads all of them."""
+class KafkaMessages:
+    """An `MessageStream`. Partitions are assigned, not subscribed to: one pusher reads all of them."""
 
     def __init__(self, servers: str, topic: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         self._topic, self._servers = topic, servers
@@ -56,19 +56,19 @@ class KafkaEvents:
 
     @property
     def behind(self) -> frozenset[str]:
-        """As `EventStream.behind`."""
+        """As `MessageStream.behind`."""
         return self._partitions - self._ended
 
-    def read(self, limit: int, wait: float) -> Sequence[Event]:
-        """As `EventStream.read`."""
-        events: list[Event] = []
+    def read(self, limit: int, wait: float) -> Sequence[Message]:
+        """As `MessageStream.read`."""
+        messages: list[Message] = []
         started, heard = time.monotonic(), set[str]()
-        for message in self._consumer.consume(limit, timeout=wait if wait else 0.05):
-            error, partition = message.error(), str(message.partition())
+        for found in self._consumer.consume(limit, timeout=wait if wait else 0.05):
+            error, partition = found.error(), str(found.partition())
             heard.add(partition)
             if error is None:
                 self._ended.discard(partition)
-                events.append(_event(message))
+                messages.append(_message(found))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ended.add(partition)
             elif error.code() in _LOST:
@@ -84,10 +84,10 @@ class KafkaEvents:
             self._silent[partition] = 0.0 if quiet else self._silent[partition] + passed
             if self._silent[partition] > _SILENCE_SECONDS:
                 raise self._unreachable(f"partition {partition} is silent for {_SILENCE_SECONDS:g} s")
-        return events
+        return messages
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """As `EventStream.acknowledge`."""
+        """As `MessageStream.acknowledge`."""
         offsets = [TopicPartition(self._topic, int(name), place[0] + 1) for name, place in positions.items()]
         try:
             if offsets:
@@ -96,7 +96,7 @@ class KafkaEvents:
             raise self._unreachable(error.args[0]) from None
 
     def close(self) -> None:
-        """As `EventStream.close`."""
+        """As `MessageStream.close`."""
         self._consumer.close()
 
     def _starts(self, since: datetime, after: Mapping[str, Position]) -> list[TopicPartition]:
@@ -150,13 +150,13 @@ def _settings() -> dict[str, Any]:
     return found
 
 
-def _event(message: "Message") -> Event:
-    partition, offset, value = message.partition(), message.offset(), message.value()
-    kind, sent = message.timestamp()
+def _message(found: "KafkaMessage") -> Message:
+    partition, offset, value = found.partition(), found.offset(), found.value()
+    kind, sent = found.timestamp()
     if kind == TIMESTAMP_NOT_AVAILABLE or partition is None or offset is None:
         raise SourceError(
             f"A message of partition {partition}, offset {offset} does not say when it was sent, so nobody knows since "
             "when its features are known. Let the topic stamp its messages (message.timestamp.type)."
         )
     payload = value.encode() if isinstance(value, str) else value
-    return Event(str(partition), (offset,), moment_of(sent), payload, by_sender=kind == TIMESTAMP_CREATE_TIME)
+    return Message(str(partition), (offset,), moment_of(sent), payload, by_sender=kind == TIMESTAMP_CREATE_TIME)

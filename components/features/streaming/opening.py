@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from urllib.parse import parse_qs, urlsplit
 
-from gatehouse.components.features.streaming.stream import EventStream, Position
+from gatehouse.components.features.streaming.stream import MessageStream, Position
 from gatehouse.errors import ConfigurationError
 
 
-def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Position]) -> EventStream:
+def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Position]) -> MessageStream:
     """Open the stream at `url`.
 
     Args:
@@ -25,13 +25,13 @@ def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Posit
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if parts.scheme in ("redis", "rediss", "unix") and query.get("stream"):
         # Imported here: who reads Redis needs no Kafka client, and the other way round.
-        from gatehouse.components.features.streaming.redis_stream import RedisEvents
+        from gatehouse.components.features.streaming.redis_stream import RedisMessages
 
-        return RedisEvents(url, query["stream"], group, since, after)
+        return RedisMessages(url, query["stream"], group, since, after)
     if parts.scheme == "kafka" and query.get("topic"):
-        from gatehouse.components.features.streaming.kafka_topic import KafkaEvents
+        from gatehouse.components.features.streaming.kafka_topic import KafkaMessages
 
-        return KafkaEvents(parts.netloc, query["topic"], group, since, after)
+        return KafkaMessages(parts.netloc, query["topic"], group, since, after)
     raise ConfigurationError(
         "The stream's URL: expected redis://host:port/0?stream=<key> or kafka://host:port?topic=<name>, found the "
         f"scheme {parts.scheme or 'none'!r} and the parameters {', '.join(sorted(query)) or 'none'}."

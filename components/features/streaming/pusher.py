@@ -1,12 +1,13 @@
 """The push path: micro-batches of a stream become versions of the feature tables, online and offline.
 
-For every batch: land its messages; run the views' queries on the event times that they touch; write what became known
-to the online store; let the batch count; acknowledge its messages. A pusher that is killed anywhere in between takes
-up the same batch again, and each step leaves what it left before.
+For every batch: store its rows; run the views' queries on the event times on which they can have an effect; write what
+became known to the online store; let the batch count; acknowledge its messages. A pusher that is killed between any two
+steps goes on with the same batch, and a step that is repeated leaves what it left before.
 
 What was known at an earlier batch stays as it was. A row that arrives late adds versions known from its arrival on,
-so a join at any past moment gives what the online store gave then. What counts is when messages arrived, and never how
-they were read: a batch is an interval of the streams' clock, and ends before a message that tells a row of it anew.
+so a join at any past moment gives what the online store gave then. Only the times of arrival count, and not how
+messages were read: a batch is an interval of the streams' clock, which ends before a message that replaces one of its
+rows.
 """
 
 import logging
@@ -20,23 +21,22 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.database import connect, open_tables, quoted
+from gatehouse.components.features.database import connect, open_tables, quoted, time_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.components.features.definitions.repository import Repository, View
 from gatehouse.components.features.online.store import OnlineStore, online_view
-from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
-from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState
+from gatehouse.components.features.streaming.micro_batches import ArrivedMessage, MicroBatches
 from gatehouse.components.features.streaming.pushed_table import (
-    AHEAD,
-    before_batch,
+    LATER,
     first_parts,
     next_parts,
     next_rows,
-    sql_time,
+    rows_before,
 )
 from gatehouse.components.features.streaming.rows import Misfit, RowReader
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import EventStream
+from gatehouse.components.features.streaming.stream import MessageStream
 from gatehouse.components.features.streaming.views import (
     MICROSECOND,
     RawTables,
@@ -55,10 +55,10 @@ INTERVAL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a message says: a row of its table, or why it says none."""
+class ReadMessage:
+    """A message and the row that it holds, or why it holds none."""
 
-    arrival: Arrival
+    arrived: ArrivedMessage
     row: dict[str, Any] | None
     misfit: str = ""
 
@@ -69,16 +69,17 @@ class Pusher:
 
     Args:
         repository: The definitions.
-        start: The feature tables from which it starts; what arrived since is in the landing folder.
-        landing: That folder.
+        start: The feature tables from which it starts.
+        batches: The folder with what arrived since then.
         online: The online store; it has to be materialized up to the start.
-        names: Views to push; all that can be where there are none.
+        tables: The raw tables whose messages are pushed.
+        names: Names of the views to push; without any, all that can be pushed.
         step: Called with the name of each step after it; tests end the process there.
     """
 
     repository: Repository
     start: Start
-    landing: Landing
+    batches: BatchFolder
     online: OnlineStore
     tables: Sequence[str]
     names: Sequence[str] = ()
@@ -99,86 +100,87 @@ class Pusher:
             for table, schema in self.schemas.items()
         }
 
-    def state(self) -> State:
-        """Where it stands. The first time, the folder is filled with the tables from which it starts.
+    def state(self) -> BatchState:
+        """The state that counts. The first time, the folder is filled with the tables from which the pusher starts.
 
         Raises:
             ConfigurationError: if other views were pushed in this folder.
         """
         names = tuple(view.name for view in self.views)
-        state = self.landing.state()
+        state = self.batches.state()
         # A first start that was killed left views as well.
-        begun = state or self.landing.landed(0)
+        begun = state or self.batches.stored(0)
         if begun is not None and begun.views != names:
             raise ConfigurationError(
-                f"{self.landing.folder} holds the pushed views {', '.join(begun.views)}, found {', '.join(names)}. "
+                f"{self.batches.folder} holds the pushed views {', '.join(begun.views)}, found {', '.join(names)}. "
                 "Push the same views, or compute newer feature tables and start from them."
             )
         if state is not None:
             return state
-        state = State(
+        state = BatchState(
             0, self.start.as_of, self.start.as_of, self.start.reference, names, newest=self._newest_at_start()
         )
-        if self.landing.landed(0) is None:
-            self.landing.land(state, {}, {}, ())
-        if not self.landing.has_tables(0):
-            scratch, files = self.landing.scratch(0), self.start.tables
+        if self.batches.stored(0) is None:
+            self.batches.store_rows(state, {}, {}, ())
+        if not self.batches.has_tables(0):
+            scratch, files = self.batches.scratch(0), self.start.tables
             with connect() as connection:
                 tables = {
                     view.name: first_parts(connection, files[view.name], state.as_of, scratch / view.name)
                     for view in self.views
                 }
-            self.landing.keep_tables(0, tables)
+            self.batches.keep_tables(0, tables)
         self._write_online(state, None, state.as_of)
-        self.landing.commit(0)
+        self.batches.commit(0)
         return state
 
-    def resume(self) -> State:
-        """Finish a batch that was landed and does not count yet; returns where the pusher stands."""
+    def resume(self) -> BatchState:
+        """Finish a batch whose rows are stored and which does not count yet; returns the state that counts then."""
         state = self.state()
-        landed = self.landing.landed(state.number + 1)
-        return self._apply(state, landed) if landed else state
+        unfinished = self.batches.stored(state.number + 1)
+        return self._finish(state, unfinished) if unfinished else state
 
-    def push(self, state: State, arrivals: Sequence[Arrival]) -> State:
-        """Take one interval in, in the order of arrival; messages that count already are passed over."""
-        left = [self._told(each) for each in arrivals if each.position > _read(state, each)]
+    def push(self, state: BatchState, arrived: Sequence[ArrivedMessage]) -> BatchState:
+        """Push the messages of one interval, in the order of arrival; those that count already are left out."""
+        left = [self._read(each) for each in arrived if each.position > _position(state, each)]
         while left:
-            whole = self._once(left)
-            state = self._apply(state, self._land(state, left[:whole]))
-            left = left[whole:]
+            count = self._until_replaced(left)
+            state = self._finish(state, self._store(state, left[:count]))
+            left = left[count:]
         return state
 
-    def serve(self, state: State, since: datetime, until: datetime) -> None:
-        """Write to the online store what the tables say to become known in (since, until], behind their `as_of`."""
+    def write_due(self, state: BatchState, since: datetime, until: datetime) -> None:
+        """Write to the online store the rows that become known in (since, until], which is after `as_of`."""
         if until > since:
-            self._write_online(state, since, until, [AHEAD])
+            self._write_online(state, since, until, [LATER])
 
-    def _told(self, arrival: Arrival) -> Told:
+    def _read(self, arrived: ArrivedMessage) -> ReadMessage:
         try:
-            return Told(arrival, self.readers[arrival.table].read(arrival.event, arrival.time))
+            return ReadMessage(arrived, self.readers[arrived.table].read(arrived.message, arrived.time))
         except MisfitError as misfit:
-            return Told(arrival, None, str(misfit))
+            return ReadMessage(arrived, None, str(misfit))
 
-    def _once(self, told: Sequence[Told]) -> int:
-        """How many messages come before the moment in which a row is told anew, which counts from then on."""
+    def _until_replaced(self, messages: Sequence[ReadMessage]) -> int:
+        """How many messages come before the moment at which one of them replaces a row of an earlier one."""
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-        moment = 0
-        for place, each in enumerate(told):
-            if each.arrival.time > told[moment].arrival.time:
-                moment = place
+        first_of_moment = 0
+        for place, each in enumerate(messages):
+            if each.arrived.time > messages[first_of_moment].arrived.time:
+                first_of_moment = place
             if each.row is None:
                 continue
-            key = self._key(each.arrival.table, each.row)
-            if moment and rows.get(key, each.row) != each.row:
-                return moment
+            key = self._key(each.arrived.table, each.row)
+            if first_of_moment and rows.get(key, each.row) != each.row:
+                return first_of_moment
             rows[key] = each.row
-        return len(told)
+        return len(messages)
 
     def _key(self, table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return (table, *(row[name] for name in self.repository.streams[table].key))
 
-    def _land(self, before: State, told: Sequence[Told]) -> State:
-        first, last = told[0].arrival.time, told[-1].arrival.time
+    def _store(self, before: BatchState, messages: Sequence[ReadMessage]) -> BatchState:
+        """Store the rows of a batch; returns the state after it."""
+        first, last = messages[0].arrived.time, messages[-1].arrived.time
         state = replace(
             before,
             number=before.number + 1,
@@ -191,8 +193,8 @@ class Pusher:
         )
         misfits: list[Misfit] = []
         found: dict[str, list[dict[str, Any]]] = {}
-        for each in told:
-            table, partition, position = each.arrival.table, each.arrival.partition, each.arrival.position
+        for each in messages:
+            table, partition, position = each.arrived.table, each.arrived.partition, each.arrived.position
             state.positions.setdefault(table, {})[partition] = position
             rows = found.setdefault(table, [])
             if each.row is None:
@@ -201,15 +203,15 @@ class Pusher:
             else:
                 rows.append(each.row)
         new = {table: self._new_rows(state, table, rows) for table, rows in sorted(found.items())}
-        self.landing.land(state, new, {name: one.key for name, one in self.repository.streams.items()}, misfits)
-        self.step("landed")
+        self.batches.store_rows(state, new, {name: one.key for name, one in self.repository.streams.items()}, misfits)
+        self.step("stored")
         return state
 
-    def _new_rows(self, state: State, table: str, found: list[dict[str, Any]]) -> pa.Table:
-        """The row of every key that says something new; counts what arrived."""
+    def _new_rows(self, state: BatchState, table: str, found: list[dict[str, Any]]) -> pa.Table:
+        """The last row of every key, where it says something new; counts what arrived."""
         spec, event = self.repository.streams[table], self.repository.sources[table].event_time
-        once = {self._key(table, row): row for row in found}
-        rows = pa.Table.from_pylist([*once.values()], schema=self.schemas[table])
+        last = {self._key(table, row): row for row in found}
+        rows = pa.Table.from_pylist([*last.values()], schema=self.schemas[table])
         new, state.changed[table] = new_rows(self.repository, self._raw(state.number - 1), table, rows)
         mark = Watermark(state.newest.get(table), spec.lateness).advanced(row[event] for row in found)
         state.count(table, rows=len(found), repeated=len(found) - new.num_rows, late=mark.late)
@@ -217,22 +219,22 @@ class Pusher:
             state.newest[table] = mark.newest
         return new
 
-    def _apply(self, before: State, state: State) -> State:
-        """All steps behind the landing; safe to repeat."""
-        if not self.landing.has_tables(state.number):
-            self.landing.keep_tables(state.number, self._compute(before, state))
+    def _finish(self, before: BatchState, state: BatchState) -> BatchState:
+        """All steps after the rows are stored; each can be repeated."""
+        if not self.batches.has_tables(state.number):
+            self.batches.keep_tables(state.number, self._compute(before, state))
         self.step("computed")
         self._write_online(state, before.as_of, state.as_of)
         self.step("online")
-        self.landing.commit(state.number)
+        self.batches.commit(state.number)
         self.step("committed")
         logger.info("batch %d: known until %s, %s", state.number, state.as_of.isoformat(), state.counts)
         return state
 
-    def _compute(self, before: State, state: State) -> dict[str, dict[str, Path]]:
-        """The parts of every view's table after the batch: first time passes, and then its messages arrive."""
-        files = {view.name: self.landing.table(before.number, view.name) for view in self.views}
-        pushed = {name: before_batch(found) for name, found in files.items()}
+    def _compute(self, before: BatchState, state: BatchState) -> dict[str, dict[str, Path]]:
+        """The parts of every view's table after the batch: first time passes, then its messages arrive."""
+        files = {view.name: self.batches.table(before.number, view.name) for view in self.views}
+        pushed = {name: rows_before(found) for name, found in files.items()}
         steps: tuple[tuple[int, Mapping[str, Sequence[datetime] | None], datetime, datetime], ...] = (
             (before.number, {}, before.as_of, state.quiet_until),
             (state.number, state.changed, state.quiet_until, state.as_of),
@@ -248,20 +250,20 @@ class Pusher:
                     pushed[name] = next_rows(
                         connection, view, files[name], pushed[name], plans[name], computed.get(name), since, until
                     )
-        scratch = self.landing.scratch(state.number)
+        scratch = self.batches.scratch(state.number)
         return {name: next_parts(files[name], rows, state.number, scratch / name) for name, rows in pushed.items()}
 
     def _raw(self, number: int) -> RawTables:
-        # What a stream landed counts as well where it is not read any more.
-        return RawTables(self.start.raw, {table: self.landing.rows(number, table) for table in self.repository.streams})
+        # Rows that arrived in a stream count as well where it is not read any more.
+        return RawTables(self.start.raw, {table: self.batches.rows(number, table) for table in self.repository.streams})
 
     def _write_online(
-        self, state: State, since: datetime | None, until: datetime, parts: Sequence[str] | None = None
+        self, state: BatchState, since: datetime | None, until: datetime, parts: Sequence[str] | None = None
     ) -> None:
-        """Write what became known in (since, until], by these parts: of every key the newest that is not expired."""
+        """Write what became known in (since, until], of every key the newest row; `parts` are files, by default all."""
         with connect() as connection:
             for view in self.views:
-                found = self.landing.table(state.number, view.name)
+                found = self.batches.table(state.number, view.name)
                 files = [path for name, path in found.items() if parts is None or name in parts]
                 rows = _known_between(connection, view, files, since, until) if files else None
                 if rows:
@@ -282,63 +284,64 @@ class Pusher:
 
 def push_streams(
     pusher: Pusher,
-    open_streams: Callable[[State], Mapping[str, EventStream]],
+    open_streams: Callable[[BatchState], Mapping[str, MessageStream]],
     *,
     interval: timedelta = INTERVAL,
     wait: float = 1.0,
     until_idle: bool = False,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    progress: Callable[[State], None] = lambda _: None,
-) -> State:
+    progress: Callable[[BatchState], None] = lambda _: None,
+) -> BatchState:
     """Push micro-batches until the process ends, or, where `until_idle`, until nothing arrives for `wait` seconds.
 
     Args:
         pusher: The pusher.
-        open_streams: The streams by table, read on behind what counts in the given state.
+        open_streams: Opens the streams, by table, after the messages that count in the given state.
         interval: What arrives within one, by the streams' own clock, is a micro-batch.
         wait: Seconds without a message after which the newest interval is over.
-        until_idle: Whether to end when there are no more.
-        clock: Tells what comes from the future, and while streams are silent what is known by now.
+        until_idle: Whether to end when nothing arrives any more.
+        clock: The time now: messages after it come from the future, and in silence rows known by then are written.
         progress: Called after every batch.
 
     Raises:
         SourceError: if a stream cannot be read, or has lost messages.
         StoreError: if the online store cannot be reached, or another pusher works in the folder.
     """
-    with pusher.landing.opened():
+    with pusher.batches.opened():
         state = pusher.resume()
         streams = open_streams(state)
         try:
             _acknowledge(streams, state)
-            arrivals = Arrivals(streams, state.as_of, interval, clock)
-            idle, served = False, state.as_of
+            batches = MicroBatches(streams, state.as_of, interval, clock)
+            idle, written = False, state.as_of
             while not (idle and until_idle):
-                # All that arrived until now is read before `take` gives nothing, so what is known by now is settled.
+                # Where `next_batch` gives nothing, all that arrived until now is read: what is known by now is settled.
                 now = clock()
-                taken = arrivals.take(wait)
-                idle = not taken
-                if taken:
-                    state = pusher.push(state, taken)
-                    served = state.as_of
+                arrived = batches.next_batch(wait)
+                idle = not arrived
+                if arrived:
+                    state = pusher.push(state, arrived)
+                    written = state.as_of
                     _acknowledge(streams, state)
                     pusher.step("acknowledged")
                     progress(state)
                 else:
-                    pusher.serve(state, served, now)
-                    served = max(served, now)
+                    pusher.write_due(state, written, now)
+                    written = max(written, now)
         finally:
             for stream in streams.values():
                 stream.close()
     return state
 
 
-def _acknowledge(streams: Mapping[str, EventStream], state: State) -> None:
+def _acknowledge(streams: Mapping[str, MessageStream], state: BatchState) -> None:
     for table, stream in streams.items():
         stream.acknowledge(state.positions.get(table, {}))
 
 
-def _read(state: State, arrival: Arrival) -> tuple[int, ...]:
-    return state.positions.get(arrival.table, {}).get(arrival.partition, ())
+def _position(state: BatchState, arrived: ArrivedMessage) -> tuple[int, ...]:
+    """The last message that counts in the partition of a message; before all where there is none."""
+    return state.positions.get(arrived.table, {}).get(arrived.partition, ())
 
 
 def _known_between(
@@ -349,9 +352,12 @@ def _known_between(
     until: datetime,
 ) -> pa.Table:
     """Of every key the newest row that became known in (since, until] and is not expired then."""
-    conditions = [f"{KNOWN_FROM} <= {sql_time(until)}", *(f"{quoted(key)} IS NOT NULL" for key in view.spec.entities)]
-    conditions += [f"{KNOWN_FROM} > {sql_time(since)}"] if since else []
-    conditions += [f"{EVENT_TIMESTAMP} >= {sql_time(until - view.spec.ttl)}"] if view.spec.ttl else []
+    conditions = [
+        f"{KNOWN_FROM} <= {time_literal(until)}",
+        *(f"{quoted(key)} IS NOT NULL" for key in view.spec.entities),
+    ]
+    conditions += [f"{KNOWN_FROM} > {time_literal(since)}"] if since else []
+    conditions += [f"{EVENT_TIMESTAMP} >= {time_literal(until - view.spec.ttl)}"] if view.spec.ttl else []
     keys = ", ".join(map(quoted, view.spec.entities))
     open_tables(connection, {"rows": files})
     return connection.sql(

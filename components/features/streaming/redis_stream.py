@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from gatehouse.components.features.streaming.stream import Event, Position, milliseconds, moment_of
+from gatehouse.components.features.streaming.stream import Message, Position, milliseconds, moment_of
 from gatehouse.errors import SourceError
 
 logger = logging.getLogger(__name__)
@@ -21,8 +21,8 @@ _SILENCE_SECONDS = 30.0
 _LONGEST_WAIT = 20_000  # Milliseconds: less than the silence that ends the connection.
 
 
-class RedisEvents:
-    """An `EventStream`. Nothing is read through the group, so another reader of its name takes no messages away."""
+class RedisMessages:
+    """An `MessageStream`. Nothing is read through the group, so another reader of its name takes no messages away."""
 
     def __init__(self, url: str, stream: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         parts = urlsplit(url)
@@ -40,22 +40,22 @@ class RedisEvents:
 
     @property
     def behind(self) -> frozenset[str]:
-        """As `EventStream.behind`."""
+        """As `MessageStream.behind`."""
         return frozenset({_ONE}) if self._behind else frozenset()
 
-    def read(self, limit: int, wait: float) -> Sequence[Event]:
-        """As `EventStream.read`."""
+    def read(self, limit: int, wait: float) -> Sequence[Message]:
+        """As `MessageStream.read`."""
         with self._explained():
-            events = [self._event(entry) for entry in self._next(limit, wait)]
-        self._behind = len(events) >= limit
-        if events:
+            messages = [self._message(entry) for entry in self._next(limit, wait)]
+        self._behind = len(messages) >= limit
+        if messages:
             if self._after is None:
                 self._tell_if_trimmed()
-            self._after = events[-1].position
-        return events
+            self._after = messages[-1].position
+        return messages
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """As `EventStream.acknowledge`."""
+        """As `MessageStream.acknowledge`."""
         last = positions.get(_ONE)
         if last is None:
             return
@@ -70,7 +70,7 @@ class RedisEvents:
                 self._redis.xgroup_setid(self._stream, self._group, _text(last))
 
     def close(self) -> None:
-        """As `EventStream.close`."""
+        """As `MessageStream.close`."""
         self._redis.close()
 
     def _next(self, count: int, wait: float) -> list[Any]:
@@ -85,11 +85,11 @@ class RedisEvents:
             raise self._lost(_text(self._after), there=bool(found or following or self._redis.exists(self._stream)))
         return list(found[0][1]) if found else []
 
-    def _event(self, entry: tuple[bytes, Mapping[bytes, bytes]]) -> Event:
+    def _message(self, entry: tuple[bytes, Mapping[bytes, bytes]]) -> Message:
         position = _position(entry[0])
         fields = {name.decode("utf-8", "backslashreplace"): value for name, value in entry[1].items()}
         payload = fields["json"] if set(fields) == {"json"} else fields
-        return Event(_ONE, position, moment_of(position[0]), payload)
+        return Message(_ONE, position, moment_of(position[0]), payload)
 
     def _tell_if_trimmed(self) -> None:
         """Warn where messages are gone and none is left of before the first one that was wanted (Redis 7 on)."""

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from gatehouse.components.features.definitions.declarations import Source
-from gatehouse.components.features.streaming.stream import TOLERANCE, Event
+from gatehouse.components.features.streaming.stream import CLOCK_TOLERANCE, Message
 from gatehouse.components.messages.values import MisfitError, body_of, boolean, double, moment, text, whole
 from gatehouse.errors import ConfigurationError
 
@@ -41,7 +41,7 @@ class RowReader:
         self._source, self._key = source, key
         self._readers = {column.name: _reader(source.table, column) for column in schema}
 
-    def read(self, event: Event, arrived: datetime) -> dict[str, Any]:
+    def read(self, message: Message, arrived: datetime) -> dict[str, Any]:
         """The row that a message holds.
 
         Names in a message that the table lacks are passed over; columns that a message lacks are null.
@@ -49,14 +49,14 @@ class RowReader:
         Raises:
             MisfitError: if it holds none, or its event time lies further ahead of its arrival than the table allows.
         """
-        if event.flaw:
-            raise MisfitError(event.flaw)
-        row = self._values(body_of(event.payload), isinstance(event.payload, bytes))
+        if message.flaw:
+            raise MisfitError(message.flaw)
+        row = self._values(body_of(message.payload), isinstance(message.payload, bytes))
         for column in self._key:
             if row[column] is None:
                 raise MisfitError(f"column {column}: expected a value, as it tells rows apart, found none")
         about, column = row[self._source.event_time], self._source.event_time
-        latest = arrived + self._source.lead + TOLERANCE
+        latest = arrived + self._source.lead + CLOCK_TOLERANCE
         if about is not None and not _EARLIEST <= about <= latest:
             raise MisfitError(
                 f"column {column}: expected a time from 1900 on and until {latest.isoformat()}, as it arrived "

@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 Position = tuple[int, ...]
-TOLERANCE = timedelta(minutes=5)
-"""How far clocks may disagree."""
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""How far the clocks of two machines may disagree."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Event:
+class Message:
     """One message.
 
     Attributes:
@@ -33,10 +33,10 @@ class Event:
     by_sender: bool = False
 
 
-class EventStream(Protocol):
-    """The messages of one raw table. One reader at a time."""
+class MessageStream(Protocol):
+    """The messages of one raw table, read by one reader at a time."""
 
-    def read(self, limit: int, wait: float) -> Sequence[Event]:
+    def read(self, limit: int, wait: float) -> Sequence[Message]:
         """The messages that follow those read before, in order within their partition.
 
         Args:

@@ -1,4 +1,4 @@
-"""The views of a repository on a micro-batch: their own queries, over the event times that its rows touch."""
+"""The views of a repository on a micro-batch: their own queries, over the event times that its rows can change."""
 
 import re
 from collections import defaultdict
@@ -21,7 +21,7 @@ from gatehouse.components.features.computing.spans import (
 )
 from gatehouse.components.features.database import connect, open_tables, quoted, set_time
 from gatehouse.components.features.definitions.repository import Repository, View, staged_by, tables_of
-from gatehouse.components.features.streaming.landing import newest_query
+from gatehouse.components.features.streaming.batch_folder import newest_query
 from gatehouse.errors import ConfigurationError
 
 MICROSECOND = timedelta(microseconds=1)
@@ -30,10 +30,10 @@ _AS_OF = re.compile(r"getvariable\s*\(\s*'as_of'\s*\)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class RawTables:
-    """The raw tables after a micro-batch: files of the snapshot, and files of what arrived since, by table."""
+    """The raw tables after a micro-batch, by table: files of the snapshot, and files of the rows that arrived since."""
 
     snapshot: Mapping[str, Sequence[Path]]
-    landed: Mapping[str, Sequence[Path]]
+    arrived: Mapping[str, Sequence[Path]]
 
 
 def streamed_views(repository: Repository, tables: Sequence[str], names: Sequence[str] = ()) -> list[View]:
@@ -85,16 +85,16 @@ def spans_of(
         repository: The definitions.
         view: The view.
         hours: Hours of event time in which rows of a table are new or changed.
-        since: What is known later than this is not settled.
+        since: Rows that are known later than this are not settled.
     """
     tables = tables_of(repository, [view.query])
-    touched = spans_to_compute(
+    changed = spans_to_compute(
         {table: hours[table] for table in tables if table in hours}, repository.sources, view.spec.window
     )
     if depends_on_time(repository, view):
-        # Time alone may tell rows of events that are past, as far back as the view looks.
-        return merged([*touched, Span(shifted(since, -(view.spec.window or timedelta(0))), END)])
-    return merged([*touched, Span(since, END)]) if touched else touched
+        # As time passes, rows of past events may appear, as far back as the view looks.
+        return merged([*changed, Span(shifted(since, -(view.spec.window or timedelta(0))), END)])
+    return merged([*changed, Span(since, END)]) if changed else changed
 
 
 def compute_spans(
@@ -130,8 +130,8 @@ def _compute_span(
 
 
 def _rows(repository: Repository, raw: RawTables, table: str) -> str:
-    """SQL of a raw table with what arrived since the snapshot in place of what it replaces."""
-    parts = raw.landed.get(table, ())
+    """SQL of a raw table, in which rows that arrived since the snapshot replace those with the same key."""
+    parts = raw.arrived.get(table, ())
     source = f"SELECT * FROM source.{quoted(table)}"
     if not parts:
         return source

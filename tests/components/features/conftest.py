@@ -4,7 +4,6 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -17,9 +16,9 @@ from gatehouse.components.features.definitions.repository import Repository, rea
 from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore
+from tests.components.features.flights import AS_OF, Flights
 from tests.components.features.online_rows import redis_server
 
-AS_OF = datetime(2013, 1, 22, tzinfo=UTC)
 REPOSITORY = Path(gatehouse.__file__).parent / "feature_repo"
 
 
@@ -62,6 +61,12 @@ def raw_tables(flights_archive: Path, tmp_path_factory: pytest.TempPathFactory) 
             )
             connection.execute(f"COPY ({wanted}) TO '{found[table]}' (FORMAT parquet)")
     return found
+
+
+@pytest.fixture(scope="session")
+def flights(raw_tables: dict[str, Path], repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Flights:
+    """A store to which snapshots of January are brought; tests add to it and change nothing."""
+    return Flights(tmp_path_factory.mktemp("flights"), raw_tables, repository)
 
 
 @pytest.fixture(scope="session")

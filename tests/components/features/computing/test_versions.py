@@ -18,7 +18,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.previous.stage import PreviousRequest, previous_features
 from gatehouse.components.features.computing.spans import ALL_TIME
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
-from gatehouse.components.features.computing.versions import Earlier, Written, first_table, next_table, table_anew
+from gatehouse.components.features.computing.versions import Earlier, Written, first_table, next_table, redefined_table
 from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
 from gatehouse.components.features.definitions.repository import View
@@ -146,7 +146,7 @@ def test_a_changed_definition_does_not_make_corrections_known_earlier(
     corrected = tmp_path / "corrected-2024-01-01.parquet"
     pq.write_table(named([("a", 1, 5, 11.0), ("a", 1, 7, 12.0), ("b", 1, 5, None)]), corrected)
     computed: list[Row] = [("a", 1, 1, 6.0), ("a", 1, 2, 7.0), ("a", 1, 9, 8.0), ("a", 2, 2, 9.0), ("b", 2, 2, 9.0)]
-    written = table_anew(connection, view, [corrected], named(computed), tmp_path)
+    written = redefined_table(connection, view, [corrected], named(computed), tmp_path)
     found = {name: pq.read_table(path).to_pylist() for name, path in written.files.items() if isinstance(path, Path)}
     assert [(row["known_from"], row[feature]) for row in found.pop("corrected-2024-01-08.parquet")] == [(day(7), 7.0)]
     assert {name: [row[feature] for row in rows] for name, rows in found.items()} == {

@@ -18,7 +18,7 @@ from gatehouse.components.features.lineage.columns import lineage_of
 from gatehouse.components.features.lineage.graph import ROWS, VALUE, Column, Lineage
 from gatehouse.components.features.lineage.picture import lineage_svg
 from gatehouse.errors import ConfigurationError
-from tests.components.features.conftest import AS_OF
+from tests.components.features.flights import AS_OF
 
 
 def traced(

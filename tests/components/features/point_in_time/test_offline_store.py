@@ -20,7 +20,7 @@ from feast.types import Int64
 from gatehouse.components.features.point_in_time.entity_rows import EntityRows
 from gatehouse.components.features.point_in_time.retrieval_job import AsofRetrievalMetadata
 from gatehouse.errors import ConfigurationError
-from tests.components.features.feast_stores import NOON, TIME, minute, opened, source, write
+from tests.components.features.point_in_time.feast_stores import NOON, TIME, minute, opened, source, write
 
 DRIVER = Entity(name="driver", join_keys=["driver"], value_type=ValueType.INT64)
 

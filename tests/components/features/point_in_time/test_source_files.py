@@ -19,7 +19,7 @@ from feast.types import Int64, String
 from gatehouse.components.features.database import connect
 from gatehouse.components.features.point_in_time.source_files import EVENT_DATE, SourceFiles
 from gatehouse.errors import ConfigurationError
-from tests.components.features.feast_stores import NOON, opened, source, write
+from tests.components.features.point_in_time.feast_stores import NOON, opened, source, write
 from tests.servers import BUCKET, Proxy, gcs_server, s3_server
 
 DAY = timedelta(days=1)

@@ -1,4 +1,4 @@
-"""A pusher over its whole life: killed at its first start, started again with fewer streams, left alone for an hour."""
+"""Pushers of one folder in turn: killed at the first start, started again with fewer streams, left alone."""
 
 import json
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ import pytest
 from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import online_view
-from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import Event
+from gatehouse.components.features.streaming.stream import Message
 from gatehouse.errors import ConfigurationError
-from tests.components.features.test_streaming_order import Kept
+from tests.components.features.streaming.test_micro_batches import Kept
 
 NOON = datetime(2013, 1, 9, 12, tzinfo=UTC)
 DEFINITIONS = """
@@ -48,7 +48,7 @@ FILES = {
 }
 MOMENTS = pa.timestamp("us", "UTC")
 RAW = pa.schema({"trip": pa.int64(), "driver": pa.int64(), "ended": MOMENTS, "fare": pa.int64()})
-Message = tuple[int, int, int, int]
+Trip = tuple[int, int, int, int]
 """Second of arrival, trip, second of its end, fare."""
 
 
@@ -78,16 +78,16 @@ def start(tmp_path: Path) -> Start:
     return Start(f"feature-tables/trips/sha256-{'0' * 64}", NOON, raw, files)
 
 
-class Life:
+class Pushers:
     """Pushers of one folder, one after the other."""
 
     def __init__(self, repository: Repository, start: Start, folder: Path) -> None:
-        self.repository, self.start, self.landing = repository, start, Landing(folder / "push")
+        self.repository, self.start, self.batches = repository, start, BatchFolder(folder / "push")
         self.online = SqliteOnline(folder / "online.db", "trips")
 
-    def push(self, now: int, views: Sequence[str] = ("trips",), **sent: Sequence[Message]) -> State:
+    def push(self, now: int, views: Sequence[str] = ("trips",), **sent: Sequence[Trip]) -> BatchState:
         """Push messages, by table, until none is left; the clock stands at a second after noon."""
-        pusher = Pusher(self.repository, self.start, self.landing, self.online, [*sent], views)
+        pusher = Pusher(self.repository, self.start, self.batches, self.online, [*sent], views)
         return push_streams(
             pusher,
             lambda state: {
@@ -102,72 +102,74 @@ class Life:
 
     def rows(self, view: str) -> list[tuple[float, ...]]:
         """Second of the event, second from which it is known, and value."""
-        found = pq.read_table(self.landing.folder / "current" / "tables" / view).to_pylist()
+        found = pq.read_table(self.batches.folder / "current" / "tables" / view).to_pylist()
         return sorted(
             (*((row[name] - NOON).total_seconds() for name in ("event_timestamp", "known_from")), [*row.values()][-1])
             for row in found
         )
 
 
-def _stream(messages: Sequence[Message], after: tuple[int, ...]) -> Kept:
+def _stream(messages: Sequence[Trip], after: tuple[int, ...]) -> Kept:
     stream = Kept([], 9)
     for place, (arrived, trip, ended, fare) in enumerate(messages):
         body = {"trip": trip, "driver": 1, "ended": (NOON + timedelta(seconds=ended)).isoformat(), "fare": fare}
         if (place,) > after:
-            stream.left.append(Event("", (place,), NOON + timedelta(seconds=arrived), json.dumps(body).encode()))
+            stream.left.append(Message("", (place,), NOON + timedelta(seconds=arrived), json.dumps(body).encode()))
     return stream
 
 
 @pytest.fixture
-def life(repository: Repository, start: Start, tmp_path: Path) -> Life:
-    return Life(repository, start, tmp_path)
+def pushers(repository: Repository, start: Start, tmp_path: Path) -> Pushers:
+    return Pushers(repository, start, tmp_path)
 
 
-def test_what_another_stream_landed_counts_where_it_is_not_read_any_more(life: Life) -> None:
-    life.push(60, rides=[(20, 1, 10, 10)], walks=[(25, 7, 11, 100)])
-    life.push(200, rides=[(20, 1, 10, 10), (120, 2, 110, 1)])
-    assert life.rows("trips")[-1] == (110, 130, 111)
+def test_what_arrived_in_another_stream_counts_where_it_is_not_read_any_more(pushers: Pushers) -> None:
+    pushers.push(60, rides=[(20, 1, 10, 10)], walks=[(25, 7, 11, 100)])
+    pushers.push(200, rides=[(20, 1, 10, 10), (120, 2, 110, 1)])
+    assert pushers.rows("trips")[-1] == (110, 130, 111)
 
 
-def test_what_becomes_known_while_streams_are_silent_is_served(life: Life) -> None:
+def test_what_becomes_known_while_streams_are_silent_is_served(pushers: Pushers) -> None:
     """A row that arrives at 20 is known at 30; started again, it is as well."""
 
     def served(now: int) -> list[float | None]:
-        life.push(now, rides=[(20, 1, 10, 10)])
-        view, asked = online_view(life.repository.views["trips"]), pa.table({"driver": [1]})
-        return list(life.online.read([view], asked, NOON + timedelta(seconds=now))["fares"].to_pylist())
+        pushers.push(now, rides=[(20, 1, 10, 10)])
+        view, asked = online_view(pushers.repository.views["trips"]), pa.table({"driver": [1]})
+        return list(pushers.online.read([view], asked, NOON + timedelta(seconds=now))["fares"].to_pylist())
 
     assert [served(now) for now in (29, 30)] == [[None], [10.0]]
-    assert life.landing.state() == life.push(60, rides=[(20, 1, 10, 10)])
+    assert pushers.batches.state() == pushers.push(60, rides=[(20, 1, 10, 10)])
 
 
-def test_a_view_that_reads_as_of_has_the_rows_that_time_alone_tells(life: Life) -> None:
-    life.push(8000, ["told"], rides=[(11, 1, 10, 10), (7300, 2, 7299, 1), (7400, 3, 7399, 1)])
-    assert life.rows("told") == [(10, 30, 10), (7299, 7319, 1)]
+def test_a_view_that_reads_as_of_has_the_rows_that_time_alone_tells(pushers: Pushers) -> None:
+    pushers.push(8000, ["told"], rides=[(11, 1, 10, 10), (7300, 2, 7299, 1), (7400, 3, 7399, 1)])
+    assert pushers.rows("told") == [(10, 30, 10), (7299, 7319, 1)]
 
 
-def test_other_views_are_refused_where_the_first_start_was_killed(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_views_are_refused_where_the_first_start_was_killed(
+    pushers: Pushers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(*_: object) -> None:
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Landing, "commit", killed)
+        patch.setattr(BatchFolder, "commit", killed)
         with pytest.raises(KilledError):
-            life.push(60, rides=[])
+            pushers.push(60, rides=[])
     with pytest.raises(ConfigurationError, match="holds the pushed views trips, found trips, told"):
-        life.push(60, ["trips", "told"], rides=[])
-    assert life.push(60, rides=[]).number == 0
+        pushers.push(60, ["trips", "told"], rides=[])
+    assert pushers.push(60, rides=[]).number == 0
 
 
 def test_reasons_of_misfits_stay_and_a_line_cut_short_stays_by_itself(tmp_path: Path) -> None:
-    landing = Landing(tmp_path / "push")
+    batches = BatchFolder(tmp_path / "push")
     for number in range(4):
-        state = State(number, NOON, NOON, "tables", ("trips",))
-        landing.land(state, {}, {}, [Misfit("rides", "", (number,), "broken")] if number < 2 else [])
-        landing.commit(number)
-    path = landing.folder / "misfits.jsonl"
+        state = BatchState(number, NOON, NOON, "tables", ("trips",))
+        batches.store_rows(state, {}, {}, [Misfit("rides", "", (number,), "broken")] if number < 2 else [])
+        batches.commit(number)
+    path = batches.folder / "misfits.jsonl"
     with path.open("a") as file:
         file.write('{"table": "ri')
-    landing.land(State(4, NOON, NOON, "tables", ("trips",)), {}, {}, [Misfit("rides", "", (4,), "broken")])
+    batches.store_rows(BatchState(4, NOON, NOON, "tables", ("trips",)), {}, {}, [Misfit("rides", "", (4,), "broken")])
     lines = path.read_text().splitlines()
     assert [json.loads(line)["position"] for line in (*lines[:2], lines[3])] == [[0], [1], [4]]

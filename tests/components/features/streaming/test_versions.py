@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.features.online.sqlite import SqliteOnline
-from gatehouse.components.features.streaming.landing import Landing
+from gatehouse.components.features.streaming.batch_folder import BatchFolder
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import Event, Position
-from tests.components.features.landing_order import KilledError, killed_at
+from gatehouse.components.features.streaming.stream import Message, Position
+from tests.components.features.streaming.messages import KilledError, killed_at
 
 NOON = datetime(2013, 1, 9, 12, tzinfo=UTC)
 DEFINITIONS = """
@@ -44,7 +44,7 @@ class Burst:
     def __init__(self, size: int, after: Position) -> None:
         self.size = size
         self.left = [
-            Event("", (place,), NOON + timedelta(seconds=at), json.dumps(body).encode())
+            Message("", (place,), NOON + timedelta(seconds=at), json.dumps(body).encode())
             for place, (at, ride, end, fare) in enumerate(MESSAGES)
             if (place,) > after
             for body in [
@@ -57,7 +57,7 @@ class Burst:
             ]
         ]
 
-    def read(self, limit: int, wait: float) -> Sequence[Event]:
+    def read(self, limit: int, wait: float) -> Sequence[Message]:
         given, self.left = self.left[: self.size], self.left[self.size :]
         return given
 
@@ -111,7 +111,7 @@ def test_read_in_any_bursts_and_killed_anywhere_the_versions_are_the_same(
     folder = tmp_path_factory.mktemp("push")
     online, killed = SqliteOnline(folder / "online.db", "rides"), killed_at(*steps)
     while True:
-        pusher = Pusher(repository, start, Landing(folder / "push"), online, ["trips"], step=killed)
+        pusher = Pusher(repository, start, BatchFolder(folder / "push"), online, ["trips"], step=killed)
         try:
             state = push_streams(
                 pusher,
@@ -124,7 +124,7 @@ def test_read_in_any_bursts_and_killed_anywhere_the_versions_are_the_same(
         except KilledError:
             continue
     rows = pa.concat_tables(
-        pq.read_table(path) for path in Landing(folder / "push").table(state.number, "trips").values()
+        pq.read_table(path) for path in BatchFolder(folder / "push").table(state.number, "trips").values()
     )
     found = [
         ((row["event_timestamp"] - NOON).total_seconds(), (row["known_from"] - NOON).total_seconds(), row["fares"])

@@ -14,11 +14,11 @@ from gatehouse.components.features.computing.compute import run_macros
 from gatehouse.components.features.database import connect, open_tables, set_time
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.online.store import OnlineStore
-from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState
 from gatehouse.components.features.streaming.opening import open_stream
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import EventStream, moment_of
+from gatehouse.components.features.streaming.stream import MessageStream, moment_of
 
 TABLES = ("flights", "weather")
 # Of a flight: its schedule, a day ahead; then as it left; then as it landed. Of the weather: an hour that is over.
@@ -103,9 +103,9 @@ class Push:
     online: OnlineStore
     names: tuple[str, ...] = ()
 
-    def run(self, interval: timedelta = timedelta(days=1), step: Callable[[str], None] = lambda _: None) -> State:
+    def run(self, interval: timedelta = timedelta(days=1), step: Callable[[str], None] = lambda _: None) -> BatchState:
         """Push what is there, in batches of an interval; a pusher that is killed on the way is started anew."""
-        pusher = Pusher(self.repository, self.start, Landing(self.folder), self.online, TABLES, self.names, step)
+        pusher = Pusher(self.repository, self.start, BatchFolder(self.folder), self.online, TABLES, self.names, step)
         try:
             return push_streams(
                 pusher, self.streams, interval=interval, wait=0.01, until_idle=True, clock=self.newest_arrival
@@ -113,7 +113,7 @@ class Push:
         except KilledError:
             return self.run(interval, step)
 
-    def streams(self, state: State) -> dict[str, EventStream]:
+    def streams(self, state: BatchState) -> dict[str, MessageStream]:
         """The streams, read on behind a state."""
         start = self.start
         return {

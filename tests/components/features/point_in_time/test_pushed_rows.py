@@ -15,7 +15,7 @@ from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.point_in_time.feast_definitions import feast_objects
 from gatehouse.components.features.point_in_time.source_files import EVENT_DATE
 from gatehouse.errors import ConfigurationError
-from tests.components.features.feast_stores import TIME, minute, opened, source, write
+from tests.components.features.point_in_time.feast_stores import TIME, minute, opened, source, write
 
 DRIVER = Entity(name="driver", join_keys=["driver"], value_type=ValueType.INT64)
 LAYOUTS = ("file", "folder", "days")

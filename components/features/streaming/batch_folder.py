@@ -1,14 +1,14 @@
-"""What a pusher keeps on disk: folders of micro-batches, each whole by itself, and a link to the one that counts.
+"""What a pusher keeps on disk: a complete folder for every micro-batch, and a link to the batch that counts.
 
     current -> 42
-    42/state.json                     where the streams stand, and since when what is known
-    42/landed/<table>/*.parquet       the newest row of every key that arrived
+    42/state.json                     up to where the streams are read, and up to when all is known
+    42/rows/<table>/*.parquet         the newest row of every key that arrived
     42/tables/<view>/*.parquet        the feature tables
     misfits.jsonl                     messages that were set aside, of all batches
 
-A batch is landed first: its rows and positions are on disk before anything is computed. A pusher that is killed takes
-up the same batch again, so that all that it writes is the same. Then the link is moved. Files that nothing changed are
-linked from one batch to the next.
+The rows and positions of a batch are stored before anything is computed. A pusher that is killed goes on with the same
+batch, so that it writes the same again. At the end the link is moved. Files that nothing changed are linked from one
+batch to the next.
 """
 
 import fcntl
@@ -27,36 +27,36 @@ import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.database import connect, quoted
+from gatehouse.components.features.database import connect, quoted, text_literal
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.errors import StoreError
 
 CURRENT = "current"
-_STATE, _LANDED, _TABLES, _MISFITS = "state.json", "landed", "tables", "misfits.jsonl"
+_STATE, _ROWS, _TABLES, _MISFITS = "state.json", "rows", "tables", "misfits.jsonl"
 _COUNTS = ("rows", "repeated", "late", "misfits")
-_PARTS = 16  # Files of landed rows before they are made one.
+_PARTS = 16  # Files of rows before they are made one.
 
 
 def streams_folder(store: ArtifactStore, project: str, feature_tables: Reference) -> Path:
-    """Where pushers that start from feature tables keep the tables that they push, and where they stand."""
+    """Where pushers that start from these feature tables keep their batches."""
     return store.local_folder / "streams" / project / feature_tables.digest[:16]
 
 
 @dataclass(frozen=True)
-class State:
-    """Where a pusher stands.
+class BatchState:
+    """What a pusher knows after a micro-batch.
 
     Attributes:
-        number: Of the micro-batch; 0 for the tables from which it started.
-        quiet_until: Until when time passed before the first message of the micro-batch arrived.
+        number: The number of the micro-batch; 0 for the tables from which the pusher started.
+        quiet_until: The last moment before the first message of the micro-batch arrived.
         as_of: The newest moment that is known. All rows known until then are settled.
         started_from: The feature tables from which the pusher started.
-        views: What is pushed.
-        positions: The last message that counts, by table and partition.
+        views: Names of the views that are pushed.
+        positions: The position of the last message that counts, by table and partition.
         newest: The newest event time by table.
-        changed: Hours of event time that the rows of the micro-batch change, by table; None where any may be.
-        counts: Messages by table: `rows`, of which `repeated` (nothing new, or told again within the batch) and `late`;
-            and `misfits`.
+        changed: The hours of event time in which the micro-batch changes rows, by table; None for any hour.
+        counts: Numbers of messages by table: `rows`, of which some are `repeated` (nothing new, or replaced within the
+            batch) and some `late`; and `misfits`.
     """
 
     number: int
@@ -80,7 +80,7 @@ class State:
         return json.dumps(asdict(self), default=str, sort_keys=True, indent=1)
 
     @classmethod
-    def load(cls, text: str) -> "State":
+    def load(cls, text: str) -> "BatchState":
         """From JSON."""
         body: dict[str, Any] = json.loads(text)
         body |= {name: datetime.fromisoformat(body[name]) for name in ("quiet_until", "as_of")}
@@ -96,7 +96,7 @@ class State:
         return cls(**body)
 
 
-class Landing:
+class BatchFolder:
     """The folder of one pusher; only one at a time may have it open."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,19 +117,19 @@ class Landing:
                 raise StoreError(f"Another pusher works in {self.folder}. End it first, or wait for it.") from None
             yield
 
-    def state(self) -> State | None:
+    def state(self) -> BatchState | None:
         """The state that counts; None before the first."""
         path = self.folder / CURRENT / _STATE
-        return State.load(path.read_text()) if path.is_file() else None
+        return BatchState.load(path.read_text()) if path.is_file() else None
 
-    def landed(self, number: int) -> State | None:
-        """The state after a batch that is landed and does not count yet; None if there is none."""
+    def stored(self, number: int) -> BatchState | None:
+        """The state after a batch whose rows are stored, whether it counts or not; None if there is none."""
         path = self.folder / str(number) / _STATE
-        return State.load(path.read_text()) if path.is_file() else None
+        return BatchState.load(path.read_text()) if path.is_file() else None
 
     def rows(self, number: int, table: str) -> list[Path]:
         """Files with the rows of a table that arrived until a batch, the newest of every key."""
-        return sorted((self.folder / str(number) / _LANDED / table).glob("*.parquet"))
+        return sorted((self.folder / str(number) / _ROWS / table).glob("*.parquet"))
 
     def table(self, number: int, view: str) -> dict[str, Path]:
         """The files of a view's table after a batch, by name."""
@@ -142,21 +142,30 @@ class Landing:
         folder.mkdir()
         return folder
 
-    def land(
-        self, state: State, rows: Mapping[str, pa.Table], key: Mapping[str, Sequence[str]], misfits: Sequence[Misfit]
+    def store_rows(
+        self,
+        state: BatchState,
+        rows: Mapping[str, pa.Table],
+        key: Mapping[str, Sequence[str]],
+        misfits: Sequence[Misfit],
     ) -> None:
-        """Put the rows of a batch on disk, with those before them; all or nothing.
+        """Store the rows of a batch, with those of the batches before it; all of them or none.
 
-        Misfits are noted first: a batch that is read again notes them again, and their positions tell.
+        Args:
+            state: The state after the batch.
+            rows: Its rows by table, one a key.
+            key: The key columns of every table.
+            misfits: Messages that were set aside. They are noted first, and again where the batch is read again; their
+                positions tell that they are the same.
         """
         self._note(misfits)
         new = self.folder / f"{state.number}.new"
         shutil.rmtree(new, ignore_errors=True)
-        (new / _LANDED).mkdir(parents=True)
-        before = self.folder / str(state.number - 1) / _LANDED
+        (new / _ROWS).mkdir(parents=True)
+        before = self.folder / str(state.number - 1) / _ROWS
         for table in {*rows, *(path.name for path in before.glob("*"))}:
-            (new / _LANDED / table).mkdir()
-            _add_rows(before / table, new / _LANDED / table, state.number, rows.get(table), key[table])
+            (new / _ROWS / table).mkdir()
+            _add_rows(before / table, new / _ROWS / table, state.number, rows.get(table), key[table])
         (new / _STATE).write_text(state.dump())
         _to_disk(new)
         new.rename(self.folder / str(state.number))
@@ -174,7 +183,7 @@ class Landing:
             os.fsync(file.fileno())
 
     def keep_tables(self, number: int, tables: Mapping[str, Mapping[str, Path]]) -> None:
-        """Put the files of a batch's feature tables, by view and name, in their place; unchanged ones are linked."""
+        """Store the files of a batch's feature tables, given by view and name; unchanged files are linked."""
         new = self.folder / str(number) / f"{_TABLES}.new"
         shutil.rmtree(new, ignore_errors=True)
         for view, files in tables.items():
@@ -190,7 +199,7 @@ class Landing:
         return (self.folder / str(number) / _TABLES).is_dir()
 
     def commit(self, number: int) -> None:
-        """From here on the batch counts. Readers of the one before have until the next to close its files."""
+        """Let the batch count. The batch before it stays until the next one, for those who are reading its files."""
         link = self.folder / f"{CURRENT}.new"
         link.unlink(missing_ok=True)
         link.symlink_to(str(number))
@@ -222,8 +231,8 @@ def _add_rows(before: Path, after: Path, number: int, rows: pa.Table | None, key
 
 
 def newest_query(parts: Sequence[Path], key: Sequence[str]) -> str:
-    """SQL of the row of every key that arrived last: files are named in the order of batches, and hold a key once."""
-    files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in parts)
+    """SQL of the last row of every key. Files are named in the order of batches, and each holds a key once."""
+    files = ", ".join(map(text_literal, parts))
     keys = ", ".join(map(quoted, key))
     return (
         f"SELECT * EXCLUDE (filename) FROM read_parquet([{files}], filename = true, union_by_name = true) "

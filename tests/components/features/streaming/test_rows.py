@@ -9,7 +9,7 @@ import pytest
 
 from gatehouse.components.features.definitions.declarations import Source
 from gatehouse.components.features.streaming.rows import RowReader
-from gatehouse.components.features.streaming.stream import TOLERANCE, Event
+from gatehouse.components.features.streaming.stream import CLOCK_TOLERANCE, Message
 from gatehouse.components.messages.values import MisfitError
 from gatehouse.errors import ConfigurationError
 
@@ -32,7 +32,7 @@ READER = RowReader(Source(table="rides", event_time="ended", lead=HOUR), SCHEMA,
 
 
 def read(payload: Any) -> dict[str, Any]:
-    return READER.read(Event("", (1,), NOON, payload), NOON)
+    return READER.read(Message("", (1,), NOON, payload), NOON)
 
 
 def test_a_row_is_read_from_json_and_from_fields_of_text() -> None:
@@ -83,7 +83,7 @@ def test_a_number_is_read_as_its_column_holds_it() -> None:
 
 
 def test_an_event_may_be_as_far_ahead_of_its_arrival_as_its_table_says() -> None:
-    latest = NOON + HOUR + TOLERANCE
+    latest = NOON + HOUR + CLOCK_TOLERANCE
     assert read(json.dumps({"ride": 1, "ended": latest.isoformat()}).encode())["ended"] == latest
     with pytest.raises(MisfitError, match="as it arrived 2013-01-09T12:00:00"):
         read(json.dumps({"ride": 1, "ended": (latest + timedelta(microseconds=1)).isoformat()}).encode())
@@ -91,7 +91,7 @@ def test_an_event_may_be_as_far_ahead_of_its_arrival_as_its_table_says() -> None
 
 def test_a_message_with_a_flaw_is_set_aside_for_it() -> None:
     with pytest.raises(MisfitError, match=r"^its clock$"):
-        READER.read(Event("", (1,), NOON, b'{"ride": 1}', "its clock"), NOON)
+        READER.read(Message("", (1,), NOON, b'{"ride": 1}', "its clock"), NOON)
 
 
 def test_a_table_with_a_column_of_another_type_cannot_be_streamed() -> None:

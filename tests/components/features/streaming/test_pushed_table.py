@@ -13,7 +13,7 @@ from gatehouse.components.features.computing.spans import ALL_TIME
 from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
 from gatehouse.components.features.definitions.repository import View
-from gatehouse.components.features.streaming.pushed_table import Pushed, next_rows
+from gatehouse.components.features.streaming.pushed_table import PushedRows, next_rows
 
 NOON = datetime(2013, 1, 9, 12, tzinfo=UTC)
 SINCE, UNTIL, LATEST = 4, 6, 10
@@ -71,10 +71,10 @@ class Shelf:
         self, known: list[Version], ahead: list[Version], computed: list[Version], since: int, until: int
     ) -> tuple[list[Version], list[Version]]:
         write_parquet(table(known), self.path)
-        before, files = Pushed(table([]), table(ahead)), {self.path.name: self.path}
+        before, files = PushedRows(table([]), table(ahead)), {self.path.name: self.path}
         told = table(computed)
         pushed = next_rows(self.connection, VIEW, files, before, [ALL_TIME], told, at(since), at(until))
-        return versions_of(pushed.known), versions_of(pushed.ahead)
+        return versions_of(pushed.known), versions_of(pushed.later)
 
 
 def listed(first: int, last: int) -> st.SearchStrategy[list[Version]]:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gatehouse
-from tests.components.features.feast_stores import OURS, minute, opened, source, write
+from tests.components.features.point_in_time.feast_stores import OURS, minute, opened, source, write
 
 # The night in which New York has the hour from one to two twice.
 NIGHT = datetime(2013, 11, 3, 5, 59, 59, tzinfo=UTC)

@@ -1,0 +1,70 @@
+"""The check for leakage on a week of flights: honest views pass, and planted leaks are caught."""
+
+from collections.abc import Mapping
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.features.leakage.report import page
+from gatehouse.components.features.leakage.stage import LeakageRequest, LeakageResult, check_leakage
+from tests.components.features.flights import Flights
+
+
+def checked(flights: Flights, changes: Mapping[str, str] | None = None, cuts: int = 3) -> LeakageResult:
+    """The verdict on a training set of the first week, with other definitions."""
+    first = flights.first_week
+    snapshot = flights.store.manifest(first).derived_from["snapshot"]
+    definitions = flights.definitions(changes)
+    feature_tables = flights.compute(snapshot, first, definitions) if changes else first
+    request = LeakageRequest(
+        snapshot=snapshot,
+        feature_tables=feature_tables,
+        training_set=flights.retrieve(feature_tables) if changes else flights.training_set,
+        definitions=definitions,
+        alarm=0.80,
+        cuts=cuts,
+    )
+    return check_leakage.function(request, flights.store)
+
+
+def test_honest_views_pass(flights: Flights) -> None:
+    result = checked(flights)
+    assert (result.verdict, result.reasons) == ("pass", ())
+    report = flights.store.read_json(result.leakage, "leakage.json")
+    assert len(report["cuts"]) == 3
+    assert all(cut["rows"] > 0 for cut in report["cuts"])
+    assert max(report["single_feature_auc"].values()) < 0.80
+    assert [entry.path for entry in flights.store.manifest(result.leakage).files] == ["leakage.json"]
+    assert f"of the {report['rows']:,} rows of the training set" in page(flights.store, result.leakage)
+
+
+LEAKS = {
+    "aircraft_last_leg.last_leg_delay": (
+        ("landed_at AS event_timestamp", "scheduled_at AS event_timestamp"),
+        ("GROUP BY tailnum, landed_at", "GROUP BY tailnum, scheduled_at"),
+    ),
+    "origin_weather.humidity": (("known_at AS event_timestamp", "hour_start AS event_timestamp"),),
+    "carrier_traffic.carrier_overdue": (
+        ("event_timestamp,\n    overdue", "event_timestamp - INTERVAL 1 HOUR AS event_timestamp,\n    overdue"),
+    ),
+}
+
+
+def test_views_stamped_before_they_are_known_are_caught_and_no_others(flights: Flights) -> None:
+    planted: dict[str, str] = {}
+    for feature, changes in LEAKS.items():
+        planted |= flights.changed(f"views/{feature.partition('.')[0]}.sql", *changes)
+    result = checked(flights, planted)
+    assert result.verdict == "fail"
+    for feature in LEAKS:
+        assert any(f"{feature} holds what was not known" in reason for reason in result.reasons), feature
+    assert {reason.partition(".")[0] for reason in result.reasons} == {one.partition(".")[0] for one in LEAKS}
+    body = flights.store.read_json(result.leakage, "leakage.json")
+    first = next(one for one in body["differences"] if one["feature"] == "humidity" and one["where"] == "training set")
+    shown = page(flights.store, result.leakage)
+    assert first["stored"] != first["replayed"] and f"flight_id={first['first']['flight_id']}" in shown
+    assert canonical_json(body)
+
+
+def test_a_feature_that_tells_the_label_raises_the_alarm(flights: Flights) -> None:
+    told = flights.changed("views/flight_schedule.sql", ("\n    distance,", "\n    arr_delay AS distance,"))
+    result = checked(flights, told, cuts=1)
+    assert any(reason.startswith("distance alone tells the label") for reason in result.reasons)
