@@ -66,6 +66,6 @@ def time_literal(moment: datetime) -> str:
     return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"
 
 
-def in_one_line(error: duckdb.Error) -> str:
-    """What DuckDB says of an error, in one line."""
+def in_one_line(error: Exception) -> str:
+    """What an error of DuckDB says, in one line."""
     return " ".join(str(error).split())

@@ -4,13 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.metrics.binary import roc_auc
+
 _SMOOTHING = 20.0
 
 
 def single_feature_auc(
     training_set: pa.Table, label: str, numeric: list[str], categorical: list[str]
 ) -> dict[str, float]:
-    """ROC AUC of every feature alone, at least 0.5.
+    """ROC AUC of every feature alone against the label, from 0.5 to 1, by name.
 
     A numeric feature scores by its value, in the better direction, nulls all low or all high, whichever tells more (so
     a null that gives the label away counts). A categorical feature scores by the label rate of its category, nulls
@@ -28,7 +30,7 @@ def _numeric(column: pa.ChunkedArray, y: np.ndarray) -> float:
     unknown = np.isnan(values)
     best = 0.5
     for stand_in in (-np.inf, np.inf) if unknown.any() else (0.0,):
-        area = roc_auc(np.where(unknown, stand_in, values), y)
+        area = roc_auc(y, np.where(unknown, stand_in, values))
         best = max(best, area, 1 - area)
     return best
 
@@ -37,13 +39,4 @@ def _categorical(column: pa.ChunkedArray, y: np.ndarray) -> float:
     codes = pc.fill_null(pc.cast(column, pa.string()), "\0null").combine_chunks().dictionary_encode().indices.to_numpy()
     counts = np.bincount(codes)
     rates = (np.bincount(codes, weights=y) + _SMOOTHING * y.mean()) / (counts + _SMOOTHING)
-    return max(0.5, roc_auc(rates[codes], y))
-
-
-def roc_auc(score: np.ndarray, y: np.ndarray) -> float:
-    """Area under the ROC curve by the rank sum (Mann-Whitney), ties counted half."""
-    _, group, counts = np.unique(score, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(counts) - (counts - 1) / 2
-    positive = int(y.sum())
-    rank_sum = float(ranks[group][y].sum())
-    return (rank_sum - positive * (positive + 1) / 2) / (positive * (len(y) - positive))
+    return max(0.5, roc_auc(y, rates[codes]))

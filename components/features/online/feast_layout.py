@@ -81,7 +81,7 @@ def _key_values(name: str, column: pa.ChunkedArray) -> list[bytes]:
 
 
 def microseconds(column: pa.ChunkedArray, missing: Any = None) -> npt.NDArray[np.int64]:
-    """Times as microseconds since 1970 in UTC; `missing` where they are null."""
+    """Times as microseconds since 1970 in UTC, shape (rows,); `missing`, of the same shape, where they are null."""
     ticks = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).combine_chunks()
     if missing is not None:
         ticks = pc.if_else(pc.is_valid(ticks), ticks, pa.array(missing))
@@ -115,7 +115,7 @@ _NUMBERS: dict[str, Callable[[Any], bytes]] = {
 
 
 def encoded(name: str, column: pa.ChunkedArray) -> list[bytes]:
-    """Each value as a serialized `feast.types.Value`; a null is the empty message.
+    """Each value of a column, shape (rows,), as a serialized `feast.types.Value`; a null is the empty message.
 
     Raises:
         ConfigurationError: if the column has a type that Feast's layout has no place for.
@@ -144,7 +144,7 @@ _FIXED = {0x29: np.dtype([("tag", "u1"), ("value", "<f8")]), 0x35: np.dtype([("t
 
 
 def decoded(cells: Sequence[bytes | None]) -> pa.Array:
-    """The values of one feature in serialized `feast.types.Value`s of the kind that `encoded` wrote; None is null."""
+    """The values, shape (rows,), of one feature in messages that `encoded` wrote, one a row; None is null."""
     tag = next((cell[0] for cell in cells if cell), None)
     if tag is None:
         return pa.nulls(len(cells))

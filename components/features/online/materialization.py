@@ -1,18 +1,19 @@
 """Materialization: what became known since the last time goes to the online store; progress and state live there too.
 
-A view's rows are written by known time, max(event, created): those known after what was settled then and up to `as_of`,
-so a late row about an older event arrives as well. Of a key only the newest is written, and none that is expired.
+A run writes the rows of a view that became known after the rows of the last run were settled, up to `as_of`. A row is
+known from max(event, created) on, so a late row about an older event is written too. Of a key only the newest row is
+written, and none that is expired.
 
-The newest rows of a table are provisional: the next table replaces them, and rows that were pushed meanwhile. The store
-notes the keys of both. For these keys the newest row of the table as of now is the truth, whatever is held.
+The newest rows of a table are provisional: the next table replaces them, and also rows that were pushed meanwhile. The
+store keeps the keys of both. For these keys a run writes the newest row of the table, whatever is held.
 
-All this is worth something only if what was settled is still the same. So the store keeps a digest of those rows. Where
-the feature table gives another one (another definition, a static table that changed, rows that were removed), or a run
-was killed that wrote something else, the view is written again as a new generation, and what is left of earlier ones is
+This is right only while the settled rows stay as they are. So the store keeps a digest of them. The view is written
+again as a new generation where the feature table gives another digest (another definition, a static table that changed,
+rows that were removed), or where a run was killed that wrote other rows. What is left of earlier generations is
 removed.
 
-Every step is safe to repeat and to run twice at once: rows are compared in the store, and the state changes only if it
-is what it was when it was read.
+Every step can be repeated, and two runs can work at once: rows are compared in the store, and the state is changed only
+if it is still what was read.
 """
 
 import hashlib
@@ -41,9 +42,9 @@ class Materialized:
 
     Attributes:
         view: Its name.
-        rows: Rows that were to be written.
-        written: Rows that were sent; less than `rows` where an earlier run was killed on the way.
-        changed: Rows that changed what is held.
+        rows: How many rows were to be written.
+        written: How many were sent; fewer than `rows` where an earlier run was killed and had sent the first of them.
+        changed: How many rows changed what is held.
         since: The watermark before, in microseconds since 1970; None where there was none.
         rewritten: Whether the view was written from the beginning.
     """
@@ -58,7 +59,18 @@ class Materialized:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to write, where: `before` is the state of the view when this was decided."""
+    """What a run writes for one view.
+
+    Attributes:
+        before: The state of the view when this was decided.
+        rewrite: Whether the view is written from the beginning.
+        as_of: The watermark afterwards, in microseconds since 1970.
+        settled: Until when rows are settled afterwards, likewise.
+        past: Digest of these settled rows.
+        generation: The generation of the rows.
+        target: Digest of what is written.
+        tables: Reference of the feature tables.
+    """
 
     before: State
     rewrite: bool
@@ -129,16 +141,16 @@ def _materialize(
     until = epoch_us(as_of) if settled is None else min(epoch_us(as_of), epoch_us(settled) - 1)
     for _ in range(_ATTEMPTS):
         plan = _begin(connection, store, view, epoch_us(as_of), until, rewrite, reference)
-        noted = store.provisional(view)
+        provisional = store.provisional(view)
         count = _select(connection, view, None if plan.rewrite else plan.before.settled, as_of)
         done = plan.before.done if plan.before.target == plan.target else 0
         if done:
             logger.info("%s: goes on after %d of %d rows", view.name, done, count)
-        told = _select_told(connection, view, noted, as_of)
+        settling = _select_provisional(connection, view, provisional, as_of)
         changed = _write(connection, store, view, plan, done, count, step)
-        changed += _settle(store, view, plan, told, step)
+        changed += _settle(store, view, plan, settling, step)
         if _complete(store, view, plan):
-            rows = count + _beside(connection, view)
+            rows = count + _count_beside(connection, view)
             return Materialized(view.name, rows, rows - done, changed, plan.before.known, plan.rewrite)
         logger.info("%s: another run changed the online store meanwhile; looking again", view.name)
     raise StoreError(
@@ -167,7 +179,7 @@ def _begin(
     rewrite: bool,
     reference: str,
 ) -> _Plan:
-    """Decide what to write, and note it in the store; a run that was killed on the same is gone on with."""
+    """Decide what to write, and note it in the store. A run for the same that was killed is continued."""
     while True:
         state = store.state(view.name)
         if state.known is not None and state.known > as_of and not rewrite:
@@ -194,7 +206,7 @@ def _begin(
 
 
 def _target(whole: str, as_of: int, settled: int, before: State | None) -> str:
-    """What names the rows that a run writes: those of the table, and from which state on."""
+    """A digest of what a run writes: of the rows of the table, and of the state from which it starts."""
     parts = [whole, as_of, settled, *([before.known, before.settled, before.generation] if before else [])]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
@@ -213,19 +225,21 @@ def _digests(connection: duckdb.DuckDBPyConnection, view: OnlineView, times: Seq
 
 
 def _select(connection: duckdb.DuckDBPyConnection, view: OnlineView, since: int | None, as_of: datetime) -> int:
-    """Lay what is to be written in the table `features.wanted`, in order of the keys; returns its rows."""
+    """Make the table `features.wanted` of the rows to be written, in order of the keys; returns how many there are."""
     known = f"SELECT * FROM features.rows WHERE __known > {NEVER if since is None else since}"
     connection.execute(f"CREATE OR REPLACE TABLE features.wanted AS {_newest(view, known, as_of)}")
     return int(connection.execute("SELECT count(*) FROM features.wanted").fetchall()[0][0])
 
 
-def _select_told(connection: duckdb.DuckDBPyConnection, view: OnlineView, noted: pa.Table, as_of: datetime) -> pa.Table:
-    """What the table says of the noted keys: one row each, without an event where it has nothing fresh."""
+def _select_provisional(
+    connection: duckdb.DuckDBPyConnection, view: OnlineView, provisional: pa.Table, as_of: datetime
+) -> pa.Table:
+    """What the table says of the provisional keys: one row each, without an event where the table has no fresh row."""
     keys = ", ".join(map(quoted, view.keys))
-    connection.register("noted", noted)
-    known = f"SELECT r.* FROM features.rows AS r SEMI JOIN noted USING ({keys})"
+    connection.register("provisional", provisional)
+    known = f"SELECT r.* FROM features.rows AS r SEMI JOIN provisional USING ({keys})"
     return connection.sql(
-        f"SELECT {_columns(view)} FROM noted LEFT JOIN ({_newest(view, known, as_of)}) USING ({keys})"
+        f"SELECT {_columns(view)} FROM provisional LEFT JOIN ({_newest(view, known, as_of)}) USING ({keys})"
     ).to_arrow_table()
 
 
@@ -244,10 +258,10 @@ def _columns(view: OnlineView) -> str:
     return ", ".join(map(quoted, names))
 
 
-def _beside(connection: duckdb.DuckDBPyConnection, view: OnlineView) -> int:
-    """How many noted keys are not among those to be written."""
+def _count_beside(connection: duckdb.DuckDBPyConnection, view: OnlineView) -> int:
+    """How many provisional keys are not among the rows to be written."""
     keys = ", ".join(map(quoted, view.keys))
-    query = f"SELECT count(*) FROM noted ANTI JOIN features.wanted USING ({keys})"
+    query = f"SELECT count(*) FROM provisional ANTI JOIN features.wanted USING ({keys})"
     return int(connection.execute(query).fetchall()[0][0])
 
 
@@ -261,37 +275,37 @@ def _write(
     step: int,
 ) -> int:
     changed = 0
-    while done < count and _is_ours(store.state(view.name), plan):
+    while done < count and _holds(store.state(view.name), plan):
         rows: pa.Table = connection.sql(f"FROM features.wanted LIMIT {step} OFFSET {done}").to_arrow_table()
         changed += store.write(view, rows, plan.generation, plan.settled + 1)
         done += rows.num_rows
         logger.info("%s: %d of %d rows", view.name, done, count)
-        _note(store, view, plan.target, done)
+        _note_progress(store, view, plan.target, done)
     return changed
 
 
-def _settle(store: OnlineStore, view: OnlineView, plan: _Plan, told: pa.Table, step: int) -> int:
+def _settle(store: OnlineStore, view: OnlineView, plan: _Plan, settling: pa.Table, step: int) -> int:
     changed = 0
-    for at in range(0, told.num_rows, step):
-        if _is_ours(store.state(view.name), plan):
-            changed += store.settle(view, told.slice(at, step), plan.generation, plan.as_of, plan.settled + 1)
+    for at in range(0, settling.num_rows, step):
+        if _holds(store.state(view.name), plan):
+            changed += store.settle(view, settling.slice(at, step), plan.generation, plan.as_of, plan.settled + 1)
     return changed
 
 
-def _is_ours(state: State, plan: _Plan) -> bool:
-    """Whether the plan still holds: another run may have completed it. A rewrite that others began wins anyway."""
+def _holds(state: State, plan: _Plan) -> bool:
+    """Whether rows are still to be written, and another run did not complete the plan. A rewrite replaces them."""
     return state.target == plan.target or state.writing != plan.generation
 
 
-def _note(store: OnlineStore, view: OnlineView, target: str, done: int) -> None:
-    """Note how far the writing of `target` is; where another run writes something else by now, its note is kept."""
+def _note_progress(store: OnlineStore, view: OnlineView, target: str, done: int) -> None:
+    """Note how many rows of `target` are written, unless another run writes something else by now."""
     while (state := store.state(view.name)).target == target and state.done < done:
         if store.swap(view.name, state, replace(state, done=done)):
             return
 
 
 def _complete(store: OnlineStore, view: OnlineView, plan: _Plan) -> bool:
-    """Set the watermark. False where a rewrite or a run with other rows was faster: look again."""
+    """Set the watermark. False where a rewrite, or a run with other rows, was faster: then all is decided anew."""
     if plan.rewrite:
         dropped = sorted({*plan.before.features} - {*view.features})
         store.sweep(view, plan.generation, dropped)
@@ -300,7 +314,7 @@ def _complete(store: OnlineStore, view: OnlineView, plan: _Plan) -> bool:
         if state.generation > plan.generation:
             store.sweep(view, state.generation)
             return False
-        if not _is_ours(state, plan):
+        if not _holds(state, plan):
             return state.known == plan.as_of and state.past == plan.past
         done = replace(
             state,

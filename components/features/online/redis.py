@@ -1,12 +1,12 @@
 """Feature rows in Redis, in the layout that Feast's own clients read, written in order of (event, created).
 
-One hash a key of an entity: under Feast's name for view and feature the value as a serialized `feast.types.Value`,
-under `_ts:<view>` the event time as a protobuf timestamp. We add `_at:<view>`: generation, event and created time as
-text whose order is theirs. A row replaces another only if that is greater. The comparison is made in Redis, so writers
-need no lock. How far a view is materialized stands in the hash `gatehouse:<project>`, the keys whose row is provisional
-in the set `gatehouse:<project>:<view>`.
+Every key of an entity has a hash. Under Feast's name for view and feature it holds the value as a serialized
+`feast.types.Value`, under `_ts:<view>` the event time as a protobuf timestamp. Under `_at:<view>` we add the *order* of
+the row: generation, event time and created time, written as text that sorts as they do. A row replaces another only if
+its order is greater. Redis compares them, so writers need no lock.
 
-A plain Feast client reads the same hashes, and is given expired values with their status.
+The hash `gatehouse:<project>` says how far each view is materialized. The set `gatehouse:<project>:<view>` holds the
+keys whose row is provisional. A plain Feast client reads the same hashes; it gets expired values with their status.
 """
 
 import json
@@ -45,8 +45,8 @@ BATCH = 4096
 _GENERATION = 8  # Digits of it.
 _EVENT = slice(_GENERATION, _GENERATION + 19)  # Where the event stands in the order.
 _SHIFT = 1 << 62  # Makes times before 1970 positive, so that their text has the order of the times.
-_TOGETHER = 32  # Rows in one call of the script: half the calls' cost, and others wait for microseconds only.
-# Compares and sets in one step. ARGV is the number of arguments a row, then those of each row.
+_ROWS_IN_A_CALL = 32  # Of the script: calls cost half as much, and other clients wait for microseconds only.
+# Compares and sets in one step. KEYS: the hash of each row. ARGV: the number of arguments of a row, then those of each.
 _WRITE = """
 local width, changed = tonumber(ARGV[1]), 0
 for row = 1, #KEYS do
@@ -59,8 +59,9 @@ for row = 1, #KEYS do
 end
 return changed
 """
-# Makes a row the truth about its key. ARGV: field of the order, as_of, from when on rows are provisional, generation,
-# order, key, then names and values; where there is no row, the order and the values are empty.
+# Writes what a table says of a key. KEYS: the hash of the key, the set of provisional keys. ARGV: field of the order,
+# as_of, the time from which rows are provisional, generation, order, key, then names and values of features. Where the
+# table has no row for the key, the order and the values are empty, and the row that is held is removed.
 _SETTLE = """
 local function known(order)
   local event, created = string.sub(order, 9, 27), string.sub(order, 28)
@@ -83,12 +84,14 @@ if order == '' then redis.call('HDEL', KEYS[1], unpack(names))
 else redis.call('HSET', KEYS[1], at, order, unpack(ARGV, 7)) end
 return 1
 """
+# Removes a row of an earlier generation. KEYS: its hash. ARGV: field of the order, generation, the names to remove.
 _SWEEP = """
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if not held or held >= ARGV[2] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1], unpack(ARGV, 3))
 return 1
 """
+# Sets the state of a view, if it is what the caller read. KEYS: the hash of states. ARGV: view, state before, after.
 _SWAP = """
 if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
@@ -97,7 +100,11 @@ return 1
 
 
 def connect_redis(connection_string: str) -> "Redis":
-    """A client for `host:port,name=value,...`, the form that Feast's settings have. It connects when it is used."""
+    """A client for `host:port,name=value,...`, the form that Feast's settings have. It connects when it is used.
+
+    Raises:
+        ConfigurationError: if the text has another form, or names a setting that the client does not know.
+    """
     from redis import Redis
 
     server, *rest = connection_string.split(",")
@@ -130,71 +137,77 @@ class RedisOnline:
     def write(self, view: OnlineView, rows: pa.Table, generation: int | None = None, provisional: int = NEVER) -> int:
         """As `OnlineStore.write`."""
         number = self.state(view.name).last if generation is None else generation
-        with self._reaching():
+        with self._explained():
             script = str(self._client.script_load(_WRITE)).encode()
             parts = (rows.slice(at, BATCH) for at in range(0, len(rows), BATCH))
             return sum(self._send(view, part, number, provisional, script) for part in parts)
 
     def _send(self, view: OnlineView, rows: pa.Table, generation: int, provisional: int, script: bytes) -> int:
         width = 4 + 2 * len(view.features)
-        at = _bulk(_at(view))
-        keys, bodies, noted = [], [], []
+        order_field = _bulk_string(_order_field(view))
+        keys, bodies, provisional_keys = [], [], []
         for key, known, order, body in self._encoded(view, rows, generation):
-            keys.append(_bulk(key + self._project))
-            bodies.append(at + _bulk(order) + body)
+            keys.append(_bulk_string(key + self._project))
+            bodies.append(order_field + _bulk_string(order) + body)
             if known >= provisional:
-                noted.append(_bulk(key))
+                provisional_keys.append(_bulk_string(key))
         commands = []
-        if noted:
-            # Before the rows: a key that is noted needlessly does no harm.
-            head = b"*%d\r\n" % (2 + len(noted)) + _bulk(b"SADD") + _bulk(self._noted(view))
-            self._exchange([b"".join([head, *noted])])
-        for first in range(0, len(keys), _TOGETHER):
-            named = keys[first : first + _TOGETHER]
-            head = b"*%d\r\n" % (4 + len(named) * (1 + width)) + _bulk(b"EVALSHA") + _bulk(script)
-            count = _bulk(b"%d" % len(named))
-            commands.append(b"".join([head, count, *named, _bulk(b"%d" % width), *bodies[first : first + _TOGETHER]]))
+        if provisional_keys:
+            # Before the rows: a key that is noted although its row was not written does no harm.
+            head = (
+                b"*%d\r\n" % (2 + len(provisional_keys))
+                + _bulk_string(b"SADD")
+                + _bulk_string(self._provisional_set(view))
+            )
+            self._exchange([b"".join([head, *provisional_keys])])
+        for first in range(0, len(keys), _ROWS_IN_A_CALL):
+            named = keys[first : first + _ROWS_IN_A_CALL]
+            head = b"*%d\r\n" % (4 + len(named) * (1 + width)) + _bulk_string(b"EVALSHA") + _bulk_string(script)
+            count = _bulk_string(b"%d" % len(named))
+            commands.append(
+                b"".join([head, count, *named, _bulk_string(b"%d" % width), *bodies[first : first + _ROWS_IN_A_CALL]])
+            )
         return sum(int(reply) for reply in self._exchange(commands))
 
     def _encoded(self, view: OnlineView, rows: pa.Table, generation: int) -> Iterator[tuple[bytes, int, bytes, bytes]]:
-        """Of every row the entity key, when it was known, its order, and names and values as Redis reads them."""
+        """For every row its entity key, when it was known, its order, and names and values in Redis' protocol."""
         event = microseconds(rows[view.event])
         created = microseconds(rows[view.created], event) if view.created else event
         values = [encoded(feature, rows[feature]) for feature in view.features]
-        names = [_bulk(field(view.name, feature)) for feature in view.features]
-        ts = _bulk(_ts(view))
+        names = [_bulk_string(field(view.name, feature)) for feature in view.features]
+        ts = _bulk_string(_time_field(view))
         for key, happened, known, *cells in zip(
             entity_keys(view.keys, rows), event.tolist(), created.tolist(), *values, strict=True
         ):
             order = b"%08d%019d%019d" % (generation, happened + _SHIFT, known + _SHIFT)
-            body = b"".join(name + _bulk(cell) for name, cell in zip(names, cells, strict=True))
-            yield key, max(happened, known), order, ts + _bulk(timestamp(happened)) + body
+            body = b"".join(name + _bulk_string(cell) for name, cell in zip(names, cells, strict=True))
+            yield key, max(happened, known), order, ts + _bulk_string(timestamp(happened)) + body
 
     def provisional(self, view: OnlineView) -> pa.Table:
         """As `OnlineStore.provisional`."""
-        with self._reaching():
-            (found,) = self._exchange([_command(b"SMEMBERS", self._noted(view))])
+        with self._explained():
+            (found,) = self._exchange([_command(b"SMEMBERS", self._provisional_set(view))])
         return key_columns(view.keys, [bytes(key) for key in found])
 
     def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
         """As `OnlineStore.settle`."""
         there = rows[view.event].is_valid()
-        empty = b"".join(_bulk(name) + _bulk(b"") for name in (_ts(view), *_fields(view)))
-        told = [(key, order, body) for key, _, order, body in self._encoded(view, rows.filter(there), generation)]
-        told += [(key, b"", empty) for key in entity_keys(view.keys, rows.filter(pc.invert(there)))]
+        empty = b"".join(_bulk_string(name) + _bulk_string(b"") for name in (_time_field(view), *_feature_fields(view)))
+        settled = [(key, order, body) for key, _, order, body in self._encoded(view, rows.filter(there), generation)]
+        settled += [(key, b"", empty) for key in entity_keys(view.keys, rows.filter(pc.invert(there)))]
         times = [b"%019d" % max(0, moment + _SHIFT) for moment in (as_of, provisional)]
-        fixed = (self._noted(view), _at(view), *times, b"%08d" % generation)
-        with self._reaching():
+        fixed = (self._provisional_set(view), _order_field(view), *times, b"%08d" % generation)
+        with self._explained():
             script = str(self._client.script_load(_SETTLE)).encode()
-            head = b"*%d\r\n" % (13 + 2 * len(view.features)) + b"".join(map(_bulk, (b"EVALSHA", script, b"2")))
+            head = b"*%d\r\n" % (13 + 2 * len(view.features)) + b"".join(map(_bulk_string, (b"EVALSHA", script, b"2")))
             commands = [
-                head + b"".join(map(_bulk, (key + self._project, *fixed, order, key))) + body
-                for key, order, body in told
+                head + b"".join(map(_bulk_string, (key + self._project, *fixed, order, key))) + body
+                for key, order, body in settled
             ]
             parts = (commands[at : at + BATCH] for at in range(0, len(commands), BATCH))
             return sum(int(changed) for part in parts for changed in self._exchange(part))
 
-    def _noted(self, view: OnlineView) -> bytes:
+    def _provisional_set(self, view: OnlineView) -> bytes:
         return self._states + b":" + view.name.encode()
 
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
@@ -203,7 +216,7 @@ class RedisOnline:
 
     def _read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         columns: dict[str, pa.Array] = {}
-        with self._reaching():
+        with self._explained():
             requests = _requests(tuple(views))
             for request, found in zip(requests, self._look_up(requests, keys), strict=True):
                 by_name = list(zip(*found, strict=True)) or [()] * request.width
@@ -221,12 +234,12 @@ class RedisOnline:
         return pa.Table.from_arrays([columns[name] for name in names], names=names)
 
     def _look_up(self, requests: Sequence["_Request"], keys: pa.Table) -> list[list[list[Any]]]:
-        """The cells of every key, by request; all requests go together."""
+        """The cells of every key, by request. The commands of all requests are sent together."""
         found: list[list[list[Any]]] = [[] for _ in requests]
         for at in range(0, keys.num_rows, BATCH):
             part = keys if keys.num_rows <= BATCH else keys.slice(at, BATCH)
             commands = [
-                request.start + _bulk(key + self._project) + request.end
+                request.start + _bulk_string(key + self._project) + request.end
                 for request in requests
                 for key in entity_keys(request.keys, part)
             ]
@@ -237,12 +250,12 @@ class RedisOnline:
 
     def state(self, view: str) -> State:
         """As `OnlineStore.state`."""
-        with self._reaching():
+        with self._explained():
             return State.load(self._held(view))
 
     def swap(self, view: str, before: State, after: State) -> bool:
         """As `OnlineStore.swap`."""
-        with self._reaching():
+        with self._explained():
             held = self._held(view)
             if State.load(held) != before:
                 return False
@@ -254,35 +267,35 @@ class RedisOnline:
 
     def sweep(self, view: OnlineView, generation: int, dropped: Sequence[str] = ()) -> None:
         """As `OnlineStore.sweep`; it looks at every key of the entity."""
-        names = [_ts(view), *_fields(view)]
+        names = [_time_field(view), *_feature_fields(view)]
         gone = [field(view.name, feature) for feature in dropped]
         start = key_start(view.keys)
-        with self._reaching():
+        with self._explained():
             sweep = self._client.register_script(_SWEEP)
-            found = self._client.scan_iter(_literal(start) + b"*" + _literal(self._project), count=BATCH)
+            found = self._client.scan_iter(_escaped(start) + b"*" + _escaped(self._project), count=BATCH)
             for key in found:
                 if not ends_key(view.keys, key, self._project):
                     continue
-                sweep(keys=[key], args=[_at(view), b"%08d" % generation, *names, *gone])
+                sweep(keys=[key], args=[_order_field(view), b"%08d" % generation, *names, *gone])
                 if gone:
                     self._client.hdel(key, *gone)
 
     def _exchange(self, commands: Sequence[bytes]) -> list[Any]:
-        """Send commands at once and read their replies."""
+        """Send commands together and read their replies, one a command."""
         pool = self._client.connection_pool
         connection = pool.get_connection()
         try:
             connection.send_packed_command([b"".join(commands)])  # type: ignore[no-untyped-call]  # redis left these two untyped
             return [connection.read_response(disable_decoding=True) for _ in commands]
         except BaseException:
-            # Replies that nobody read would be taken for those of the next command.
+            # Replies that are left in the connection would be taken for those of the next command.
             connection.disconnect()  # type: ignore[no-untyped-call]
             raise
         finally:
             pool.release(connection)
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except RedisError as error:
@@ -296,7 +309,15 @@ class RedisOnline:
 
 @dataclass(frozen=True)
 class _Request:
-    """One command for every key of an entity: what it is made of before and after the key, and how many cells come."""
+    """A command that is sent for every key of an entity.
+
+    Attributes:
+        keys: Join keys of the entity.
+        views: The views that it reads.
+        start: Its bytes before the key.
+        end: Its bytes after the key.
+        width: How many cells it gives for a key.
+    """
 
     keys: tuple[str, ...]
     views: tuple[OnlineView, ...]
@@ -307,38 +328,42 @@ class _Request:
 
 @lru_cache(maxsize=256)
 def _requests(views: tuple[OnlineView, ...]) -> list[_Request]:
-    """The commands that read these views: views with the same keys are read by one."""
+    """The commands that read these views; one reads all views with the same keys."""
     groups: dict[tuple[str, ...], list[OnlineView]] = {}
     for view in views:
         groups.setdefault(view.keys, []).append(view)
     requests = []
     for keys, joined in groups.items():
-        names = [name for view in joined for name in (_at(view), *_fields(view))]
-        start = b"*%d\r\n" % (2 + len(names)) + _bulk(b"HMGET")
-        requests.append(_Request(keys, tuple(joined), start, b"".join(map(_bulk, names)), len(names)))
+        names = [name for view in joined for name in (_order_field(view), *_feature_fields(view))]
+        start = b"*%d\r\n" % (2 + len(names)) + _bulk_string(b"HMGET")
+        requests.append(_Request(keys, tuple(joined), start, b"".join(map(_bulk_string, names)), len(names)))
     return requests
 
 
-def _at(view: OnlineView) -> bytes:
+def _order_field(view: OnlineView) -> bytes:
+    """The field with the order of a row, which Feast does not know."""
     return b"_at:" + view.name.encode()
 
 
-def _ts(view: OnlineView) -> bytes:
+def _time_field(view: OnlineView) -> bytes:
+    """The field with the event time of a row, as Feast names it."""
     return b"_ts:" + view.name.encode()
 
 
-def _fields(view: OnlineView) -> list[bytes]:
+def _feature_fields(view: OnlineView) -> list[bytes]:
     return [field(view.name, feature) for feature in view.features]
 
 
-def _bulk(data: bytes) -> bytes:
+def _bulk_string(data: bytes) -> bytes:
+    """A text in Redis' protocol."""
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
 def _command(*parts: bytes) -> bytes:
-    return b"*%d\r\n" % len(parts) + b"".join(map(_bulk, parts))
+    """A command in Redis' protocol."""
+    return b"*%d\r\n" % len(parts) + b"".join(map(_bulk_string, parts))
 
 
-def _literal(text: bytes) -> bytes:
-    """`text` for a pattern of Redis in which nothing stands for anything else."""
+def _escaped(text: bytes) -> bytes:
+    """A pattern of Redis that matches this text alone: characters with a meaning in patterns are escaped."""
     return b"".join(b"\\" + bytes([byte]) if byte in b"*?[]^\\" else bytes([byte]) for byte in text)

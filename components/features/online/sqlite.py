@@ -1,8 +1,8 @@
 """Feature rows in a SQLite file, in the tables that Feast's own client reads, written in order of (event, created).
 
-Feast has a table a view with one row a key and feature. Beside them stand three of ours: the times of the row that is
-held for each key, by which a row is replaced or not, the keys whose row is provisional, and how far each view is
-materialized. One transaction a batch changes all of them, so a killed writer leaves whole rows.
+Feast has a table for each view, with one row a key and feature. We add three tables: the times of the row that is held
+for each key, which say whether another row replaces it; the keys whose row is provisional; and how far each view is
+materialized. All of them are changed in one transaction a batch, so a writer that is killed leaves complete rows.
 """
 
 import sqlite3
@@ -34,7 +34,15 @@ _OLDER = "SELECT entity_key FROM gatehouse_held WHERE project = ? AND view = ? A
 
 @dataclass(frozen=True)
 class _Row:
-    """A row as it is written: times in microseconds since 1970, serialized values and those that are texts by name."""
+    """A row as it is written.
+
+    Attributes:
+        key: The entity key as Feast serializes it.
+        event: The event time, in microseconds since 1970.
+        created: The created time, likewise.
+        values: Serialized value by feature.
+        texts: The value by feature, for features of text.
+    """
 
     key: bytes
     event: int
@@ -96,12 +104,12 @@ class SqliteOnline:
     def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
         """As `OnlineStore.settle`."""
         there = rows[view.event].is_valid()
-        told: list[_Row | bytes] = [*_rows(view, rows.filter(there))]
+        settled: list[_Row | bytes] = [*_rows(view, rows.filter(there))]
         gone = entity_keys(view.keys, rows.filter(pc.invert(there)))
         changed = 0
         with self._transaction() as connection:
             _make_table(connection, self._table(view))
-            for row in (*told, *gone):
+            for row in (*settled, *gone):
                 changed += self._settle(connection, view, row, generation, as_of, provisional)
         return changed
 
@@ -109,13 +117,13 @@ class SqliteOnline:
         self,
         connection: sqlite3.Connection,
         view: OnlineView,
-        told: "_Row | bytes",
+        settled: "_Row | bytes",
         generation: int,
         as_of: int,
         provisional: int,
     ) -> bool:
-        """Settle one key, of which a row is told, or nothing. Returns whether it holds something else now."""
-        row, key = (told, told.key) if isinstance(told, _Row) else (None, told)
+        """Settle one key, given its row, or the key alone where the table has none; returns whether it changed."""
+        row, key = (settled, settled.key) if isinstance(settled, _Row) else (None, settled)
         place = (self._project, view.name, key)
         found = connection.execute(f"SELECT generation, event, created FROM gatehouse_held {_PLACE}", place).fetchone()
         if found is not None:

@@ -1,11 +1,12 @@
-"""What an online store is: rows of feature views in order of time, and how far each view has been materialized.
+"""What an online store is: the newest row of every key of a view, and how far each view has been materialized.
 
-Of a key the row with the greatest (event, created) stays, so a correction with the same event time arrives and a late
-row about an older event does not replace a newer one. A rewrite of a view is a new generation: its rows replace those
-of earlier generations whatever their times. Reading gives what an offline join at the same moment gives.
+Of a key the row with the greatest (event, created) is held. So a correction with the same event time replaces what it
+corrects, and a late row about an older event does not replace a newer one. A rewrite of a view is a new generation: its
+rows replace those of earlier generations whatever their times. Reading gives what an offline join at the same moment
+gives.
 
-Rows that were pushed, and rows that are provisional in their feature table, stay until the next table says what became
-of them. Their keys are noted beside the rows, and `settle` writes what the table says, be it older or nothing.
+Rows that were pushed, and rows that are provisional in their feature table, are held until the next table. The store
+keeps the keys of both, and `settle` writes what the next table says of them: a newer row, an older one, or none.
 """
 
 import json
@@ -60,14 +61,14 @@ class State:
     """How far a view has been materialized.
 
     Attributes:
-        generation: Of the rows that are complete.
-        known: The watermark: all rows known up to it are written, in microseconds since 1970; None for none.
+        generation: The generation whose rows are complete.
+        known: The watermark: all rows known up to it are written, in microseconds since 1970; None where none are.
         settled: Rows known up to here do not change any more, in microseconds since 1970: the watermark, or earlier.
         past: Digest of the rows known up to `settled`, as the feature table gave them.
         features: The columns that are written.
-        last: The last generation that was begun; above `generation`, a rewrite is under way or was killed.
-        target: What is being written, or was when the writer was killed; empty for nothing.
-        writing: The generation of the target.
+        last: The last generation that was begun. If it is above `generation`, a rewrite is running or was killed.
+        target: Digest of what is being written, or was when the writer was killed; empty for nothing.
+        writing: The generation of these rows.
         done: How many rows of the target are written.
         tables: Reference of the feature tables that were written up to the watermark; empty where nobody said it.
     """
@@ -103,9 +104,10 @@ class OnlineStore(Protocol):
         Args:
             view: What the rows are.
             rows: Its columns, among others.
-            generation: Replaces all earlier ones; by default the newest that was begun, as rows that arrive one by one
-                want it.
-            provisional: Keys of rows known from here on are noted, in microseconds since 1970; by default all.
+            generation: The generation of the rows, which replace those of earlier ones; by default the last that was
+                begun, for rows that arrive one by one.
+            provisional: The keys of rows known from this time on are kept as provisional, in microseconds since 1970;
+                by default the keys of all rows.
 
         Returns:
             How many rows changed what is held.
@@ -117,20 +119,21 @@ class OnlineStore(Protocol):
         ...
 
     def provisional(self, view: OnlineView) -> pa.Table:
-        """The keys that are noted, one column a join key."""
+        """The keys of provisional rows, shape (keys, join keys)."""
         ...
 
     def settle(self, view: OnlineView, rows: pa.Table, generation: int, as_of: int, provisional: int) -> int:
-        """Make rows the truth about their keys as of a time, whatever is held; a row without an event removes the key.
+        """Write what a feature table says of keys at a time, whatever is held; a row without an event removes the key.
 
-        Only a row that became known later and is greater stays, as a later push wants it, and a later generation.
+        Two kinds of rows that are held stay: those of a later generation, and those that are greater and became known
+        after `as_of`, which were pushed.
 
         Args:
             view: What the rows are.
             rows: Its columns, one row a key.
-            generation: Replaces all earlier ones.
+            generation: The generation of the rows.
             as_of: The time, in microseconds since 1970.
-            provisional: As in `write`; keys of other rows are noted no longer.
+            provisional: As in `write`; the keys of other rows are not provisional any more.
 
         Returns:
             How many keys hold something else now.

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.components.features.database import connect, quoted
+from gatehouse.components.features.database import connect, in_one_line, quoted, text_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP
 from gatehouse.components.features.point_in_time.csv_shape import flaw_of
 from gatehouse.errors import ConfigurationError
@@ -35,7 +35,7 @@ def read_entity_rows(path: Path, keys: Mapping[str, str]) -> pa.Table:
     name = path.name
     if not path.is_file():
         raise ConfigurationError(f"{path}: expected a file of entity rows, CSV or Parquet, found none.")
-    source = "'" + str(path).replace("'", "''") + "'"
+    source = text_literal(path)
     if name.lower().endswith(_CSV):
         # Keys are read as they are typed: a key of digits may begin with a zero.
         types = ", ".join(f"'{key}': '{_TYPES[kind]}'" for key, kind in keys.items())
@@ -151,7 +151,6 @@ def write_rows(batches: Sequence[pa.Table], path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with connect() as connection:
             connection.register("rows", pa.concat_tables(batches))
-            connection.execute(f"COPY rows TO '{str(path).replace(chr(39), chr(39) * 2)}' {kind}")
+            connection.execute(f"COPY rows TO {text_literal(path)} {kind}")
     except (OSError, duckdb.Error) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"{path} cannot be written: {reason}. Name another file.") from error
+        raise ConfigurationError(f"{path} cannot be written: {in_one_line(error)}. Name another file.") from error

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.features.database import in_one_line
 from gatehouse.components.features.point_in_time.source_files import SourceFiles
 from gatehouse.errors import ConfigurationError
 
@@ -73,8 +74,9 @@ class EntityRows:
                     text = query(files).rstrip().rstrip(";")
                     return read(connection.sql(f"FROM (\n{text}\n) {limit}"))
                 except duckdb.Error as error:
-                    reason = " ".join(str(error).split())
-                    raise ConfigurationError(f"The query of the entity rows does not run: {reason}") from error
+                    raise ConfigurationError(
+                        f"The query of the entity rows does not run: {in_one_line(error)}"
+                    ) from error
 
         schema = run("LIMIT 0", lambda relation: relation.to_arrow_table()).schema
         return cls(schema, lambda: run("", _kept_on_disk))

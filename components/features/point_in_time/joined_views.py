@@ -7,7 +7,7 @@ from feast import FeatureView, OnDemandFeatureView
 from feast.data_source import DataSource
 from feast.feature_view import DUMMY_ENTITY_ID
 
-from gatehouse.components.features.database import quoted
+from gatehouse.components.features.database import quoted, time_literal
 from gatehouse.components.features.point_in_time.entity_rows import EPOCH, TIME, EntityRows
 from gatehouse.components.features.point_in_time.source_files import SourceFiles
 from gatehouse.components.features.point_in_time.view_join import Joined
@@ -40,7 +40,11 @@ def called(view: FeatureView) -> str:
 
 
 def joined_view(view: FeatureView, feature_refs: list[str], full_names: bool, rule: str) -> Joined:
-    """How a view is joined; its table is named when it is opened."""
+    """How a view is joined; its table is named when it is opened.
+
+    Raises:
+        ConfigurationError: if the view has no batch source.
+    """
     source = view.batch_source
     if source is None:
         raise ConfigurationError(f"The feature view {view.name} has no batch source: expected Parquet files.")
@@ -103,7 +107,11 @@ def needed_span(
 def keys_in_range(
     views: list[FeatureView], rules: dict[str, str], since: datetime, until: datetime
 ) -> Callable[[SourceFiles], str]:
-    """A query of every key that has a usable event in the range, once, at the range's end."""
+    """A query of every key that has a usable event in the range, once, at the range's end.
+
+    Raises:
+        ConfigurationError: if the views have different keys.
+    """
     keyed = [view for view in views if _keys(view)]
     if len({frozenset(_keys(view).values()) for view in keyed}) > 1:
         raise ConfigurationError(
@@ -123,7 +131,7 @@ def keys_in_range(
         )
 
     def query(files: SourceFiles) -> str:
-        time = f"{_moment(until)} AS {TIME}"
+        time = f"{time_literal(until)} AS {TIME}"
         if not keyed:
             return f"SELECT {time}"
         return f"SELECT *, {time} FROM ({' UNION '.join(keys_of(view, files) for view in keyed)}) ORDER BY ALL"
@@ -137,18 +145,16 @@ def _second(pair: tuple[str, str]) -> str:
 
 def between(event: str, created: str, start: datetime | None, end: datetime | None) -> str:
     """SQL that is true for rows with an event in [start, end] that were known at `end`."""
-    bounds = [f"{in_utc(event)} >= {_moment(start)}"] if start else []
-    bounds += [f"{in_utc(event)} <= {_moment(end)}", f"{known_at(event, created)} <= {_moment(end)}"] if end else []
+    bounds = [f"{in_utc(event)} >= {time_literal(start)}"] if start else []
+    bounds += (
+        [f"{in_utc(event)} <= {time_literal(end)}", f"{known_at(event, created)} <= {time_literal(end)}"] if end else []
+    )
     return " AND ".join(bounds) or "true"
 
 
 def known_at(event: str, created: str | None) -> str:
     """SQL for when a row was created; its event where nothing says so."""
     return f"coalesce({in_utc(created)}, {in_utc(event)})" if created else in_utc(event)
-
-
-def _moment(moment: datetime) -> str:
-    return f"TIMESTAMPTZ '{moment.isoformat()}'"
 
 
 def in_utc(column: str) -> str:

@@ -201,7 +201,11 @@ class AsofOfflineStore(OfflineStore):
         logging_config: LoggingConfig,
         registry: BaseRegistry,
     ) -> None:
-        """Refused: feature logs are artifacts of the store, not files beside the feature tables."""
+        """Refused: feature logs are artifacts of the store, not files beside the feature tables.
+
+        Raises:
+            ConfigurationError: always.
+        """
         raise ConfigurationError("AsofOfflineStore does not write feature logs; publish them to the artifact store.")
 
     @staticmethod

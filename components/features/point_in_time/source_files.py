@@ -18,7 +18,7 @@ from feast.data_format import ParquetFormat
 from feast.data_source import DataSource
 
 from gatehouse.components.artifacts.objects.listed_files import ListedFiles, Read, list_objects
-from gatehouse.components.features.database import quoted
+from gatehouse.components.features.database import quoted, text_literal, time_literal
 from gatehouse.errors import ConfigurationError
 
 EVENT_DATE = "gatehouse.event_date"
@@ -70,7 +70,7 @@ class SourceFiles:
         options = ["union_by_name = true"] if len(chosen) > 1 else []
         hive = "true" if all(_hive(path) for path in near or files) else "false"
         options += [f"hive_partitioning = {hive}", "hive_types_autocast = false"]
-        listed = ", ".join(_text(address) for address in chosen)
+        listed = ", ".join(text_literal(address) for address in chosen)
         in_table = {new: old for old, new in source.field_mapping.items()}
         event = event or in_table.get(source.timestamp_field, source.timestamp_field)
         conditions = _within(event, since, until) if event else []
@@ -165,14 +165,10 @@ def _near(day: date | None, since: datetime | None, until: datetime | None) -> b
 def _within(event: str, since: datetime | None, until: datetime | None) -> list[str]:
     bounds = [(">=", since)] if since else []
     bounds += [("<=", until)] if until else []
-    return [f"{quoted(event)}::TIMESTAMPTZ {sign} TIMESTAMPTZ '{bound.isoformat()}'" for sign, bound in bounds]
+    return [f"{quoted(event)}::TIMESTAMPTZ {sign} {time_literal(bound)}" for sign, bound in bounds]
 
 
 def _of_its_date(source: str, event: str, key: str) -> str:
-    message = _text(f"the source {source} has rows whose event is not on the UTC date of their folder's {key}")
+    message = text_literal(f"the source {source} has rows whose event is not on the UTC date of their folder's {key}")
     same = f"{quoted(event)}::DATE IS NOT DISTINCT FROM TRY_CAST({quoted(key)} AS DATE)"
     return f"CASE WHEN {same} THEN true ELSE error({message}) END"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -60,7 +60,7 @@ class KafkaMessages:
         return self._partitions - self._ended
 
     def read(self, limit: int, wait: float) -> Sequence[Message]:
-        """As `MessageStream.read`."""
+        """As `MessageStream.read`; raises as it does."""
         messages: list[Message] = []
         started, heard = time.monotonic(), set[str]()
         for found in self._consumer.consume(limit, timeout=wait if wait else 0.05):
@@ -87,7 +87,11 @@ class KafkaMessages:
         return messages
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """As `MessageStream.acknowledge`."""
+        """As `MessageStream.acknowledge`.
+
+        Raises:
+            SourceError: if the cluster cannot be reached.
+        """
         offsets = [TopicPartition(self._topic, int(name), place[0] + 1) for name, place in positions.items()]
         try:
             if offsets:
