@@ -119,8 +119,8 @@ class Flights:
 
     @cached_property
     def first_week(self) -> str:
-        """Feature tables of 1 to 8 January, all of it known."""
-        return self.compute(self.snapshot(START + 7 * DAY, START + 8 * DAY))
+        """Feature tables of 1 to 7 January."""
+        return self.compute(self.snapshot(START + 7 * DAY, START + 7 * DAY))
 
     @cached_property
     def training_set(self) -> str:
