@@ -41,12 +41,14 @@ def write_project(folder: Path, **changes: Any) -> Path:
     project = yaml.safe_load((folder / "project.yaml").read_text())
     project["features"]["repo"] = "features"
     project["split"] = {"train_until": "2013-01-19", "validation_until": "2013-01-23", "gap": "PT24H"}
-    project["training"] |= {"hidden": [32], "epochs": 2, "batch_size": 512, "learning_rate": 0.003}
-    project["tuning"] |= {
-        "trials": 2,
-        "epochs": 1,
-        "parameters": [{"name": "dropout", "type": "double", "min": 0, "max": 0.2}],
-    }
+    training = project["training"]
+    training["model"] |= {"hidden": [32]}
+    training["data"] |= {"batch_size": 512}
+    training["optimizer"] |= {"learning_rate": 0.003}
+    training["stopping"] |= {"epochs": 2}
+    project["tuning"]["trials"] = 2
+    project["tuning"]["budget"] |= {"stopping.epochs": 1}
+    project["tuning"]["parameters"] = [{"name": "model.dropout", "type": "double", "min": 0, "max": 0.2}]
     policy = yaml.safe_load((folder / "policy.yaml").read_text())
     policy |= {"bars": {"roc_auc": {"min": 0.6}}, "must_beat_baseline": [], "slice_min_roc_auc": 0.0}
     for dotted, value in changes.items():
@@ -166,7 +168,7 @@ def test_forcing_a_stage_runs_it_and_only_it(copy: ArtifactStore, project: Path,
 def test_a_worse_candidate_restarts_at_tuning_and_is_refused(
     first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, tmp_path: Path, flights_archive: Path
 ) -> None:
-    worse = write_project(tmp_path / "worse", training__learning_rate=1e-6)
+    worse = write_project(tmp_path / "worse", training__optimizer={"learning_rate": 1e-6})
     outcome = run(worse, copy, flights_archive)
     assert outcome.exit_code == 0, explain(outcome)
     ended = states(outcome)
