@@ -150,10 +150,6 @@ class BlobCache:
             f"another folder with {FOLDER}."
         )
 
-    def holds(self, key: str) -> bool:
-        """Whether the blob is here."""
-        return self._path(key).is_file()
-
     def forget(self, key: str) -> None:
         """Drop a blob, so that it is fetched again."""
         self._path(key).unlink(missing_ok=True)

@@ -53,7 +53,11 @@ class LocalObjects:
         return True
 
     def put_bytes(self, key: str, data: bytes) -> bool:
-        """Create `key` atomically; False where it exists."""
+        """Create `key` atomically; False where it exists.
+
+        Raises:
+            StoreError: if the disk is full or cannot be written.
+        """
         temporary = self.root / "tmp" / uuid.uuid4().hex
         try:
             with open(temporary, "xb") as stream:
@@ -68,7 +72,11 @@ class LocalObjects:
             temporary.unlink(missing_ok=True)
 
     def put_file(self, key: str, path: Path) -> bool:
-        """Create `key` from `path`: a hard link on the store's file system, else a copy; False where it exists."""
+        """Create `key` from `path`: a hard link on the store's file system, else a copy; False where it exists.
+
+        Raises:
+            StoreError: if the disk is full or cannot be written.
+        """
         temporary = self.root / "tmp" / uuid.uuid4().hex
         try:
             try:
@@ -86,14 +94,24 @@ class LocalObjects:
             temporary.unlink(missing_ok=True)
 
     def get_bytes(self, key: str) -> bytes:
-        """The bytes of `key`."""
+        """The bytes of `key`.
+
+        Raises:
+            MissingArtifactError: if there is no such key.
+            StoreError: if it cannot be read.
+        """
         try:
             return self._final(key).read_bytes()
         except OSError as error:
             raise self._not_read(key, error) from error
 
     def local_path(self, key: str) -> Path:
-        """The file itself."""
+        """The file itself.
+
+        Raises:
+            MissingArtifactError: if there is no such key.
+            StoreError: if it cannot be read.
+        """
         path = self._final(key)
         try:
             path.stat()
@@ -109,7 +127,11 @@ class LocalObjects:
         """Does nothing: there is no other copy."""
 
     def stat(self, key: str) -> Stat | None:
-        """Length, inode with change time, and time of `key`."""
+        """Length, inode with time, and time of `key`.
+
+        Raises:
+            StoreError: if it cannot be looked at.
+        """
         try:
             found = self._final(key).stat()
         except _ABSENT:

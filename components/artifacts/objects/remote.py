@@ -103,21 +103,35 @@ class RemoteObjects:
         return self._asked(attempt, f"writing {key}")
 
     def get_bytes(self, key: str) -> bytes:
-        """The bytes of `key`."""
+        """The bytes of `key`.
+
+        Raises:
+            MissingArtifactError: if there is no such key.
+        """
         try:
             return self._asked(lambda _: self._bucket.read(key), f"reading {key}")
         except FileNotFoundError:
             raise self._missing(key) from None
 
     def local_path(self, key: str) -> Path:
-        """The file in the cache with the bytes of a blob."""
+        """The file in the cache with the bytes of a blob.
+
+        Raises:
+            MissingArtifactError: if there is no such key.
+            CorruptArtifactError: if the store holds other bytes than the key says.
+        """
         try:
             return self._cache.get(key, lambda target: self._fetch(key, target))
         except FileNotFoundError:
             raise self._missing(key) from None
 
     def sha256(self, key: str) -> str:
-        """Digest of a blob. It is not cached: what is only verified must not fill the disk."""
+        """Digest of a blob. It is not cached: what is only verified must not fill the disk.
+
+        Raises:
+            MissingArtifactError: if there is no such key.
+            CorruptArtifactError: if the store holds other bytes than the key says.
+        """
         with tempfile.TemporaryDirectory(prefix="verify-", dir=cache_folder()) as folder:
             try:
                 self._fetch(key, Path(folder) / "blob")

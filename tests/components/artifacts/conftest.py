@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gatehouse.components.artifacts.objects import retry
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.opening import open_objects
 from tests.servers import BUCKET, Proxy, gcs_server, s3_server
@@ -46,8 +47,9 @@ class Place:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
-    """An empty place of the kind that the parameter names: `local`, `memory`, `gs` or `s3`."""
+    """An empty place of the kind that the parameter names: `local`, `memory`, `gs` or `s3`. Retries hardly wait."""
     kind: str = request.param
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
     if kind in ("local", "memory"):
         yield Place(str(tmp_path / "store") if kind == "local" else f"memory://{uuid.uuid4().hex}")

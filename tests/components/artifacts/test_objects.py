@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.components.artifacts.objects import retry
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
 from tests.components.artifacts.conftest import Place
 from tests.servers import Fault
@@ -21,11 +20,6 @@ REMOTE = pytest.mark.parametrize("place", ["gs", "s3"], indirect=True)
 PART = 8 << 20
 LARGE = os.urandom(1 << 20) * 17
 HOUR = 3600.0
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
 
 
 def _blob(data: bytes) -> str:

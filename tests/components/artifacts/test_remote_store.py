@@ -20,7 +20,7 @@ from tests.components.artifacts.conftest import Place
 from tests.servers import Fault
 
 REMOTE = pytest.mark.parametrize("place", ["gs", "s3"], indirect=True)
-FILES = {f"part-{number:03d}": os.urandom(20_000) for number in range(40)}
+FILES = {f"part-{number:03d}": os.urandom(20_000) for number in range(20)}  # More than are sent at once.
 _CONSTANT = 16  # Lease, manifest, markers: what a commit asks however many files it has.
 
 
@@ -148,14 +148,13 @@ def test_an_altered_cached_file_is_fetched_again(place: Place) -> None:
 
 
 @REMOTE
-def test_a_blob_that_was_altered_there_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blob_that_was_altered_there_is_named(place: Place) -> None:
     store = _store(place)
     reference = store.publish("datasets", "d", {"a": b"hello"})
     blob = store.manifest(reference).files[0].blob
     stat = store.objects.stat(blob)
     assert stat is not None and store.objects.delete(blob, stat.generation)
     store.objects.put_bytes(blob, b"hallo")
-    monkeypatch.setattr("gatehouse.components.artifacts.objects.retry.FIRST_WAIT", 0.001)
     with pytest.raises(CorruptArtifactError, match=hashlib.sha256(b"hallo").hexdigest()):
         _store(place).read_bytes(reference, "a")
 
@@ -187,8 +186,7 @@ def test_a_killed_writer_leaves_nothing_visible_and_nothing_twice(place: Place, 
 
 
 @REMOTE
-def test_two_writers_of_one_artifact_agree_in_bad_weather(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gatehouse.components.artifacts.objects.retry.FIRST_WAIT", 0.001)
+def test_two_writers_of_one_artifact_agree_in_bad_weather(place: Place) -> None:
     for kind in ("busy", "lost", "reset"):
         place.server.faults += [Fault(kind, method, "blobs") for method in ("PUT", "POST", "HEAD", "GET")]
     stores = [_store(place) for _ in range(2)]
@@ -219,8 +217,7 @@ def test_a_recall_from_the_memo_is_a_handful_of_requests(place: Place) -> None:
 
 
 @REMOTE
-def test_numbered_records_have_no_gaps_when_answers_are_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gatehouse.components.artifacts.objects.retry.FIRST_WAIT", 0.001)
+def test_numbered_records_have_no_gaps_when_answers_are_lost(place: Place) -> None:
     store = _store(place)
     place.server.faults += [Fault("lost", "PUT", "log", times=2), Fault("lost", "POST", "upload", times=2)]
     assert [store.append("log", {"k": k}) for k in range(3)] == [1, 2, 3]
@@ -249,8 +246,8 @@ def test_the_cache_keeps_to_its_limit_and_what_was_used_last(tmp_path: Path) -> 
         os.utime(path, (time.time() - age,) * 2)
     cache.get(_entry(contents[1]), lambda _: pytest.fail("it is here"))
     cache.get(_entry(contents[3]), lambda target: target.write_bytes(contents[3]) and None)
-    held = [data for data in contents if cache.holds(_entry(data))]
-    assert held == [contents[1], contents[3]]
+    held = [path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()]
+    assert sorted(held) == [contents[1], contents[3]]
 
 
 def test_a_full_disk_of_the_cache_makes_room_and_else_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -177,7 +176,7 @@ def test_two_writers_of_one_artifact_agree(store: ArtifactStore) -> None:
     writers = [context.Process(target=_race, args=(store.address, barrier, results)) for _ in range(4)]
     for writer in writers:
         writer.start()
-    found = {results.get(timeout=20) for _ in writers}
+    found = {results.get(timeout=300) for _ in writers}
     for writer in writers:
         writer.join()
     assert len(found) == 1
@@ -360,5 +359,4 @@ def test_a_full_disk_is_named_and_publishes_nothing(tmp_path: Path) -> None:
             store.publish("datasets", "d", {"a": b"x" * 200_000})
         assert list(store.references()) == []
     finally:
-        time.sleep(0.05)
-        subprocess.run(["umount", str(mount)], check=True)
+        subprocess.run(["umount", "--lazy", str(mount)], check=True)
