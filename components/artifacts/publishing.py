@@ -102,7 +102,7 @@ class Publisher:
         return entry
 
     def _put_files(self, entries: Sequence[FileEntry], contents: Mapping[str, Content]) -> None:
-        """Store files. Of content that is not at hand, the store is asked first whether it has it already."""
+        """Store files. Before content is fetched, the store is asked whether it has it already."""
         named = [entry for entry in entries if not isinstance(contents[entry.path], (Path, bytes))]
         found = self._objects.stats(entry.blob for entry in named)
         there = {entry.path for entry in named if (held := found[entry.blob]) and held.bytes == entry.bytes}

@@ -110,7 +110,7 @@ def brief(value: str | float | None) -> str:
 
 
 def labels_of(runs: Sequence[TrackedRun]) -> list[str]:
-    """A name for each run: its own, with the beginning of its id where others have the same."""
+    """A name for each run. Runs with the same name get the beginning of their id too."""
     names = [run.name or run.id[:8] for run in runs]
     return [name if names.count(name) == 1 else f"{name} {run.id[:8]}" for name, run in zip(names, runs, strict=True)]
 

@@ -3,10 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gatehouse.commands.output import StoreOption, open_store, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -16,7 +16,6 @@ from gatehouse.components.registry.state import ModelVersion, Record, State
 from gatehouse.errors import ConfigurationError
 
 app = typer.Typer(no_args_is_help=True, help="Registered models: list, show, promote, rollback, archive.")
-StoreOption = Annotated[str, typer.Option(help="The store.")]
 NameArgument = Annotated[str, typer.Argument(help="Name of the registered model; needed where there are several.")]
 ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the ledger.")]
 
@@ -26,7 +25,7 @@ def list_models(
     name: Annotated[str, typer.Argument(help="Only this model.")] = "", store: StoreOption = str(DEFAULT_STORE)
 ) -> None:
     """List registered versions with their aliases."""
-    opened = ArtifactStore.open(store)
+    opened = open_store(store)
     table = Table("model", "version", "status", "judged against", "reference", box=None, pad_edge=False)
     for each in [name] if name else model_names(opened):
         state = Ledger(opened, each).state()
@@ -34,7 +33,7 @@ def list_models(
             last = _last_verdict(state, version)
             against = Reference.parse(last).short if last else "no champion"
             table.add_row(each, str(version.version), _status(state, version), against, version.model)
-    _print(table)
+    print_table(table)
 
 
 @app.command()
@@ -44,7 +43,7 @@ def show(
     store: StoreOption = str(DEFAULT_STORE),
 ) -> None:
     """Show a model's ledger, or one version with its lineage."""
-    opened = ArtifactStore.open(store)
+    opened = open_store(store)
     ledger = Ledger(opened, _name(opened, name))
     if version:
         _show_version(ledger, version)
@@ -55,7 +54,7 @@ def show(
         said = "; ".join([*reasons, *filter(None, [record.reason])])
         at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
         table.add_row(str(number), at, by, _what(record), said)
-    _print(table)
+    print_table(table)
 
 
 @app.command("promote")
@@ -64,7 +63,7 @@ def promote_version(
     name: Annotated[str, typer.Option(help="Name of the registered model.")] = "",
     reason: ReasonOption = "",
     override: Annotated[
-        bool, typer.Option("--override", help="Promote against the gate's word; needs --reason.")
+        bool, typer.Option("--override", help="Promote although the gate refused it; needs --reason.")
     ] = False,
     store: StoreOption = str(DEFAULT_STORE),
 ) -> None:
@@ -95,7 +94,7 @@ def archive(
 
 
 def _act(store: str, name: str, action: str, version: int, reason: str, override: bool = False) -> None:
-    opened = ArtifactStore.open(store)
+    opened = open_store(store)
     named = _name(opened, name)
     if action == "rollback" and not version:
         version = Ledger(opened, named).state().champion
@@ -152,9 +151,4 @@ def _show_version(ledger: Ledger, number: int) -> None:
     facts += [("judged against", _last_verdict(state, version) or "no champion")]
     for name, value in [*facts, *(("made from", identity) for identity in version.lineage)]:
         grid.add_row(Text(name, style="dim"), value)
-    _print(grid)
-
-
-def _print(table: Table) -> None:
-    console = Console()
-    console.print(table, soft_wrap=True) if console.is_terminal else Console(width=400).print(table)
+    print_table(grid)

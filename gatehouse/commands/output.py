@@ -20,7 +20,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def open_store(address: str) -> ArtifactStore:
-    """Open a store that exists: a command that only looks does not create one by a mistyped address.
+    """Open a store that exists. A mistyped address must not create one.
 
     Raises:
         ConfigurationError: if the directory is not there.

@@ -60,7 +60,7 @@ class KnownKeys:
                 self._write(key)
 
     def forget(self, key: str) -> None:
-        """Forget a key that turned out to be gone."""
+        """Forget a key that the store no longer holds."""
         with self._lock:
             if key in self._keys:
                 self._keys.discard(key)

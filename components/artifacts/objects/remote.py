@@ -163,7 +163,7 @@ class RemoteObjects:
         self._cache.forget(key)
 
     def stat(self, key: str) -> Stat | None:
-        """What the store tells of `key`."""
+        """What the store knows of `key`."""
         found = self._asked(lambda _: self._bucket.stat(key), f"looking for {key}")
         if found is None:
             self._known.forget(key)
