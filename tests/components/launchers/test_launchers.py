@@ -101,7 +101,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, Tr
     """What the local launcher makes of the request."""
     with pytest.MonkeyPatch.context() as patch:
         here = Place("local", ArtifactStore.open(tmp_path_factory.mktemp("local") / "store"), patch)
-        return here.store, train(here.request(), here.store)
+        return here.store, train(here.request(processes=2), here.store)
 
 
 def _log(store: ArtifactStore, model: str) -> list[str]:
@@ -115,18 +115,21 @@ def test_the_model_is_the_same_wherever_it_was_trained(
 ) -> None:
     store, result = trained
     if place.kind != "local":
-        place.launch()
-        store, result = place.store, train(place.request(), place.store)
+        # A worker of one of the operators is killed once, and comes back.
+        place.launch("kill!:0" if place.kind == "pytorchjob" else "")
+        store, result = place.store, train(place.request(processes=2), place.store)
     assert result == trained[1]
     log = _log(store, result.model)
     assert [sum(f"epoch {epoch}/2" in line for line in log) for epoch in (1, 2)] == [1, 1]
+    assert any("SIGKILL" in line or "exitcode: -9" in line for line in log) == (place.kind == "pytorchjob"), log
     _wait_until_none_is_left(place)
 
 
 @pytest.mark.parametrize("place", ["pytorchjob"], indirect=True)
-def test_two_nodes_train_one_model(place: Place) -> None:
+def test_two_nodes_train_the_model_of_one(place: Place, trained: tuple[ArtifactStore, TrainResult]) -> None:
     place.launch(nodes=2)
     result = train(place.request(processes=2), place.store)
+    assert result == trained[1]
     log = _log(place.store, result.model)
     assert sum("epoch 2/2" in line for line in log) == 1
     assert list(place.store.objects.list("scratch/checkpoints")) == [], "checkpoints of a finished job"
