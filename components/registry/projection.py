@@ -11,7 +11,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.state import CHAMPION, STAGING, ModelVersion, State, Verdict
 from gatehouse.components.tracking.lineage import lineage_tags
-from gatehouse.components.tracking.mlflow_client import Point, Tracking, degrading, log, short, tracking_of
+from gatehouse.components.tracking.mlflow_client import Point, Tracking, log, short, tracking_of, warning_on_failure
 from gatehouse.components.tracking.training import show_training
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ def project(store: ArtifactStore, model_name: str, state: State, label: str = "r
         label: Under which the run record notes it.
     """
     tracking = tracking_of(store)
-    if tracking is None or state.size == 0 or tracking.told(_marker(model_name, state.size)):
+    if tracking is None or state.size == 0 or tracking.is_shown(_marker(model_name, state.size)):
         return
-    with degrading(store, label):
+    with warning_on_failure(store, label):
         with tracking.client() as client:
-            told = next((size for size in range(state.size, 0, -1) if tracking.told(_marker(model_name, size))), 0)
+            told = next((size for size in range(state.size, 0, -1) if tracking.is_shown(_marker(model_name, size))), 0)
             if told < state.size:
                 _show_verdicts(tracking, client, [verdict for number, verdict in state.verdicts if number > told])
                 _show_versions(tracking, client, model_name, state)
-        tracking.mark(_marker(model_name, state.size))
+        tracking.mark_shown(_marker(model_name, state.size))
 
 
 def _marker(model_name: str, size: int) -> str:

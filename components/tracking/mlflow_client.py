@@ -1,7 +1,7 @@
-"""The MLflow side of a store: where it is, what it was told already, and writing to it so that a repeat adds nothing.
+"""The MLflow of a store: where it is, what it shows already, and writing to it so that a repeat adds nothing.
 
-MLflow is a projection: it may be deleted, and it may fail; neither changes a result. Importing this module does not
-import MLflow, which costs about two seconds: ask `told` first.
+MLflow only shows what the store holds. It may be deleted, and it may fail, and no result changes. Importing this module
+does not import MLflow, which takes about two seconds: ask `is_shown` first.
 """
 
 import fcntl
@@ -76,14 +76,14 @@ class Tracking:
         """The folder of the embedded database, or None where a server is used."""
         return Path(self.store.address) / "mlflow" if self.name == "embedded" else None
 
-    def told(self, what: str) -> bool:
-        """Whether MLflow was told `what` already; costs one look-up in the store and no import."""
+    def is_shown(self, what: str) -> bool:
+        """Whether MLflow shows `what` already. This costs one look-up in the store, and no import of MLflow."""
         if self.embedded and not (self.embedded / "mlflow.db").is_file():
             return False
         return self.store.objects.stat(self._marker(what)) is not None
 
-    def mark(self, what: str) -> None:
-        """Remember that MLflow was told `what`; the URI itself, which may hold a password, is not kept."""
+    def mark_shown(self, what: str) -> None:
+        """Remember that MLflow shows `what`. The URI is not kept, as it may hold a password."""
         self.store.record(self._marker(what), {"server": self.name})
 
     def _marker(self, what: str) -> str:
@@ -92,11 +92,11 @@ class Tracking:
     @contextmanager
     def client(self) -> "Iterator[MlflowClient]":
         """An MLflow client, for one process at a time on a local store: MLflow has no create-only writes."""
-        with self._alone():
+        with self._exclusive():
             yield quiet_client(self.uri)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         if not isinstance(self.store.objects, LocalObjects):
             yield
             return
@@ -126,8 +126,13 @@ def tracking_of(store: ArtifactStore) -> Tracking | None:
 
 
 @contextmanager
-def degrading(store: ArtifactStore, label: str) -> Iterator[None]:
-    """Turn whatever goes wrong into a warning in the run record: tracking never fails a run."""
+def warning_on_failure(store: ArtifactStore, label: str) -> Iterator[None]:
+    """In this context an exception becomes a warning in the log and in the run record: tracking never fails a run.
+
+    Args:
+        store: Holds the run record.
+        label: What was done, as the run record names it.
+    """
     try:
         yield
     except Exception as error:

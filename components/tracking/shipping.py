@@ -33,13 +33,13 @@ from gatehouse.components.tracking.mlflow_client import (
     REFERENCE,
     Tracking,
     create_run,
-    degrading,
     find_run,
     flat,
     log,
     log_points,
     pipeline_run,
     tracking_of,
+    warning_on_failure,
 )
 from gatehouse.components.tracking.spool import Position, SpoolWriter, discard, dropped, in_use, read, use
 from gatehouse.process import die_with_parent
@@ -85,7 +85,7 @@ def open_spool(
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         # Whoever delivers the spool of the same job, which another run has finished, removes it first.
-        with suppress(FileNotFoundError), _alone(folder, wait=True):
+        with suppress(FileNotFoundError), _exclusive(folder, wait=True):
             if (folder / _LOCK).exists():
                 (folder / _CLOSED).unlink(missing_ok=True)
                 (folder / _RUN).unlink(missing_ok=True)
@@ -156,12 +156,12 @@ def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
     delivered: set[str] = set()
     if tracking is None:
         return delivered
-    with degrading(store, "metrics:tracking"):
+    with warning_on_failure(store, "metrics:tracking"):
         folders = [path.parent for path in sorted(_spools(store).glob(f"*/{_ABOUT}")) if _finished(path.parent)]
     for folder in folders:
         # What cannot be shipped, as a run that was deleted in MLflow, keeps no other from it; another process that
         # delivers removes what it has shipped.
-        with degrading(store, "metrics:tracking"), suppress(FileNotFoundError):
+        with warning_on_failure(store, "metrics:tracking"), suppress(FileNotFoundError):
             delivered.add(_deliver(tracking, folder, until))
     return delivered - {""}
 
@@ -180,7 +180,7 @@ def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
     The lock is let go after each batch: the same job, beginning again, waits for one and no more.
     """
     while time.monotonic() < until:
-        with _alone(folder) as mine:
+        with _exclusive(folder) as mine:
             # Asked first: what is appended after the last batch belongs to a job that goes on.
             if not mine or not _finished(folder):
                 return ""
@@ -260,7 +260,7 @@ def main() -> None:
     if tracking is None:
         return
     # Whoever delivers what an earlier life of the job left has it for a batch.
-    with _alone(folder, wait=True):
+    with _exclusive(folder, wait=True):
         if sys.argv[3:] == ["sampled"]:
             threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
         while True:
@@ -284,7 +284,7 @@ def _sample(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path, wait: bool = False) -> Iterator[bool]:
+def _exclusive(folder: Path, wait: bool = False) -> Iterator[bool]:
     """Whether this is the only process that ships the spool; with `wait` it is, sooner or later."""
     with open(folder / _LOCK, "a") as lock:
         try:

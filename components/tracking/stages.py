@@ -14,12 +14,12 @@ from gatehouse.components.tracking.mlflow_client import (
     RUN,
     Point,
     Tracking,
-    degrading,
     ensure_run,
     find_run,
     log,
     pipeline_run,
     tracking_of,
+    warning_on_failure,
 )
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ def track_run(store: ArtifactStore, run: str) -> None:
     tracking = tracking_of(store)
     ended = _ended(store, run)
     worked = any(event.event == "failed" or _works(event) for event in ended)
-    if tracking is None or not worked or tracking.told(f"runs/{run}/{len(ended)}"):
+    if tracking is None or not worked or tracking.is_shown(f"runs/{run}/{len(ended)}"):
         return
-    with degrading(store, "run:tracking"):
+    with warning_on_failure(store, "run:tracking"):
         with tracking.client() as client:
             _show(tracking, client, run, _experiment(store, run, ended), ended)
-        tracking.mark(f"runs/{run}/{len(ended)}")
+        tracking.mark_shown(f"runs/{run}/{len(ended)}")
 
 
 def _works(event: Event) -> bool:

@@ -18,13 +18,13 @@ from gatehouse.components.tracking.mlflow_client import (
     RUN_NAME,
     Point,
     Tracking,
-    degrading,
     ensure_run,
     find_run,
     flat,
     log,
     pipeline_run,
     tracking_of,
+    warning_on_failure,
 )
 from gatehouse.components.tracking.shipping import deliver
 
@@ -50,12 +50,12 @@ def track_training(store: ArtifactStore, model: str) -> None:
     tracking = tracking_of(store)
     reference = Reference.parse(model)
     # Another job may have made the same bits now: it has a run of its own.
-    if tracking is None or (str(reference) not in delivered and tracking.told(str(reference))):
+    if tracking is None or (str(reference) not in delivered and tracking.is_shown(str(reference))):
         return
-    with degrading(store, "train:tracking"):
+    with warning_on_failure(store, "train:tracking"):
         with tracking.client() as client:
             show_training(tracking, client, reference, new=True)
-        tracking.mark(str(reference))
+        tracking.mark_shown(str(reference))
 
 
 def track_experiment(store: ArtifactStore, experiment: str) -> None:
@@ -70,12 +70,12 @@ def track_experiment(store: ArtifactStore, experiment: str) -> None:
     deliver(store)
     tracking = tracking_of(store)
     reference = Reference.parse(experiment)
-    if tracking is None or tracking.told(str(reference)):
+    if tracking is None or tracking.is_shown(str(reference)):
         return
-    with degrading(store, "tune:tracking"):
+    with warning_on_failure(store, "tune:tracking"):
         with tracking.client() as client:
             _show_experiment(tracking, client, reference)
-        tracking.mark(str(reference))
+        tracking.mark_shown(str(reference))
 
 
 def show_training(

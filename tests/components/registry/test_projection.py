@@ -212,6 +212,6 @@ def test_markers_name_the_server_but_not_its_credentials(shown: Gate, monkeypatc
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://user:secret@mlflow.example/")
     tracking = tracking_of(shown.store)
     assert tracking is not None
-    tracking.mark("x")
+    tracking.mark_shown("x")
     body = json.loads(shown.store.objects.get_bytes(f"tracking/{tracking.name}/x.json"))
     assert "secret" not in json.dumps(body)

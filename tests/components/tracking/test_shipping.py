@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,10 +75,13 @@ def test_a_finished_spool_is_delivered_once_and_removed(store: ArtifactStore, tm
     assert _steps(store) == list(range(2500)) and not folder.exists()
 
 
-def test_a_run_that_is_told_late_began_with_its_job(store: ArtifactStore, tmp_path: Path) -> None:
-    began = time.time()
-    folder = _spool(store, tmp_path, 5)
-    time.sleep(1.5)
+def test_a_run_that_is_told_late_began_with_its_job(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.time() - 3600
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: began)
+        folder = _spool(store, tmp_path, 5)
     close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
     deliver(store)
     client = _client(store)
@@ -126,21 +130,27 @@ def test_delivery_has_a_budget_and_lets_the_job_begin_again_in_between(
     monkeypatch.setattr(shipping, "BATCH", 1)  # Many deliveries of few points.
     monkeypatch.setattr(shipping, "_run", lambda *_: "run")  # Only how long a server takes matters.
     sent: list[float] = []
+    third = threading.Event()
 
     def send(*_: object) -> None:
         sent.append(time.monotonic())
-        time.sleep(0.02)
+        if len(sent) % 10 == 3:
+            third.set()
 
-    monkeypatch.setattr(shipping, "log_points", send)  # A server that takes as long as the test says.
+    monkeypatch.setattr(shipping, "log_points", send)
     folder = _spool(store, tmp_path, 100)
     close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
-    assert deliver(store, seconds=0.1) == set() and 0 < len(sent) < 10 and folder.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: 0.02 * len(sent))  # Each batch takes so long.
+        assert deliver(store, seconds=0.1) == set()
+    assert len(sent) == 5 and folder.exists()
+    third.clear()
     with ThreadPoolExecutor() as pool:
         delivered = pool.submit(deliver, store)
-        time.sleep(0.1)
+        assert third.wait(60)
         _spool(store, tmp_path, 0)
         assert delivered.result() == set() and folder.exists()
-    assert len(sent) < 50
+    assert len(sent) < 100
 
 
 def test_an_unfinished_spool_waits_for_its_job(store: ArtifactStore, tmp_path: Path) -> None:
@@ -154,7 +164,7 @@ def test_a_job_that_runs_again_while_its_spool_is_delivered_gets_a_fresh_one(
 ) -> None:
     folder = _spool(store, tmp_path, 5)
     close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
-    with ThreadPoolExecutor() as pool, shipping._alone(folder):
+    with ThreadPoolExecutor() as pool, shipping._exclusive(folder):
         again = pool.submit(_spool, store, tmp_path, 3)
         time.sleep(0.2)
         assert not again.done()

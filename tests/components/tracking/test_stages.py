@@ -25,7 +25,7 @@ def _runs(store: ArtifactStore, experiment: str) -> dict[str, Any]:
 def _happened(store: ArtifactStore, stage: str, event: str, **body: Any) -> None:
     attempt = Attempt(store, stage)
     time.sleep(0.01)
-    attempt.note(event, **body)
+    attempt.note(event, **{"memo": stage != "register"} | body)
 
 
 def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

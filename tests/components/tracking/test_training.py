@@ -113,7 +113,7 @@ def test_a_model_that_is_shown_while_another_process_ships_its_metrics_has_one_r
     shared: ArtifactStore, tmp_path: Path
 ) -> None:
     model = _model(shared, "beside", seed=7)
-    with shipping._alone(_trained(shared, tmp_path, "job-beside", model)):
+    with shipping._exclusive(_trained(shared, tmp_path, "job-beside", model)):
         track_training(shared, model)
     deliver(shared)
     _, run = _runs(shared, "beside")
