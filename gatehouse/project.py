@@ -19,8 +19,9 @@ from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_pr
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
+from gatehouse.components.tasks.found import judging_of
 from gatehouse.components.tracking.cost import Prices
-from gatehouse.components.training.spec import TrainSpec, changed
+from gatehouse.components.training.spec import TrainSpec, changed, measured_metrics, task_of
 from gatehouse.components.training.transformation.spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace, infeasible
 from gatehouse.components.validation.contract import Contract
@@ -135,10 +136,14 @@ class ProjectFile(BaseModel):
 
     @model_validator(mode="after")
     def _judgeable(self) -> "ProjectFile":
-        if self.training.loss.kind != "binary":
+        try:
+            judging_of(task_of(self.training))
+        except ConfigurationError as error:
+            raise ValueError(f"training.loss.kind: {self.training.loss.kind}. {error}") from None
+        if self.tuning.objective not in measured_metrics(self.training):
             raise ValueError(
-                f"training.loss.kind: expected binary, found {self.training.loss.kind}: tuning, evaluation and gate "
-                "judge labels of 0 and 1. The stage `train` alone takes the other losses, in a pipeline of your own"
+                f"tuning.objective: training measures {', '.join(measured_metrics(self.training))}, not "
+                f"{self.tuning.objective}; name it as training.stopping.metric, and it is measured"
             )
         return self
 
@@ -174,7 +179,7 @@ class Project:
         file: The content of `project.yaml`.
         contract: Its data contract, as a configuration reference.
         definitions: Its feature definitions, as a configuration reference.
-        policy: Its promotion policy.
+        policy: Its promotion policy, with the task's values of what it leaves open.
     """
 
     folder: Path
@@ -211,6 +216,8 @@ def load_project(folder: Path) -> Project:
     policy_path = folder / (file.policy if file else "policy.yaml")
     contract = _load(contract_path, Contract, problems)
     policy = _load(policy_path, GatePolicy, problems)
+    if file is not None and policy is not None:
+        problems.extend(f"{policy_path.name}: {problem}" for problem in policy.problems(task_of(file.training)))
     if file is not None and contract is not None:
         problems.extend(_snapshot_problems(file.snapshots, contract, contract_path.name))
     if file is not None and not any(table.event_time for table in file.source.tables.values()):
@@ -227,7 +234,7 @@ def load_project(folder: Path) -> Project:
         file=file,
         contract=Config(f"{file.name}-contract", {"contract.yaml": contract_path.read_bytes()}),
         definitions=Config(f"{file.name}-features", definitions),
-        policy=policy,
+        policy=policy.resolved(judging_of(task_of(file.training))),
     )
 
 

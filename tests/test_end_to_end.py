@@ -50,7 +50,7 @@ def write_project(folder: Path, **changes: Any) -> Path:
     project["tuning"]["budget"] |= {"stopping.epochs": 1}
     project["tuning"]["parameters"] = [{"name": "model.dropout", "type": "double", "min": 0, "max": 0.2}]
     policy = yaml.safe_load((folder / "policy.yaml").read_text())
-    policy |= {"bars": {"roc_auc": {"min": 0.6}}, "must_beat_baseline": [], "slice_min_roc_auc": 0.0}
+    policy |= {"bars": {"roc_auc": {"min": 0.6}}, "must_beat_baseline": [], "slices": {"roc_auc": 0.0}}
     for dotted, value in changes.items():
         section, _, key = dotted.partition("__")
         (policy if section == "policy" else project[section])[key] = value

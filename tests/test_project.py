@@ -117,9 +117,29 @@ def test_a_source_without_any_time_is_refused(project: Path) -> None:
         load_project(project)
 
 
+def test_a_metric_of_another_task_is_refused_with_what_is_offered(project: Path) -> None:
+    body = yaml.safe_load((project / "policy.yaml").read_text())
+    body["bars"] = {"accuracy": {"min": 0.9}}
+    (project / "policy.yaml").write_text(yaml.safe_dump(body))
+    expected = r"policy\.yaml: bars: the task binary has the metrics average_precision, .*; found accuracy"
+    with pytest.raises(ConfigurationError, match=expected):
+        load_project(project)
+
+
+def test_an_objective_that_training_does_not_measure_is_refused(project: Path) -> None:
+    body = yaml.safe_load((project / "project.yaml").read_text())
+    body["tuning"]["objective"] = "brier"
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(ConfigurationError, match=r"training measures log_loss, roc_auc, not brier"):
+        load_project(project)
+    body["training"].setdefault("stopping", {})["metric"] = "brier"
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    assert load_project(project).file.tuning.minimize
+
+
 def test_a_loss_that_the_gate_cannot_judge_is_refused_before_anything_runs(project: Path) -> None:
     body = yaml.safe_load((project / "project.yaml").read_text())
     body["training"]["loss"] = {"kind": "mse"}
     (project / "project.yaml").write_text(yaml.safe_dump(body))
-    with pytest.raises(ConfigurationError, match=r"training\.loss\.kind: expected binary, found mse"):
+    with pytest.raises(ConfigurationError, match=r"training\.loss\.kind: mse\. Evaluation and gate judge models"):
         load_project(project)

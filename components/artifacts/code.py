@@ -86,7 +86,7 @@ def closure_of(module: str, left_out: Callable[[str], bool]) -> frozenset[str]:
     """Dotted names of the modules of ours that running `module` can load, itself among them.
 
     Imports inside functions count. So does a text that is the dotted name of a module: a program that is started as a
-    process of its own is named so.
+    process of its own is named so. A text such as `gatehouse.components.metrics.*` counts as all modules of a folder.
 
     Args:
         module: Where to begin.
@@ -112,13 +112,22 @@ def source_digests(modules: Iterable[str]) -> dict[str, str]:
 
 def imports_of(module: str) -> frozenset[str]:
     """Dotted names of the modules of ours that `module` names, and the packages that they are in."""
-    named = (part for name in _facts(module).names for part in _parents(name))
+    named = (part for name in _facts(module).names for each in _members(name) for part in _parents(each))
     return frozenset(name for name in named if source_of(name) is not None)
 
 
 def distribution_of(package: str) -> str:
     """The distribution that provides an imported package."""
     return DISTRIBUTIONS.get(package, package)
+
+
+def _members(name: str) -> list[str]:
+    """The modules of a folder where a name ends in `.*`: what is found by looking into the folder; else the name."""
+    package, found, _ = name.partition(".*")
+    source = source_of(package) if found else None
+    if source is None:
+        return [name]
+    return [f"{package}.{path.stem}" for path in sorted(source.parent.glob("[a-z]*.py"))]
 
 
 def _parents(module: str) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = "gatehouse"
-_DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+")
+_DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+(\.\*)?")
 _SPECS = frozenset({"Spec", "StageModel"})
 _MOST_KEPT = 20_000
 _kept = 0
@@ -31,7 +31,8 @@ class SourceFacts:
 
     Attributes:
         digest: SHA-256 of the reduced syntax tree.
-        names: Dotted names of ours that it imports, or names as a text; some are of attributes, not of modules.
+        names: Dotted names of ours that it imports, or names as a text; some are of attributes, not of modules. One
+            that ends in `.*` names every module of a folder.
         packages: Packages of others that it imports, the standard library left out.
     """
 
@@ -137,8 +138,11 @@ class _Deciding(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """The declaration of a stage says how it is run."""
+        """The declaration of a stage says how it is run; a title says what people call something."""
         node.decorator_list = [each for each in node.decorator_list if not _declares_a_stage(each)]
+        for each in node.decorator_list:
+            if isinstance(each, ast.Call):
+                each.keywords = [keyword for keyword in each.keywords if keyword.arg != "title"]
         return self.generic_visit(node)
 
 

@@ -1,19 +1,20 @@
 """The curves of one model, thinned to what a page can show."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from gatehouse.components.metrics.binary import calibration_curve, precision_recall_curve, roc_curve
+from gatehouse.components.metrics.catalogue.metric import Array, Predictions
+from gatehouse.components.metrics.curves.calibration import calibration
+from gatehouse.components.metrics.curves.histogram import histogram
+from gatehouse.components.metrics.curves.precision_recall import precision_recall
+from gatehouse.components.metrics.curves.roc import roc
 
-Array = npt.NDArray[Any]
 Curves = dict[str, list[list[float]]]
 POINTS = 200
-BINS = 40
 
 
-def curves_of(labels: Array, scores: Array, calibration_bins: int) -> Curves:
+def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, calibration_bins: int) -> Curves:
     """Curves by name, each a list of points.
 
     - `roc`: false positive rate, true positive rate, threshold.
@@ -22,19 +23,18 @@ def curves_of(labels: Array, scores: Array, calibration_bins: int) -> Curves:
     - `histogram`: left edge of the bin, and the share of the rows of label 0 and of label 1 that is in it.
 
     Args:
+        names: Of the task's curves.
         labels: 0 or 1, shape (rows,), of both classes.
-        scores: Probabilities, shape (rows,).
+        predictions: For the same rows.
         calibration_bins: Number of groups.
     """
-    recall_precision = np.column_stack(precision_recall_curve(labels, scores))
-    if len(recall_precision) > POINTS:
-        recall_precision = recall_precision[recall_precision[:, 0] >= 1 / POINTS]
-    return {
-        "roc": _points(thin(np.column_stack(roc_curve(labels, scores)))),
-        "precision_recall": _points(thin(recall_precision)),
-        "calibration": _points(np.column_stack(calibration_curve(labels, scores, calibration_bins))),
-        "histogram": _points(_histogram(labels, scores)),
+    drawn: dict[str, Callable[[], Array]] = {
+        "roc": lambda: thin(roc(labels, predictions.scores)),
+        "precision_recall": lambda: thin(_settled(precision_recall(labels, predictions.scores))),
+        "calibration": lambda: calibration(labels, predictions.form("probabilities"), calibration_bins),
+        "histogram": lambda: histogram(labels, predictions.form("probabilities")),
     }
+    return {name: drawn[name]().tolist() for name in names}
 
 
 def thin(points: Array) -> Array:
@@ -55,14 +55,6 @@ def thin(points: Array) -> Array:
     return thinned
 
 
-def _histogram(labels: Array, scores: Array) -> Array:
-    edges = np.linspace(0.0, 1.0, BINS + 1)
-    shares = []
-    for label in (0, 1):
-        counts = np.histogram(scores[labels == label], edges)[0]
-        shares.append(counts / max(int(counts.sum()), 1))
-    return np.column_stack([edges[:-1], *shares])
-
-
-def _points(points: Array) -> list[list[float]]:
-    return [[float(value) for value in point] for point in points]
+def _settled(points: Array) -> Array:
+    """A precision-recall curve without its first points, where a few rows make precision jump."""
+    return points if len(points) <= POINTS else points[points[:, 0] >= 1 / POINTS]

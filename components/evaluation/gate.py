@@ -1,9 +1,10 @@
-"""The gate: a pure function from metrics and policy to a verdict with every rule that was applied."""
+"""The gate: a pure function from policy and evidence to a verdict with every rule that was applied."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gatehouse.components.evaluation.spec import LOWER_IS_BETTER, ChampionRule, GatePolicy
+from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.metrics.catalogue.found import metric_named
 
 Metrics = Mapping[str, float]
 
@@ -37,29 +38,34 @@ class Comparison:
     best_bound: float
 
 
-def judge(
-    policy: GatePolicy,
-    candidate: Metrics,
-    baseline: Metrics,
-    comparison: Comparison | None,
-    slices: Mapping[str, float],
-) -> tuple[Rule, ...]:
-    """Apply every rule of `policy`; the candidate passes if all hold. A number that is NaN keeps no rule.
+@dataclass(frozen=True)
+class Evidence:
+    """What the rules look at.
+
+    Attributes:
+        candidate: Its test metrics.
+        baseline: The same metrics of the baseline on the same rows and features.
+        comparison: Against the champion, or None where there is none.
+        slices: By metric, its value in every slice that is large enough, by the slice's name.
+    """
+
+    candidate: Metrics
+    baseline: Metrics
+    comparison: Comparison | None
+    slices: Mapping[str, Metrics]
+
+
+def judge(policy: GatePolicy, evidence: Evidence) -> tuple[Rule, ...]:
+    """Apply every rule; the candidate passes if all hold. A number that is NaN keeps no rule.
 
     Improving one metric and leaving the rest as it is never breaks a rule, except for the leakage alarm, which is there
-    to distrust a ROC AUC that is too good.
+    to distrust a metric that is too good.
 
     Args:
-        policy: The promotion policy.
-        candidate: Its test metrics.
-        baseline: The same metrics of logistic regression on the same rows and features.
-        comparison: Against the champion, or None where there is none.
-        slices: ROC AUC of every slice that is large enough, by name.
+        policy: The promotion policy, resolved for the task.
+        evidence: What was measured.
     """
-    rules = [*_bars(policy, candidate), *_baseline(policy, candidate, baseline), _alarm(policy, candidate)]
-    if comparison is not None:
-        rules.extend(_champion(policy.champion, comparison))
-    return (*rules, *_slices(policy, slices))
+    return tuple(rule for rules in (_bars, _baseline, _alarm, _champion, _slices) for rule in rules(policy, evidence))
 
 
 def verdict_of(rules: tuple[Rule, ...]) -> str:
@@ -67,42 +73,48 @@ def verdict_of(rules: tuple[Rule, ...]) -> str:
     return "pass" if all(rule.holds for rule in rules) else "refused"
 
 
-def _bars(policy: GatePolicy, candidate: Metrics) -> Iterator[Rule]:
-    for metric, bar in policy.bars.items():
-        value = candidate[metric]
+def _bars(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    for name, bar in sorted(policy.bars.items()):
+        value = evidence.candidate[name]
+        found = metric_named(name).text(value)
         if bar.min is not None:
-            yield Rule(f"bar {metric}", f"at least {bar.min:g}", f"{value:.4f}", value >= bar.min)
+            yield Rule(f"bar {name}", f"at least {bar.min:g}", found, value >= bar.min)
         if bar.max is not None:
-            yield Rule(f"bar {metric}", f"at most {bar.max:g}", f"{value:.4f}", value <= bar.max)
+            yield Rule(f"bar {name}", f"at most {bar.max:g}", found, value <= bar.max)
 
 
-def _baseline(policy: GatePolicy, candidate: Metrics, baseline: Metrics) -> Iterator[Rule]:
-    for metric in policy.must_beat_baseline:
-        ours, theirs = candidate[metric], baseline[metric]
-        lower = metric in LOWER_IS_BETTER
-        wanted = f"{'below' if lower else 'above'} logistic regression's {theirs:.4f}"
-        yield Rule(f"baseline {metric}", wanted, f"{ours:.4f}", ours < theirs if lower else ours > theirs)
+def _baseline(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    for name in policy.must_beat_baseline or ():
+        metric, ours, theirs = metric_named(name), evidence.candidate[name], evidence.baseline[name]
+        wanted = f"{'above' if metric.better == 'higher' else 'below'} the baseline's {metric.text(theirs)}"
+        yield Rule(f"baseline {name}", wanted, metric.text(ours), metric.is_better(ours, theirs))
 
 
-def _alarm(policy: GatePolicy, candidate: Metrics) -> Rule:
-    score, alarm = candidate["roc_auc"], policy.leakage_alarm
-    return Rule("leakage alarm", f"ROC AUC of at most {alarm:g}", f"{score:.4f}", score <= alarm)
+def _alarm(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    for name, limit in sorted((policy.leakage_alarm or {}).items()):
+        metric, value = metric_named(name), evidence.candidate[name]
+        expected = f"{metric.title} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
+        yield Rule("leakage alarm", expected, metric.text(value), metric.worse_by(value, limit) >= 0)
 
 
-def _champion(rule: ChampionRule, comparison: Comparison) -> Iterator[Rule]:
+def _champion(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    rule, found = policy.champion, evidence.comparison
+    if found is None:
+        return
+    metric = metric_named(found.metric)
+    ours, theirs = metric.text(found.candidate), metric.text(found.champion)
     yield Rule(
-        f"champion {comparison.metric}",
-        f"not worse than the champion's {comparison.champion:.4f} by more than {rule.tolerance:g} "
-        f"with {rule.confidence:.0%} confidence",
-        f"{comparison.candidate:.4f}, at worst {_side(comparison.worst_bound)}",
-        comparison.worst_bound <= rule.tolerance,
+        f"champion {found.metric}",
+        f"not worse than the champion's {theirs} by more than {rule.tolerance:g} with {rule.confidence:.0%} confidence",
+        f"{ours}, at worst {_side(found.worst_bound)}",
+        found.worst_bound <= rule.tolerance,
     )
     if rule.min_improvement is not None:
         yield Rule(
-            f"improvement {comparison.metric}",
-            f"better than the champion's {comparison.champion:.4f} by at least {rule.min_improvement:g}",
-            f"{comparison.candidate:.4f}, {_side(comparison.worse_by)}",
-            -comparison.worse_by >= rule.min_improvement,
+            f"improvement {found.metric}",
+            f"better than the champion's {theirs} by at least {rule.min_improvement:g}",
+            f"{ours}, {_side(found.worse_by)}",
+            -found.worse_by >= rule.min_improvement,
         )
 
 
@@ -110,12 +122,18 @@ def _side(worse_by: float) -> str:
     return f"{abs(worse_by):.5f} {'worse' if worse_by > 0 else 'better'}" if worse_by else "equal"
 
 
-def _slices(policy: GatePolicy, slices: Mapping[str, float]) -> Iterator[Rule]:
-    floor = policy.slice_min_roc_auc
-    broken = {name: value for name, value in slices.items() if not value >= floor}
-    for name, value in broken.items():
-        yield Rule(f"slice {name}", f"ROC AUC of at least {floor:g}", f"{value:.4f}", False)
-    if slices and not broken:
-        worst = min(slices, key=lambda name: (slices[name], name))
-        expected = f"ROC AUC of at least {floor:g} in each of {len(slices)}"
-        yield Rule("slices", expected, f"{slices[worst]:.4f} at worst, in {worst}", True)
+def _slices(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    for name, limit in sorted((policy.slices or {}).items()):
+        metric, values = metric_named(name), evidence.slices.get(name, {})
+        wanted = f"{metric.title} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
+        broken = {each: value for each, value in values.items() if not metric.worse_by(value, limit) <= 0}
+        for each, value in broken.items():
+            yield Rule(f"slice {each}", wanted, metric.text(value), False)
+        if values and not broken:
+            worst = max(values, key=lambda each: (metric.worse_by(values[each], limit), each))
+            yield Rule(
+                "slices",
+                f"{wanted} in each of {len(values)}",
+                f"{metric.text(values[worst])} at worst, in {worst}",
+                True,
+            )

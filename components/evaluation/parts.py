@@ -1,20 +1,21 @@
 """Reads one part of a split, and refuses parts on which a model can be neither fitted nor measured."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tasks.task import Task
 from gatehouse.errors import GatehouseError
 
 
 class UnusablePartError(GatehouseError):
-    """A part of a split has no rows, one class only, labels that are not 0 or 1, or is of another training set."""
+    """A part of a split has no rows, labels that a task cannot be judged on, or is of another training set."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,16 @@ class Part:
     Attributes:
         rows: Their numbers in the training set, int64, shape (rows,).
         table: All their columns, in the same order.
-        labels: 0 or 1, int8, shape (rows,).
+        labels: As the task has them, float64, shape (rows,).
     """
 
     rows: npt.NDArray[np.int64]
     table: pa.Table
-    labels: npt.NDArray[np.int8]
+    labels: npt.NDArray[np.float64]
 
 
-def read_part(store: ArtifactStore, training_set: str, split: str, name: str) -> Part:
-    """Read the part `name` (`train`, `validation` or `test`).
+def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task) -> Part:
+    """Read the part `name` (`train`, `validation` or `test`), with labels as `task` has them.
 
     Raises:
         UnusablePartError: if no model can be judged on it.
@@ -53,16 +54,16 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str) ->
             "expected at least one row and none beyond. Correct the boundaries in `split`."
         )
     table = whole.take(pa.array(rows)).combine_chunks()
-    return Part(rows, table, _labels(table, store.manifest(reference).details["label"], f"{split}: {name}"))
+    return Part(rows, table, _labels(table, store.manifest(reference).details["label"], task, f"{split}: {name}"))
 
 
-def _labels(table: pa.Table, column: str, where: str) -> npt.NDArray[np.int8]:
-    found = table[column].value_counts().to_pylist()
-    counts: dict[Any, int] = {entry["values"]: entry["counts"] for entry in found}
-    if set(counts) != {0, 1}:
-        listed = ", ".join(f"{value} in {count} rows" for value, count in sorted(counts.items(), key=str))
+def _labels(table: pa.Table, column: str, task: Task, where: str) -> npt.NDArray[np.float64]:
+    labels: npt.NDArray[np.float64] = pc.cast(table[column], pa.float64()).to_numpy()
+    wrong = int((~task.is_label(labels)).sum())
+    lacking = f"{wrong} rows that are not {task.label}" if wrong else task.lacks(labels)
+    if lacking:
         raise UnusablePartError(
-            f"{where}: label {column}: expected both 0 and 1 and nothing else, found {listed}. "
-            "A model cannot be judged on one class: correct the boundaries in `split`, or the label."
+            f"{where}: label {column}: found {lacking}. A model cannot be judged on that: correct the boundaries in "
+            "`split`, or the label."
         )
-    return np.asarray(table[column].to_numpy().astype(np.int8))
+    return labels

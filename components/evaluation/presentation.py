@@ -1,9 +1,12 @@
 """What a person sees of an evaluation in the KFP UI: metrics, ROC curve, report and summary."""
 
+import shutil
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.stage import CANDIDATE, EvaluateResult
+from gatehouse.components.evaluation.stage import EvaluateResult
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.reports.rendering import rendered
 
 
 def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any, report: Any, summary: Any) -> None:
@@ -19,9 +22,9 @@ def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any
     """
     for name, value in result.metrics.items():
         metrics.log_metric(name, value)
-    points = store.read_json(result.evaluation, "curves.json")[CANDIDATE]["roc"]
-    roc.log_roc_curve([point[0] for point in points], [point[1] for point in points], [point[2] for point in points])
-    store.copy(result.evaluation, "report.html", report.path)
+    if points := store.read_json(result.evaluation, "curves.json")["candidate"].get("roc"):
+        roc.log_roc_curve(*([point[column] for point in points] for column in range(3)))
+    shutil.copyfile(rendered(store, result.evaluation), report.path)
     for artifact in (metrics, roc, report, summary):
         artifact.metadata["reference"] = store.address_of(result.evaluation)
     with open(summary.path, "w", encoding="utf-8") as stream:
@@ -37,5 +40,6 @@ def markdown(result: EvaluateResult) -> str:
     lines += [f"- {reason}" for reason in result.reasons] or ["Every rule of the policy holds."]
     lines += ["", f"| metric | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
     for metric in result.metrics:
-        lines.append(f"| {metric} | {' | '.join(f'{values[metric]:.4f}' for values in shown.values())} |")
+        written = metric_named(metric).text
+        lines.append(f"| {metric} | {' | '.join(written(values[metric]) for values in shown.values())} |")
     return "\n".join([*lines, "", f"`{result.evaluation}`", ""])

@@ -1,8 +1,7 @@
 """Metrics by the values of a column: where a good average hides a bad corner."""
 
-import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.evaluation.spec import EvaluationSpec
-from gatehouse.components.metrics.binary import log_loss, roc_auc
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.metrics.catalogue.metric import Array, Predictions
+from gatehouse.components.tasks.task import Task
 from gatehouse.errors import ConfigurationError
 
 MOST_VALUES = 40
@@ -24,27 +25,28 @@ class Slice:
     Attributes:
         name: `column=value`.
         rows: Test rows with this value.
-        label_rate: Share of them whose label is 1.
-        log_loss: Of the candidate.
-        roc_auc: Of the candidate; None where the slice has one class only. Likewise its bounds and the champion's.
-        low, high: 95 % interval of the candidate's ROC AUC.
-        champion_roc_auc: None also where there is no champion.
-        judged: Whether the slice is large enough for the gate, and has both classes.
+        label_mean: Mean of their labels.
+        metrics: By role (`candidate`, and `champion` where there is one), metrics by name. A metric that slices are
+            judged by is given only where labels differ enough to measure it.
+        intervals: 95 % interval of the candidate's value, of metrics that tell one.
+        judged: Whether the slice is large enough for the gate, and its labels differ enough.
     """
 
     name: str
     rows: int
-    label_rate: float
-    log_loss: float
-    roc_auc: float | None
-    low: float | None
-    high: float | None
-    champion_roc_auc: float | None
+    label_mean: float
+    metrics: Mapping[str, Mapping[str, float]]
+    intervals: Mapping[str, tuple[float, float]]
     judged: bool
 
 
 def slice_metrics(
-    table: pa.Table, labels: Any, candidate: Any, spec: EvaluationSpec, champion: Any = None
+    table: pa.Table,
+    labels: Array,
+    predictions: Mapping[str, Predictions],
+    spec: EvaluationSpec,
+    task: Task,
+    metrics: Sequence[str],
 ) -> list[Slice]:
     """One entry a value of each slice column, largest first within a column.
 
@@ -52,10 +54,11 @@ def slice_metrics(
 
     Args:
         table: The test rows.
-        labels: 0 or 1, shape (rows,).
-        candidate: Its probabilities, shape (rows,).
+        labels: Shape (rows,).
+        predictions: For the rows, of `candidate` and of `champion` where there is one.
         spec: Which columns, and from how many rows on a slice is judged.
-        champion: The champion's probabilities, or None.
+        task: Says when labels differ enough, and which metric is given of every slice.
+        metrics: Names of the metrics that slices are judged by.
 
     Raises:
         ConfigurationError: if the training set has no such column.
@@ -69,10 +72,11 @@ def slice_metrics(
     found: list[Slice] = []
     for column in spec.slices:
         names, members = group(table[column])
-        entries = [
-            _slice(f"{column}={name}", np.flatnonzero(members == index), labels, candidate, champion, spec)
-            for index, name in enumerate(names)
-        ]
+        entries = []
+        for index, name in enumerate(names):
+            chosen = np.flatnonzero(members == index)
+            given = {role: each.take(chosen) for role, each in predictions.items()}
+            entries.append(_slice(f"{column}={name}", labels[chosen], given, spec, task, metrics))
         found.extend(sorted(entries, key=lambda entry: (-entry.rows, entry.name)))
     return found
 
@@ -92,34 +96,30 @@ def group(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
     return [*kept, OTHER], np.minimum(place, MOST_VALUES - 1)[members]
 
 
-def _slice(name: str, chosen: Any, labels: Any, candidate: Any, champion: Any, spec: EvaluationSpec) -> Slice:
-    ours, rows = labels[chosen], len(chosen)
-    ones = int(ours.sum())
-    both = 0 < ones < rows
-    area = roc_auc(ours, candidate[chosen]) if both else None
-    low, high = roc_auc_interval(area, ones, rows - ones) if area is not None else (None, None)
+def _slice(
+    name: str,
+    labels: Array,
+    predictions: Mapping[str, Predictions],
+    spec: EvaluationSpec,
+    task: Task,
+    metrics: Sequence[str],
+) -> Slice:
+    enough = not task.lacks(labels)
+    objective = task.judging.objective if task.judging else ""
+    named = [metric_named(each) for each in dict.fromkeys([objective, *(metrics if enough else ())])]
+    measured = {
+        role: {metric.name: metric.measure(labels, each) for metric in named} for role, each in predictions.items()
+    }
+    intervals = {
+        metric.name: metric.interval(measured["candidate"][metric.name], labels)
+        for metric in named
+        if metric.interval is not None
+    }
     return Slice(
         name=name,
-        rows=rows,
-        label_rate=ones / rows,
-        log_loss=log_loss(ours, candidate[chosen]),
-        roc_auc=area,
-        low=low,
-        high=high,
-        champion_roc_auc=roc_auc(ours, champion[chosen]) if both and champion is not None else None,
-        judged=both and rows >= spec.min_slice_rows,
+        rows=len(labels),
+        label_mean=float(labels.mean()),
+        metrics=measured,
+        intervals=intervals,
+        judged=enough and len(labels) >= spec.min_slice_rows,
     )
-
-
-def roc_auc_interval(area: float, ones: int, zeros: int) -> tuple[float, float]:
-    """95 % interval of a ROC AUC, from the standard error of Hanley and McNeil (1982), equations 1 and 2.
-
-    Args:
-        area: The ROC AUC.
-        ones: Positive rows, at least one.
-        zeros: Negative rows, at least one.
-    """
-    first, second = area / (2 - area), 2 * area * area / (1 + area)
-    square = area * (1 - area) + (ones - 1) * (first - area * area) + (zeros - 1) * (second - area * area)
-    error = 1.959964 * math.sqrt(max(square, 0.0) / (ones * zeros))
-    return max(0.0, area - error), min(1.0, area + error)

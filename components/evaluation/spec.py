@@ -1,17 +1,17 @@
 """What is measured on a candidate, and what the gate demands of it."""
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-Metric = Literal["roc_auc", "average_precision", "log_loss", "brier", "calibration_error"]
-LOWER_IS_BETTER: frozenset[str] = frozenset({"log_loss", "brier", "calibration_error"})
+from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.metrics.catalogue.names import MetricName
+from gatehouse.components.tasks.task import Judging, Task
 
 
-class EvaluationSpec(BaseModel):
+class EvaluationSpec(Spec):
     """What is measured on the test part."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     slices: tuple[str, ...] = Field((), description="Columns by whose values metrics are given too.")
     min_slice_rows: int = Field(500, ge=1, description="Smaller slices are counted, not judged.")
@@ -21,10 +21,8 @@ class EvaluationSpec(BaseModel):
     boosted_trees: bool = Field(True, description="Show gradient-boosted trees beside the candidate; not judged by.")
 
 
-class Bar(BaseModel):
+class Bar(Spec):
     """A bound that the candidate's own metric must keep; a value on the bound keeps it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min: float | None = Field(None, allow_inf_nan=False)
     max: float | None = Field(None, allow_inf_nan=False)
@@ -38,7 +36,7 @@ class Bar(BaseModel):
         return self
 
 
-class ChampionRule(BaseModel):
+class ChampionRule(Spec):
     """How the candidate must compare with the champion on the same test rows.
 
     Two conditions, both in the direction in which the metric is better. The candidate must not be inferior: the bound
@@ -46,9 +44,7 @@ class ChampionRule(BaseModel):
     it must be better by `min_improvement` on the test rows themselves; with 0 an equal model passes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    metric: Metric = "log_loss"
+    metric: MetricName | None = Field(None, description="What is compared; null for the task's objective.")
     tolerance: float = Field(0.002, ge=0.0, allow_inf_nan=False)
     confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Of the one-sided bound.")
     min_improvement: float | None = Field(
@@ -56,16 +52,51 @@ class ChampionRule(BaseModel):
     )
 
 
-class GatePolicy(BaseModel):
-    """The promotion policy: every rule must hold."""
+class GatePolicy(Spec):
+    """The promotion policy: every rule must hold. Metrics are those of the task; so are the values of what is null."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    bars: dict[Metric, Bar] = Field(default_factory=dict)
-    must_beat_baseline: tuple[Metric, ...] = Field(
-        ("log_loss",), description="Metrics in which the candidate must be better than logistic regression."
+    bars: dict[MetricName, Bar] = Field(default_factory=dict)
+    must_beat_baseline: tuple[MetricName, ...] | None = Field(
+        None, description="Metrics in which the candidate must be better than the baseline; null for the objective."
     )
-    leakage_alarm: float = Field(0.80, gt=0.5, le=1.0, description="ROC AUC above which a model is taken for leaky.")
+    leakage_alarm: dict[MetricName, float] | None = Field(
+        None, description="Values of metrics such that a model that is better is taken for leaky."
+    )
     champion: ChampionRule = ChampionRule()
-    slice_min_roc_auc: float = Field(0.5, ge=0.0, le=1.0, description="Least ROC AUC of any judged slice.")
+    slices: dict[MetricName, float] | None = Field(
+        None, description="Values of metrics that every judged slice must reach."
+    )
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
+
+    @field_validator("must_beat_baseline")
+    @classmethod
+    def _in_one_order(cls, metrics: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """The order of metrics has no meaning, so that it must not change what identifies the policy."""
+        return metrics if metrics is None else tuple(sorted(set(metrics)))
+
+    def resolved(self, judging: Judging) -> "GatePolicy":
+        """The policy with the task's values in place of what is null."""
+        champion = self.champion.model_copy(update={"metric": self.champion.metric or judging.objective})
+        given = {
+            "must_beat_baseline": (judging.objective,),
+            "leakage_alarm": dict(judging.leakage_alarm),
+            "slices": dict(judging.slices),
+        }
+        missing = {name: value for name, value in given.items() if getattr(self, name) is None}
+        return self.model_copy(update=missing | {"champion": champion})
+
+    def problems(self, task: Task) -> Iterator[str]:
+        """What this policy asks of metrics that the task does not have; a metric's file says which tasks it is for."""
+        from gatehouse.components.metrics.catalogue.found import metrics_for
+
+        offered = metrics_for(task.name)
+        named = {
+            "bars": self.bars,
+            "must_beat_baseline": self.must_beat_baseline,
+            "leakage_alarm": self.leakage_alarm,
+            "champion.metric": [self.champion.metric] if self.champion.metric else (),
+            "slices": self.slices,
+        }
+        for key, metrics in named.items():
+            for metric in sorted(set(metrics or ()) - set(offered)):
+                yield f"{key}: the task {task.name} has the metrics {', '.join(offered)}; found {metric}"

@@ -6,36 +6,19 @@ from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.baseline.stage import BaselineRequest, fit_baseline
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from gatehouse.components.evaluation.judgement import Judgement
     from gatehouse.components.evaluation.parts import Part
-    from gatehouse.components.evaluation.report import Evaluation
-
-CANDIDATE, CHAMPION, BASELINE, TREES = "candidate", "champion", "baseline", "boosted trees"
-
-
-class BaselineRequest(StageModel):
-    """The data that logistic regression, and on request boosted trees, are fitted on."""
-
-    training_set: str
-    split: str
-    boosted_trees: bool = False
-
-
-class BaselineResult(StageModel):
-    """The baseline model: `baseline.json` holds what it does to each column, coefficients and intercept.
-
-    Boosted trees stand beside it, in `trees.ubj`, with their columns in `trees.json`.
-    """
-
-    baseline: str
+    from gatehouse.components.metrics.catalogue.metric import Predictions
+    from gatehouse.components.tasks.task import Task
 
 
 class EvaluateRequest(StageModel):
@@ -69,48 +52,29 @@ class ScoringError(GatehouseError):
     """A model cannot score the test rows, or gave a score that is no probability."""
 
 
-@stage("fit_baseline", title="Fit the baseline")
-def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResult:
-    """Fit logistic regression, and trees where they are wanted, on the train part; again only when the data changes.
-
-    Raises:
-        UnusablePartError: if the train part is empty or has one class only.
-    """
-    from gatehouse.components.evaluation.baseline import Baseline
-    from gatehouse.components.evaluation.parts import read_part
-
-    manifest = store.manifest(request.training_set)
-    part = read_part(store, request.training_set, request.split, "train")
-    fitted = Baseline.fit(part.table, part.labels, manifest.details["numeric"], manifest.details["categorical"])
-    files: dict[str, Path | bytes | str] = {"baseline.json": canonical_json(fitted.to_json())}
-    if request.boosted_trees:
-        from gatehouse.components.evaluation.boosted_trees import BoostedTrees
-
-        grown = BoostedTrees.fit(part.table, part.labels, manifest.details["numeric"], manifest.details["categorical"])
-        files |= {"trees.json": canonical_json(grown.to_json()), "trees.ubj": grown.trees}
-    reference = store.publish(
-        "baselines",
-        manifest.name,
-        files,
-        derived_from={"training_set": request.training_set, "split": request.split},
-    )
-    return BaselineResult(baseline=str(reference))
-
-
-@stage("evaluate", title="Evaluate against the champion", resources=Resources(cpu="2", memory="4G"))
+@stage(
+    "evaluate",
+    title="Evaluate against the champion",
+    resources=Resources(cpu="2", memory="4G"),
+    pages={"evaluations": "gatehouse.components.evaluation.report:page"},
+)
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 
-    The artifact holds `metrics.json`, `slices.json`, `curves.json`, `verdict.json`, `predictions.parquet` (row, score)
-    and `report.html`, whatever the verdict is. Latency is recorded beside it, under `measurements/`.
+    The artifact holds `metrics.json`, `slices.json`, `curves.json` and `verdict.json`, whatever the verdict is. Latency
+    is recorded beside it, under `measurements/`.
 
     Raises:
         SelfComparisonError: if the champion is the candidate.
-        UnusablePartError: if the test part is empty or has one class only.
+        ConfigurationError: if candidate and champion are of different tasks, evaluation does not judge the task, or the
+            policy names metrics that the task does not have.
+        UnusablePartError: if the test part cannot be judged on.
         ScoringError: if a model cannot score the test rows.
     """
-    from gatehouse.components.evaluation.latency import measure_latency
+    from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, TREES, judged
     from gatehouse.components.evaluation.parts import read_part
+    from gatehouse.components.tasks.found import judging_of
+    from gatehouse.components.tracking.latency import measure_latency
     from gatehouse.components.training.scoring.predictor import Predictor
 
     if request.champion == request.model:
@@ -118,19 +82,26 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
             f"{request.model} is both candidate and champion: a model compared with itself always passes. Expected the "
             "champion other than the candidate; `resolve` finds it."
         )
-    trees = request.spec.boosted_trees
-    wanted = BaselineRequest(training_set=request.training_set, split=request.split, boosted_trees=trees)
-    baseline = fit_baseline(wanted, store).baseline
-    part = read_part(store, request.training_set, request.split, "test")
-    scores = {CANDIDATE: _score(store, CANDIDATE, request.model, part)}
-    if request.champion:
-        scores[CHAMPION] = _score(store, CHAMPION, request.champion, part)
-    scores[BASELINE] = _score(store, BASELINE, baseline, part)
-    if trees:
-        scores[TREES] = _score(store, TREES, baseline, part)
-    found = judged(request, part, scores)
-    reference = _publish(request, store, baseline, part, found)
-    latency = measure_latency(Predictor.load(store, request.model).predict, part.table)
+    candidate = Predictor.load(store, request.model)
+    task, trees = candidate.task, request.spec.boosted_trees
+    policy = request.policy.resolved(judging_of(task))
+    if problems := list(policy.problems(task)):
+        raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
+    data = {"training_set": request.training_set, "split": request.split}
+    baseline = fit_baseline(BaselineRequest(**data, task=task.name, boosted_trees=trees), store).baseline
+    part = read_part(store, request.training_set, request.split, "test", task)
+    scored = {
+        CANDIDATE: request.model,
+        CHAMPION: request.champion,
+        BASELINE: baseline,
+        TREES: baseline if trees else "",
+    }
+    predictions = {
+        role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
+    }
+    found = judged(task, request.spec, policy, part, predictions)
+    reference = _publish(request, store, policy, baseline, task, part, predictions, found)
+    latency = measure_latency(candidate.predict, part.table)
     store.append(f"measurements/{request.model}", {"stage": "evaluate", "latency": latency})
     return EvaluateResult(
         evaluation=reference,
@@ -143,100 +114,95 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     )
 
 
-def judged(request: EvaluateRequest, part: "Part", scores: dict[str, Any]) -> "Evaluation":
-    """Measure and judge scores that are there already.
-
-    Args:
-        request: Holds measures and policy.
-        part: The test rows.
-        scores: Probabilities of `candidate`, `baseline` and, where there are such, `champion` and `boosted trees`, each
-            of shape (rows,).
-    """
-    from gatehouse.components.evaluation.comparison import compare, measure
-    from gatehouse.components.evaluation.gate import judge
-    from gatehouse.components.evaluation.report import Evaluation
-    from gatehouse.components.evaluation.slices import slice_metrics
-
-    spec, policy, labels = request.spec, request.policy, part.labels
-    metrics = {name: measure(labels, each) for name, each in scores.items()}
-    comparison = None
-    if CHAMPION in scores:
-        comparison = compare(
-            labels, scores[CANDIDATE], scores[CHAMPION], policy.champion, spec.bootstrap_samples, spec.seed
-        )
-    slices = tuple(slice_metrics(part.table, labels, scores[CANDIDATE], spec, scores.get(CHAMPION)))
-    areas = {entry.name: entry.roc_auc for entry in slices if entry.judged and entry.roc_auc is not None}
-    rules = judge(policy, metrics[CANDIDATE], metrics[BASELINE], comparison, areas)
-    return Evaluation(labels, scores, metrics, comparison, slices, rules)
-
-
-def _score(store: ArtifactStore, role: str, reference: str, part: "Part") -> Any:
+def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> "Predictions":
+    """What the model of a role says of the test rows, in the forms that metrics read."""
     import numpy as np
 
-    from gatehouse.components.evaluation.baseline import Baseline
-    from gatehouse.components.training.scoring.predictor import Predictor
+    from gatehouse.components.evaluation.judgement import CHAMPION
+    from gatehouse.components.tasks.found import judging_of
 
     try:
-        if role == BASELINE:
-            scores = Baseline.from_json(store.read_json(reference, "baseline.json")).predict(part.table)
-        elif role == TREES:
-            from gatehouse.components.evaluation.boosted_trees import BoostedTrees
-
-            grown = store.path(reference, "trees.ubj").read_bytes()
-            scores = BoostedTrees.from_json(store.read_json(reference, "trees.json"), grown).predict(part.table)
-        else:
-            scores = Predictor.load(store, reference).predict(part.table)
+        predicted = _predicted(store, role, reference, part, task)
     except GatehouseError as error:
         advice = "Keep them in the feature service until another champion is promoted." if role == CHAMPION else ""
         raise ScoringError(f"The {role} {reference} cannot score the test rows. {error} {advice}".rstrip()) from error
-    probable = np.isfinite(scores) & (scores >= 0) & (scores <= 1)
-    if scores.shape != part.rows.shape or not probable.all():
-        wrong = np.flatnonzero(~probable)
+    judging = judging_of(task)
+    right = np.isfinite(predicted) & judging.is_prediction(predicted)
+    if len(predicted) != len(part.rows) or not right.all():
+        wrong = np.flatnonzero(~right)
         where = f", the first in row {part.rows[wrong[0]]} of the training set" if len(wrong) else ""
         raise ScoringError(
-            f"The {role} {reference} gave {scores.size} scores for {part.rows.size} test rows, {len(wrong)} of them no "
-            f"probability{where}; expected a number from 0 to 1 for every row. Train it with a lower learning rate."
+            f"The {role} {reference} gave {len(predicted)} predictions for {len(part.rows)} test rows, {len(wrong)} of "
+            f"them wrong{where}; expected {judging.prediction} for every row. Train it with a lower learning rate."
         )
-    return scores
+    return task.read(predicted, None)
 
 
-def _publish(request: EvaluateRequest, store: ArtifactStore, baseline: str, part: "Part", found: "Evaluation") -> str:
+def _predicted(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> Any:
+    from gatehouse.components.evaluation.judgement import BASELINE, TREES
+    from gatehouse.components.training.scoring.predictor import Predictor
+
+    if role == BASELINE:
+        from gatehouse.components.evaluation.baseline.kinds import BASELINES
+        from gatehouse.components.tasks.found import judging_of
+
+        fitted = BASELINES[judging_of(task).baseline].from_json(store.read_json(reference, "baseline.json"))
+        return fitted.predict(part.table)
+    if role == TREES:
+        from gatehouse.components.evaluation.baseline.boosted_trees import BoostedTrees
+
+        grown = store.path(reference, "trees.ubj").read_bytes()
+        return BoostedTrees.from_json(store.read_json(reference, "trees.json"), grown).predict(part.table)
+    model = Predictor.load(store, reference)
+    if model.task != task:
+        raise ConfigurationError(
+            f"It is of the task {model.task.name}, expected {task.name}. Register models of one task under one name."
+        )
+    return model.predict(part.table)
+
+
+def _publish(
+    request: EvaluateRequest,
+    store: ArtifactStore,
+    policy: GatePolicy,
+    baseline: str,
+    task: "Task",
+    part: "Part",
+    predictions: "dict[str, Predictions]",
+    found: "Judgement",
+) -> str:
     from dataclasses import asdict
 
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     from gatehouse.components.evaluation.curves import curves_of
-    from gatehouse.components.evaluation.report import evaluation_report
+    from gatehouse.components.tasks.found import judging_of
 
-    inputs = {"model": request.model, "training_set": request.training_set, "split": request.split}
-    inputs["baseline"] = baseline
-    if request.champion:
-        inputs["champion"] = request.champion
-    comparison = asdict(found.comparison) if found.comparison else None
-    rules = [asdict(rule) for rule in found.rules]
-    curves = {name: curves_of(found.labels, each, request.spec.calibration_bins) for name, each in found.scores.items()}
-    with store.workspace() as workspace:
-        predictions = workspace / "predictions.parquet"
-        pq.write_table(pa.table({"row": part.rows, "score": found.scores[CANDIDATE]}), predictions, compression="zstd")
-        files: dict[str, Path | bytes | str] = {
+    names, bins = judging_of(task).curves, request.spec.calibration_bins
+    curves = {role: curves_of(names, part.labels, each, bins) for role, each in predictions.items()}
+    verdict = {
+        "verdict": found.verdict,
+        "rules": [asdict(rule) for rule in found.rules],
+        "comparison": asdict(found.comparison) if found.comparison else None,
+        "policy": policy.model_dump(mode="json"),
+        "spec": request.spec.model_dump(mode="json"),
+    }
+    inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
+    inputs |= {"training_set": request.training_set, "split": request.split}
+    published = store.publish(
+        "evaluations",
+        Reference.parse(request.model).name,
+        {
             "metrics.json": canonical_json(found.metrics),
             "slices.json": canonical_json([asdict(entry) for entry in found.slices]),
             "curves.json": canonical_json(curves),
-            "verdict.json": canonical_json({"verdict": found.verdict, "rules": rules, "comparison": comparison}),
-            "report.html": evaluation_report(request, found, curves),
-            "predictions.parquet": predictions,
-        }
-        published = store.publish(
-            "evaluations",
-            Reference.parse(request.model).name,
-            files,
-            rows_per_file={"predictions.parquet": len(part.rows)},
-            derived_from=inputs,
-            configuration={
-                "spec": request.spec.model_dump(mode="json"),
-                "policy": request.policy.model_dump(mode="json"),
-            },
-            details={"verdict": found.verdict},
-        )
+            "verdict.json": canonical_json(verdict),
+        },
+        derived_from={role: reference for role, reference in inputs.items() if reference},
+        configuration={"spec": identity_of(request.spec), "policy": identity_of(request.policy)},
+        details={
+            "verdict": found.verdict,
+            "task": task.name,
+            "rows": len(part.rows),
+            "label_mean": float(part.labels.mean()),
+        },
+    )
     return str(published)

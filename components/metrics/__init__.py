@@ -1,1 +1,1 @@
-"""How good predictions are: one metric, one file, for all tasks."""
+"""Metrics: one metric, one file of its name; what a metric is stands in `catalogue`."""

@@ -1,6 +1,6 @@
 """Which champion a candidate must compare with."""
 
-from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.identity import identity_digest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.ledger import Ledger
@@ -8,8 +8,8 @@ from gatehouse.components.registry.state import State, Subject
 
 
 def policy_digest(policy: GatePolicy) -> str:
-    """SHA-256 of a policy's canonical JSON, as 64 hexadecimal digits."""
-    return digest_of(policy.model_dump(mode="json"))
+    """SHA-256 of what identifies a policy, as 64 hexadecimal digits; rules that it does not name are in no digest."""
+    return identity_digest(policy)
 
 
 def resolve_champion(

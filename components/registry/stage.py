@@ -3,6 +3,7 @@
 from typing import Any
 
 from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
@@ -214,7 +215,7 @@ def verdict_of(request: RegisterRequest, store: ArtifactStore) -> Verdict:
     manifest = store.manifest(request.evaluation)
     inputs = manifest.derived_from
     champion = inputs.get("champion", "")
-    policy = request.policy.model_dump(mode="json")
+    policy = identity_of(request.policy)
     if inputs.get("model") != request.model:
         raise WrongEvaluationError(
             f"{request.evaluation} judges {inputs.get('model')}, expected {request.model}. "

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, TypeAdapter, WrapValidator, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, operational
+from gatehouse.components.tasks.found import task_of_loss
+from gatehouse.components.tasks.task import Task
 from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.compute.spec import ComputeSpec
 from gatehouse.components.training.data.spec import DataSpec
 from gatehouse.components.training.loop.spec import StoppingSpec
-from gatehouse.components.training.loss.spec import METRICS, BinaryLoss, LossSpec, PairwiseLoss
+from gatehouse.components.training.loss.spec import BinaryLoss, LossSpec, PairwiseLoss
 from gatehouse.components.training.models.spec import BuilderSpec, NetworkSpec, TabularMlpSpec, architecture_of
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
 from gatehouse.components.training.parallel.spec import ParallelismSpec
@@ -103,8 +105,13 @@ class TreesTraining(Spec):
 
 
 def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
-    known = METRICS[loss.kind]
-    wrong = bool(metric) and metric not in known
+    task = task_of_loss(loss.kind)
+    if metric in ("", task.losses[loss.kind], *task.watched):
+        return []
+    from gatehouse.components.metrics.catalogue.found import metrics_for
+
+    known = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
+    wrong = metric not in known
     return [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}"] if wrong else []
 
 
@@ -168,7 +175,18 @@ def operation_of(spec: TrainSpec) -> dict[str, Any]:
 
 def own_metric(spec: TrainSpec) -> str:
     """The validation metric that decides which epoch, or round, is the best."""
-    return spec.stopping.metric or METRICS[spec.loss.kind][0]
+    return spec.stopping.metric or task_of(spec).losses[spec.loss.kind]
+
+
+def measured_metrics(spec: TrainSpec) -> tuple[str, ...]:
+    """Names of what every epoch, or round, measures on the validation part, the loss's mean first."""
+    task = task_of(spec)
+    return tuple(dict.fromkeys([task.losses[spec.loss.kind], *task.watched, own_metric(spec)]))
+
+
+def task_of(spec: TrainSpec) -> Task:
+    """What kind of answer the model gives."""
+    return task_of_loss(spec.loss.kind)
 
 
 def builder_of(spec: TrainSpec) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.tasks.found import is_minimized
 from gatehouse.components.training.spec import TrainSpec, changed, setting_problem
 
 Value = Annotated[bool | int | float | str | tuple[int, ...] | dict[str, Any], WithJsonSchema({})]
@@ -50,7 +51,7 @@ class Parameter(Spec):
 class SearchSpace(Spec):
     """An experiment: what is searched, how often, and with which budget a trial."""
 
-    objective: Literal["log_loss", "roc_auc"] = Field("log_loss", description="Validation metric of a trial.")
+    objective: str = Field("log_loss", description="Validation metric of a trial, one that training measures.")
     algorithm: Literal["tpe", "random"] = "tpe"
     trials: int = Field(4, ge=1, le=10_000)
     parameters: tuple[Parameter, ...] = Field(min_length=1)
@@ -63,7 +64,7 @@ class SearchSpace(Spec):
     @property
     def minimize(self) -> bool:
         """Whether a smaller objective is better."""
-        return self.objective == "log_loss"
+        return is_minimized(self.objective)
 
     @model_validator(mode="after")
     def _distinct(self) -> "SearchSpace":

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.metrics.binary import roc_auc
+from gatehouse.components.metrics.roc_auc import roc_auc
 
 _SMOOTHING = 20.0
 

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.tasks.found import task_of_loss
 from gatehouse.components.training.loss.spec import BinaryLoss, LossSpec, MulticlassLoss
 from gatehouse.components.training.transformation.columns import Columns, FeatureError
-
-_MOST_CLASSES = 10_000
 
 
 @dataclass(frozen=True)
@@ -93,45 +92,23 @@ def _numbers(table: Columns, name: str, what: str) -> npt.NDArray[np.float64] | 
 
 
 def _labels(table: Columns, name: str, spec: LossSpec) -> npt.NDArray[np.float64]:
-    expected = {
-        "binary": "0 or 1",
-        "multiclass": f"whole numbers from 0 to {_MOST_CLASSES - 1}",
-        "pairwise": "finite numbers from 0 up",
-    }.get(spec.kind, "finite numbers")
+    task = task_of_loss(spec.kind)
     nulls = _column(table, name, "Label").null_count
     if nulls:
-        raise FeatureError(f"Label {name}: {nulls} of {table.num_rows} rows are null; expected {expected}.")
+        raise FeatureError(f"Label {name}: {nulls} of {table.num_rows} rows are null; expected {task.label}.")
     values = _numbers(table, name, "Label")
     assert values is not None
-    right = np.isfinite(values.astype(np.float32))
-    if spec.kind == "binary":
-        right = np.isin(values, (0, 1))
-    elif spec.kind == "multiclass":
-        right &= (values >= 0) & (values < _MOST_CLASSES) & (values == np.floor(values))
-    elif spec.kind == "pairwise":
-        right &= values >= 0
-    wrong = int((~right).sum())
+    wrong = int((~(np.isfinite(values.astype(np.float32)) & task.is_label(values))).sum())
     if wrong:
-        told = "neither 0 nor 1" if spec.kind == "binary" else f"not {expected}"
-        raise FeatureError(f"Label {name}: {wrong} of {table.num_rows} rows are {told}.")
+        raise FeatureError(f"Label {name}: {wrong} of {table.num_rows} rows are not {task.label}.")
     return values
 
 
 def _require_enough(labels: dict[str, npt.NDArray[np.float64]], spec: LossSpec) -> None:
     advice = "Move the boundaries of the split, or give more data."
     for part, values in labels.items():
-        if spec.kind == "binary":
-            found = [int((values == value).sum()) for value in (0, 1)]
-            if min(found) == 0:
-                raise FeatureError(
-                    f"Part {part} of the split has {found[0]} rows with label 0 and {found[1]} with label 1; expected "
-                    f"some of both. {advice}"
-                )
-        elif len(values) == 0 or values.min() == values.max():
-            raise FeatureError(
-                f"Part {part} of the split has {len(values)} rows with {len(np.unique(values))} different labels; "
-                f"expected two at least. {advice}"
-            )
+        if lacking := task_of_loss(spec.kind).lacks(values):
+            raise FeatureError(f"Part {part} of the split has {lacking}. {advice}")
     if spec.kind == "multiclass":
         unknown = sorted(set(np.unique(labels["validation"])) - set(np.unique(labels["train"])))
         if unknown:

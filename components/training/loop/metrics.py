@@ -1,32 +1,38 @@
 """The validation metrics of a loss, from the logits of all rows of a part."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.tasks.found import task_of_loss
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.loss.losses import Loss
+from gatehouse.components.training.scoring.networks import predictions
 
 _CHUNK = 16_384
 
 
-def metrics_of(scores: Tensor, rows: Rows, loss: Loss) -> dict[str, float]:
-    """The loss's mean under its name, and the other metrics of its task, over all rows of the part.
+def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> dict[str, float]:
+    """The loss's mean under its name, and the other metrics that are wanted, over all rows of the part.
 
     Args:
         scores: Logits of every row, float64.
         rows: The part.
         loss: What was trained on.
+        names: Of the metrics.
     """
     total, weight = sums_of(scores, rows, loss)
     metrics = {loss.name: total / weight if weight else 0.0}
     if not math.isfinite(metrics[loss.name]):
         return metrics
-    groups = rows.labels[:0] if rows.groups is None else rows.groups
-    # The loss stays what it is, with the rows' weights, where another metric has its name.
-    return _others(loss.kind, rows.labels.double(), scores, groups) | metrics
+    labels = rows.labels.double().numpy()
+    groups = None if rows.groups is None else rows.groups.numpy()
+    read = task_of_loss(loss.kind).read(predictions(loss.kind, scores).numpy(), groups)
+    # The loss stays what it is, with the rows' weights, where a metric has its name.
+    return {name: metric_named(name).measure(labels, read) for name in names if name != loss.name} | metrics
 
 
 def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:
@@ -54,40 +60,3 @@ def _parts(rows: Rows) -> Iterator[slice]:
         if following - start > _CHUNK:
             yield slice(start, end)
             start = end
-
-
-def _others(kind: str, labels: Tensor, scores: Tensor, groups: Tensor) -> dict[str, float]:
-    if kind == "binary":
-        from gatehouse.components.metrics.binary import roc_auc
-
-        return {"roc_auc": roc_auc(labels.numpy(), scores.numpy())}
-    if kind == "multiclass":
-        return {"accuracy": float((scores.argmax(1) == labels.long()).double().mean())}
-    if kind == "pairwise":
-        return {"ndcg": ndcg(labels, scores, groups)}
-    errors = scores - labels
-    spread = float(((labels - labels.mean()) ** 2).sum())
-    return {
-        "mae": float(errors.abs().mean()),
-        "mse": float((errors**2).mean()),
-        "r2": 1 - float((errors**2).sum()) / spread if spread else 0.0,
-    }
-
-
-def ndcg(labels: Tensor, scores: Tensor, groups: Tensor) -> float:
-    """Mean normalised discounted cumulative gain of the groups that have a label above 0 (Jarvelin, Kekalainen 2002).
-
-    Gains are the labels themselves; rows of equal score stand in the order given.
-    """
-    gained, ideal = (_gain(labels, by, groups) for by in (scores, labels))
-    known = ideal > 0
-    return float((gained[known] / ideal[known]).mean()) if known.any() else 0.0
-
-
-def _gain(labels: Tensor, by: Tensor, groups: Tensor) -> Tensor:
-    order = torch.argsort(by, descending=True, stable=True)
-    order = order[torch.argsort(groups[order], stable=True)]
-    _, number, counts = torch.unique_consecutive(groups[order], return_inverse=True, return_counts=True)
-    place = torch.arange(len(order)) - (counts.cumsum(0) - counts)[number]
-    gains = labels[order] / torch.log2(place.double() + 2)
-    return torch.zeros(len(counts), dtype=torch.float64).index_add_(0, number, gains)

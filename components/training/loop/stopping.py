@@ -2,15 +2,14 @@
 
 from typing import Any
 
+from gatehouse.components.tasks.found import is_minimized
 from gatehouse.components.training.spec import TrainSpec, own_metric
-
-HIGHER_IS_BETTER = frozenset({"roc_auc", "accuracy", "r2", "ndcg"})
 
 
 def best_epoch(history: list[dict[str, Any]], spec: TrainSpec) -> int:
     """Index of the best epoch; a later one has to gain more than `stopping.least_gain`."""
     name = own_metric(spec)
-    sign = -1.0 if name in HIGHER_IS_BETTER else 1.0
+    sign = 1.0 if is_minimized(name) else -1.0
     best = 0
     for index, row in enumerate(history):
         if sign * row[name] < sign * history[best][name] - spec.stopping.least_gain:

@@ -38,7 +38,7 @@ from gatehouse.components.training.optimizer.clipping import gradient_norm, scal
 from gatehouse.components.training.optimizer.schedule import learning_rate, set_learning_rate
 from gatehouse.components.training.parallel.mesh import lay_out
 from gatehouse.components.training.parallel.parallelize import parallelize
-from gatehouse.components.training.spec import NetworkTraining
+from gatehouse.components.training.spec import NetworkTraining, measured_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -216,6 +216,7 @@ class Trainer:
             self.data["validation"],
             self.layout,
             self.loss,
+            measured_metrics(self.spec),
             self.outputs,
             self.device,
             lambda: self.barrier.beat(progress.step),

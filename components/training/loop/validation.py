@@ -1,7 +1,7 @@
 """Validation: each process scores its share of the rows, and all of them get the same metrics."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -21,12 +21,13 @@ def validate(
     rows: Rows,
     layout: Layout,
     loss: Loss,
+    names: Sequence[str],
     outputs: int,
     device: torch.device,
     alive: Callable[[], None],
 ) -> dict[str, float]:
     """The metrics of a part, whose rows the processes score together, telling `alive`; see `metrics_of`."""
-    return metrics_of(_scores(execution, rows, layout, outputs, device, alive).cpu().double(), rows, loss)
+    return metrics_of(_scores(execution, rows, layout, outputs, device, alive).cpu().double(), rows, loss, names)
 
 
 def _scores(

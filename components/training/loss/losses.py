@@ -17,7 +17,8 @@ from torch.nn.functional import (
     mse_loss,
 )
 
-from gatehouse.components.training.loss.spec import METRICS, HuberLoss, LossSpec
+from gatehouse.components.tasks.found import task_of_loss
+from gatehouse.components.training.loss.spec import HuberLoss, LossSpec
 
 _BLOCK = 1 << 22
 
@@ -43,7 +44,7 @@ class Loss:
 
 def loss_of(spec: LossSpec) -> Loss:
     """The loss that its settings name."""
-    kind, name = spec.kind, METRICS[spec.kind][0]
+    kind, name = spec.kind, task_of_loss(spec.kind).losses[spec.kind]
     if isinstance(spec, HuberLoss):
         delta = spec.delta
         return Loss(kind, name, lambda *given: _huber(*given, delta=delta), _sum_of_weights)

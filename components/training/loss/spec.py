@@ -6,15 +6,6 @@ from pydantic import Discriminator, Field, Tag
 
 from gatehouse.components.artifacts.identity import Spec
 
-METRICS = {
-    "binary": ("log_loss", "roc_auc"),
-    "multiclass": ("log_loss", "accuracy"),
-    "mse": ("mse", "mae", "r2"),
-    "huber": ("huber", "mae", "mse", "r2"),
-    "pairwise": ("pairwise", "ndcg"),
-}
-"""The validation metrics of each loss, its own first."""
-
 _WEIGHT = "Numeric column of the training set that weighs rows; empty for none."
 _CLASSES = "Weight of each class from class 0, or `balanced`: inverse to how often a class is seen."
 

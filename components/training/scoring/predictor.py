@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tasks.found import task_of_loss
 from gatehouse.components.training.models.weights_file import weights_file
 from gatehouse.components.training.scoring.frameworks import framework_of
 from gatehouse.components.training.transformation.columns import table_of_rows
@@ -32,6 +33,7 @@ class Predictor:
         self.description = description
         self._transformation = Transformation.from_json(description["transformation"])
         architecture = description["architecture"]
+        self.task = task_of_loss(architecture["loss"])
         self._score = framework_of(architecture["model"]["architecture"]).scorer(architecture, weights)
 
     @classmethod

@@ -35,7 +35,7 @@ from gatehouse.components.training.loop.metrics import metrics_of, sums_of
 from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
 from gatehouse.components.training.loss.losses import loss_of
 from gatehouse.components.training.loss.spec import HuberLoss
-from gatehouse.components.training.spec import TreesTraining
+from gatehouse.components.training.spec import TreesTraining, measured_metrics
 from gatehouse.components.training.trees.booster import begin_round, parameters
 from gatehouse.components.training.trees.columns import column_types, columns
 from gatehouse.errors import ConfigurationError
@@ -141,7 +141,8 @@ class BoostingTrainer:
             booster.update(self.train_matrix, number)
         seconds = time.monotonic() - began
         row = {"epoch": number, f"train_{name}": self._train_loss()}
-        row |= metrics_of(self._margins(self.validation_matrix), self.validation_rows, self.loss)
+        margins, names = self._margins(self.validation_matrix), measured_metrics(self.spec)
+        row |= metrics_of(margins, self.validation_rows, self.loss, names)
         if not all(map(math.isfinite, row.values())):
             raise DivergedError(
                 f"The {name} is not finite after round {number}. {self.checkpointer.last} Lower "

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.parts import read_part
+from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.transformation.fitting import fit
 from tests.components.training.specs import architecture, network
@@ -30,7 +31,7 @@ def publish_model(
 
     With few steps it is a bad model; a `broken` one has weights that are not numbers.
     """
-    part = read_part(store, training_set, split, "train")
+    part = read_part(store, training_set, split, "train", BINARY)
     transformation = fit(part.table, numeric, CATEGORICAL)
     cardinalities = [column.cardinality for column in transformation.categorical]
     described = architecture(network(hidden=(8,), dropout=0.0, embedding_size=2), transformation.width, cardinalities)

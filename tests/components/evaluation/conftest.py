@@ -11,7 +11,7 @@ from tests.components.evaluation.candidates import publish_model
 from tests.components.training.synthetic import lay_out, publish_split, publish_training_set, table
 
 LENIENT = GatePolicy(
-    must_beat_baseline=(), leakage_alarm=1.0, champion=ChampionRule(tolerance=0.02), slice_min_roc_auc=0
+    must_beat_baseline=(), leakage_alarm={}, champion=ChampionRule(tolerance=0.02), slices={"roc_auc": 0}
 )
 SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=20, bootstrap_samples=100, boosted_trees=False)
 

@@ -1,14 +1,16 @@
-"""The paired bootstrap: the same draws for both models, and prepared metrics that equal the plain ones."""
+"""The paired bootstrap: the same draws for both models, and bounds in the direction of each metric."""
 
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from scipy import stats
 
-from gatehouse.components.evaluation.comparison import METRICS, compare, measure, on_draws
-from gatehouse.components.evaluation.spec import LOWER_IS_BETTER, ChampionRule
+from gatehouse.components.evaluation.comparison import compare
+from gatehouse.components.evaluation.gate import Comparison
+from gatehouse.components.metrics.catalogue.found import metric_named, metrics_for
+from gatehouse.components.metrics.log_loss import log_loss
+from gatehouse.components.tasks.binary import BINARY
 
 ROWS = 800
 
@@ -21,52 +23,65 @@ def scores(noise: float, seed: int = 0) -> tuple[Any, Any]:
     return labels, 1 / (1 + np.exp(-(logit + noise * np.random.default_rng(seed + 1).normal(size=ROWS))))
 
 
-@pytest.mark.parametrize("metric", sorted(METRICS))
-@given(st.integers(0, 1000), st.integers(1, 40), st.booleans())
-def test_a_prepared_metric_equals_the_plain_one_on_every_draw(metric: str, seed: int, rows: int, ties: bool) -> None:
-    draw = np.random.default_rng(seed)
-    labels = draw.integers(0, 2, rows).astype(np.int8)
-    given = draw.random(rows)
-    given = np.round(given) if ties else given
-    drawn = draw.integers(0, rows, rows)
-    expected = METRICS[metric](labels[drawn], given[drawn])
-    assert on_draws(metric, labels, given)(drawn) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+def compared(labels: Any, candidate: Any, champion: Any, metric: str = "log_loss", **how: Any) -> Comparison:
+    """The comparison of two models' probabilities; the rule is that of a policy that names nothing."""
+    settings = {"confidence": 0.95, "samples": 50, "seed": 7} | how
+    return compare(metric_named(metric), labels, BINARY.read(candidate, None), BINARY.read(champion, None), **settings)
 
 
-@pytest.mark.parametrize("metric", sorted(METRICS))
-def test_worse_is_positive_in_every_metric(metric: Any) -> None:
+@pytest.mark.parametrize("metric", metrics_for("binary"))
+def test_worse_is_positive_in_every_metric(metric: str) -> None:
     labels, good = scores(0.1)
     _, bad = scores(3.0)
-    rule = ChampionRule(metric=metric)
-    worse, better = compare(labels, bad, good, rule, 100, 7), compare(labels, good, bad, rule, 100, 7)
+    worse, better = (compared(labels, *models, metric, samples=100) for models in ((bad, good), (good, bad)))
     assert worse.best_bound <= worse.worse_by <= worse.worst_bound
     assert better.worst_bound < 0 < worse.best_bound
-    assert worse.worse_by == pytest.approx(-better.worse_by)
-    sign = 1 if metric in LOWER_IS_BETTER else -1
-    assert worse.worse_by == pytest.approx(sign * (worse.candidate - worse.champion))
+    assert worse.worse_by == -better.worse_by == metric_named(metric).worse_by(worse.candidate, worse.champion)
 
 
 def test_an_equal_model_is_equal_on_every_draw() -> None:
     labels, good = scores(0.5)
-    for metric in METRICS:
-        found = compare(labels, good, good.copy(), ChampionRule(metric=metric), 50, 7)
+    for metric in metrics_for("binary"):
+        found = compared(labels, good, good.copy(), metric)
         assert (found.worse_by, found.worst_bound, found.best_bound) == (0.0, 0.0, 0.0)
 
 
 def test_candidate_and_champion_keep_their_own_numbers() -> None:
     labels, good = scores(0.1)
     _, bad = scores(3.0)
-    found = compare(labels, good, bad, ChampionRule(), 50, 7)
-    assert found.candidate == METRICS["log_loss"](labels, good)
-    assert found.champion == METRICS["log_loss"](labels, bad)
+    found = compared(labels, good, bad)
+    assert (found.candidate, found.champion) == (log_loss(labels, good), log_loss(labels, bad))
 
 
 def test_the_seed_decides_the_draws() -> None:
     labels, good = scores(0.1)
     _, bad = scores(1.0)
-    first = compare(labels, good, bad, ChampionRule(), 50, 7)
-    assert first == compare(labels, good, bad, ChampionRule(), 50, 7)
-    assert first != compare(labels, good, bad, ChampionRule(), 50, 8)
+    assert compared(labels, good, bad) == compared(labels, good, bad)
+    assert compared(labels, good, bad) != compared(labels, good, bad, seed=8)
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "roc_auc"])
+def test_the_bounds_are_those_of_scipy(metric: str) -> None:
+    labels, good = scores(0.1)
+    _, bad = scores(1.0)
+    measured = metric_named(metric)
+
+    def worse_by(labels: Any, one: Any, other: Any) -> float:
+        return measured.worse_by(measured(labels, one), measured(labels, other))
+
+    expected = stats.bootstrap(
+        (labels, good, bad),
+        worse_by,
+        paired=True,
+        vectorized=False,
+        n_resamples=50,
+        method="percentile",
+        confidence_level=0.9,
+        batch=1,
+        rng=np.random.default_rng(7),
+    ).confidence_interval
+    found = compared(labels, good, bad, metric)
+    assert (found.best_bound, found.worst_bound) == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
 def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:
@@ -76,11 +91,5 @@ def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:
         draw = np.random.default_rng(seed)
         labels = draw.integers(0, 2, 300).astype(np.int8)
         one, other = (np.clip(0.5 + 0.1 * draw.normal(size=300), 0.01, 0.99) for _ in range(2))
-        missed += compare(labels, one, other, ChampionRule(confidence=0.9), 100, 7).worst_bound < 0
+        missed += compared(labels, one, other, confidence=0.9, samples=100).worst_bound < 0
     assert 8 <= missed <= 36
-
-
-def test_all_metrics_are_measured() -> None:
-    labels, good = scores(0.1)
-    assert set(measure(labels, good)) == set(METRICS)
-    assert measure(labels, np.full(ROWS, 0.3))["roc_auc"] == 0.5

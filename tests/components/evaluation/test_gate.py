@@ -7,8 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gatehouse.components.evaluation.gate import Comparison, judge, verdict_of
-from gatehouse.components.evaluation.spec import LOWER_IS_BETTER, Bar, ChampionRule, GatePolicy
+from gatehouse.components.evaluation.gate import Comparison, Evidence, Rule, judge, verdict_of
+from gatehouse.components.evaluation.spec import Bar, ChampionRule, GatePolicy
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import judging_of
 
 METRICS = ("roc_auc", "average_precision", "log_loss", "brier", "calibration_error")
 SHARE = st.floats(0.0, 1.0)
@@ -17,11 +20,11 @@ POLICIES = st.builds(
     GatePolicy,
     bars=st.dictionaries(st.sampled_from(METRICS), BARS),
     must_beat_baseline=st.lists(st.sampled_from(METRICS), unique=True).map(tuple),
-    leakage_alarm=st.floats(0.51, 1.0),
+    leakage_alarm=st.builds(lambda most: {"roc_auc": most}, st.floats(0.51, 1.0)),
     champion=st.builds(
         ChampionRule, metric=st.sampled_from(METRICS), tolerance=SHARE, min_improvement=st.none() | SHARE
     ),
-    slice_min_roc_auc=SHARE,
+    slices=st.builds(lambda least: {"roc_auc": least}, SHARE),
 )
 MEASURED = st.fixed_dictionaries(dict.fromkeys(METRICS, SHARE))
 COMPARISONS = st.none() | st.builds(
@@ -38,13 +41,24 @@ SLICES = st.dictionaries(st.text(max_size=4), SHARE, max_size=4)
 GOOD = {"roc_auc": 0.74, "average_precision": 0.5, "log_loss": 0.48, "brier": 0.15, "calibration_error": 0.01}
 BASELINE = {"roc_auc": 0.72, "average_precision": 0.4, "log_loss": 0.50, "brier": 0.17, "calibration_error": 0.02}
 BETTER = Comparison("log_loss", 0.48, 0.485, -0.005, -0.003, -0.007)
-POLICY = GatePolicy(bars={"roc_auc": Bar(min=0.725), "log_loss": Bar(max=0.495)}, slice_min_roc_auc=0.6)
+POLICY = GatePolicy(bars={"roc_auc": Bar(min=0.725), "log_loss": Bar(max=0.495)}, slices={"roc_auc": 0.6})
+
+
+def judged(
+    policy: GatePolicy,
+    candidate: dict[str, float],
+    baseline: dict[str, float],
+    comparison: Comparison | None,
+    slices: dict[str, float],
+) -> tuple[Rule, ...]:
+    """The rules as they are applied to a binary candidate; `slices` are judged by ROC AUC."""
+    return judge(policy.resolved(judging_of(BINARY)), Evidence(candidate, baseline, comparison, {"roc_auc": slices}))
 
 
 def broken(**changes: object) -> list[str]:
     """Names of the rules that the good candidate breaks after some changes."""
     given = {"policy": POLICY, "candidate": GOOD, "baseline": BASELINE, "comparison": BETTER, "slices": {"a": 0.7}}
-    return [rule.name for rule in judge(**(given | changes)) if not rule.holds]  # type: ignore[arg-type]
+    return [rule.name for rule in judged(**(given | changes)) if not rule.holds]  # type: ignore[arg-type]
 
 
 def test_a_good_candidate_passes() -> None:
@@ -92,13 +106,13 @@ def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:
 
 
 def test_the_verdict_is_that_of_all_rules() -> None:
-    rules = judge(POLICY, GOOD, BASELINE, BETTER, {})
+    rules = judged(POLICY, GOOD, BASELINE, BETTER, {})
     assert verdict_of(rules) == "pass"
     assert verdict_of((*rules, replace(rules[0], holds=False))) == "refused"
 
 
 def test_a_rule_names_what_was_expected_and_found() -> None:
-    (rule,) = [each for each in judge(POLICY, GOOD | {"roc_auc": 0.7}, BASELINE, None, {}) if not each.holds]
+    (rule,) = [each for each in judged(POLICY, GOOD | {"roc_auc": 0.7}, BASELINE, None, {}) if not each.holds]
     assert str(rule) == "bar roc_auc: expected at least 0.725, found 0.7000"
 
 
@@ -120,14 +134,18 @@ def test_improving_a_metric_never_turns_a_pass_into_a_refusal(
     metric: str,
     gain: float,
 ) -> None:
-    lower = metric in LOWER_IS_BETTER
+    lower = metric_named(metric).better == "lower"
     # A bound that asks for a bad metric (a largest ROC AUC) is an alarm, not a bar: left out, like the alarm itself.
-    bars = {name: bar for name, bar in policy.bars.items() if (bar.max is not None) == (name in LOWER_IS_BETTER)}
+    bars = {
+        name: bar
+        for name, bar in policy.bars.items()
+        if (bar.max is not None) == (metric_named(name).better == "lower")
+    }
     policy = policy.model_copy(update={"bars": bars})
     better = candidate | {metric: candidate[metric] + (-gain if lower else gain)}
-    assume(better["roc_auc"] <= policy.leakage_alarm)
-    before = judge(policy, candidate, baseline, comparison, slices)
-    after = judge(policy, better, baseline, comparison, slices)
+    assume(better["roc_auc"] <= (policy.leakage_alarm or {})["roc_auc"])
+    before = judged(policy, candidate, baseline, comparison, slices)
+    after = judged(policy, better, baseline, comparison, slices)
     assert verdict_of(before) == "refused" or verdict_of(after) == "pass"
 
 
@@ -145,8 +163,8 @@ def test_a_worse_champion_and_better_slices_never_turn_a_pass_into_a_refusal(
         comparison, worse_by=comparison.worse_by - gain, worst_bound=comparison.worst_bound - gain
     )
     lifted = {name: min(1.0, value + lift) for name, value in slices.items()}
-    before = judge(policy, candidate, baseline, comparison, slices)
-    after = judge(policy, candidate, baseline, eased, lifted)
+    before = judged(policy, candidate, baseline, comparison, slices)
+    after = judged(policy, candidate, baseline, eased, lifted)
     assert verdict_of(before) == "refused" or verdict_of(after) == "pass"
 
 
@@ -158,5 +176,16 @@ def test_the_gate_is_a_pure_function(
     comparison: Comparison | None,
     slices: dict[str, float],
 ) -> None:
-    first = judge(policy, candidate, baseline, comparison, slices)
-    assert first == judge(policy, dict(candidate), dict(baseline), comparison, dict(slices))
+    first = judged(policy, candidate, baseline, comparison, slices)
+    assert first == judged(policy, dict(candidate), dict(baseline), comparison, dict(slices))
+
+
+def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
+    policy = GatePolicy(slices={"log_loss": 0.5}, leakage_alarm={"log_loss": 0.4}).resolved(judging_of(BINARY))
+    slices = {"log_loss": {"a": 0.45, "b": 0.55}}
+    rules = {rule.name: rule for rule in judge(policy, Evidence(GOOD, BASELINE, None, slices))}
+    assert str(rules["slice b"]) == "slice b: expected log loss of at most 0.5, found 0.5500"
+    assert rules["leakage alarm"].holds
+    assert not rules["slice b"].holds
+    told = [rule for rule in judge(policy, Evidence(GOOD | {"log_loss": 0.39}, BASELINE, None, {})) if not rule.holds]
+    assert [str(rule) for rule in told] == ["leakage alarm: expected log loss of at least 0.4, found 0.3900"]

@@ -7,7 +7,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from gatehouse.components.evaluation.spec import Bar, EvaluationSpec, GatePolicy
+from gatehouse.components.artifacts.identity import identity_digest
+from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import judging_of
 
 POLICY = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "policy.yaml"
 
@@ -17,7 +20,9 @@ POLICY = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "pol
     [
         ({"bars": {"roc_auc": {}}}, "expected min, max or both, found neither"),
         ({"bars": {"roc_auc": {"min": 0.9, "max": 0.7}}}, "expected min <= max, found min 0.9 and max 0.7"),
-        ({"bars": {"accuracy": {"min": 0.9}}}, "accuracy"),
+        ({"bars": {"speed": {"min": 0.9}}}, "expected one of the metrics accuracy, .*found 'speed'"),
+        ({"champion": {"metric": "speed"}}, "found 'speed'"),
+        ({"slices": {"speed": 1}}, "found 'speed'"),
         ({"bars": {"roc_auc": {"min": float("nan")}}}, "finite"),
         ({"champion": {"tolerance": -0.1}}, "tolerance"),
         ({"champion": {"confidence": 1.0}}, "confidence"),
@@ -37,8 +42,42 @@ def test_a_policy_survives_its_own_json() -> None:
 def test_the_policy_of_the_example_project_holds_its_bars() -> None:
     policy = GatePolicy.model_validate(yaml.safe_load(POLICY.read_text()))
     assert policy.bars == {"roc_auc": Bar(min=0.725), "log_loss": Bar(max=0.495)}
-    assert policy.leakage_alarm == 0.80
-    assert "log_loss" in policy.must_beat_baseline
+    assert policy.leakage_alarm == {"roc_auc": 0.80}
+    assert policy.must_beat_baseline == ("log_loss", "roc_auc")
+
+
+def test_metrics_of_other_tasks_are_named_with_what_is_offered() -> None:
+    policy = GatePolicy(bars={"accuracy": Bar(min=0.9), "roc_auc": Bar(min=0.7)}, champion=ChampionRule(metric="mse"))
+    offered = "average_precision, brier, calibration_error, log_loss, roc_auc"
+    assert list(policy.problems(BINARY)) == [
+        f"bars: the task binary has the metrics {offered}; found accuracy",
+        f"champion.metric: the task binary has the metrics {offered}; found mse",
+    ]
+    assert list(GatePolicy().problems(BINARY)) == []
+
+
+def test_what_is_left_open_is_the_tasks() -> None:
+    judging = judging_of(BINARY)
+    found = GatePolicy().resolved(judging)
+    assert (found.champion.metric, found.must_beat_baseline) == ("log_loss", ("log_loss",))
+    assert (found.leakage_alarm, found.slices) == ({"roc_auc": 0.8}, {"roc_auc": 0.5})
+    assert found.resolved(judging) == found
+    none = GatePolicy(must_beat_baseline=(), slices={}, leakage_alarm={}).resolved(judging)
+    assert (none.must_beat_baseline, none.slices, none.leakage_alarm) == ((), {}, {})
+
+
+def test_the_same_rules_in_another_order_are_the_same_policy() -> None:
+    one = GatePolicy.model_validate(
+        {"bars": {"roc_auc": {"min": 0.7}, "log_loss": {"max": 0.5}}, "must_beat_baseline": ["roc_auc", "log_loss"]}
+    )
+    other = GatePolicy.model_validate(
+        {
+            "must_beat_baseline": ["log_loss", "roc_auc", "log_loss"],
+            "bars": {"log_loss": {"max": 0.5}, "roc_auc": {"min": 0.7}},
+            "approval": "automatic",
+        }
+    )
+    assert identity_digest(one) == identity_digest(other)
 
 
 def test_specs_are_frozen() -> None:

@@ -7,19 +7,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.comparison import measure
 from gatehouse.components.evaluation.parts import UnusablePartError, read_part
+from gatehouse.components.evaluation.report import page
 from gatehouse.components.evaluation.spec import Bar, ChampionRule
-from gatehouse.components.evaluation.stage import (
-    BaselineRequest,
-    EvaluateRequest,
-    ScoringError,
-    SelfComparisonError,
-    evaluate,
-    fit_baseline,
-)
+from gatehouse.components.evaluation.stage import EvaluateRequest, ScoringError, SelfComparisonError, evaluate
+from gatehouse.components.metrics.catalogue.found import measure
+from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.training.scoring.predictor import Predictor
 from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.components.training.synthetic import publish_split
@@ -47,9 +43,10 @@ def test_a_model_better_than_the_champion_passes(judged_bench: Bench) -> None:
 def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench) -> None:
     good, bad = judged_bench.models["good"], judged_bench.models["bad"]
     result = judged_bench.evaluate(bad, champion=good)
-    part = read_part(judged_bench.store, judged_bench.training_set, judged_bench.split, "test")
+    part = read_part(judged_bench.store, judged_bench.training_set, judged_bench.split, "test", BINARY)
     for model, found in ((bad, result.metrics), (good, result.champion_metrics)):
-        assert found == measure(part.labels, Predictor.load(judged_bench.store, model).predict(part.table))
+        predicted = Predictor.load(judged_bench.store, model).predict(part.table)
+        assert found == measure("binary", part.labels, BINARY.read(predicted, None))
     swapped = judged_bench.evaluate(good, champion=bad)
     assert (swapped.metrics, swapped.champion_metrics) == (result.champion_metrics, result.metrics)
     assert result.metrics != result.champion_metrics
@@ -71,7 +68,7 @@ def test_an_equal_model_is_judged_as_the_policy_states(judged_bench: Bench, leas
 
 
 def test_every_broken_rule_is_a_reason(judged_bench: Bench) -> None:
-    update = {"bars": {"roc_auc": Bar(min=0.999)}, "leakage_alarm": 0.6, "slice_min_roc_auc": 0.99}
+    update = {"bars": {"roc_auc": Bar(min=0.999)}, "leakage_alarm": {"roc_auc": 0.6}, "slices": {"roc_auc": 0.99}}
     result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
     names = {reason.split(":")[0] for reason in result.reasons}
     assert names == {"bar roc_auc", "leakage alarm", *(f"slice carrier={name}" for name in ("AA", "DL", "UA"))}
@@ -83,8 +80,9 @@ def test_what_is_published(judged_bench: Bench) -> None:
     manifest = store.manifest(result.evaluation)
     assert (manifest.kind, manifest.name) == ("evaluations", "delays")
     assert set(manifest.derived_from) == {"model", "champion", "training_set", "split", "baseline"}
-    assert manifest.details == {"verdict": "refused"}
-    assert manifest.configuration["policy"] == LENIENT.model_dump(mode="json")
+    rate = pytest.approx(0.4, abs=0.2)
+    assert manifest.details == {"verdict": "refused", "task": "binary", "rows": 1500, "label_mean": rate}
+    assert manifest.configuration == {"spec": identity_of(SPEC), "policy": identity_of(LENIENT)}
     assert store.read_json(result.evaluation, "metrics.json") == {
         "candidate": result.metrics,
         "champion": result.champion_metrics,
@@ -98,18 +96,9 @@ def test_what_is_published(judged_bench: Bench) -> None:
     assert store.verify(result.evaluation) == 6
 
 
-def test_the_scores_of_the_test_rows_are_published(judged_bench: Bench) -> None:
-    good = judged_bench.models["good"]
-    result = judged_bench.evaluate(good)
-    scores = pq.read_table(judged_bench.store.path(result.evaluation, "predictions.parquet"))
-    part = read_part(judged_bench.store, judged_bench.training_set, judged_bench.split, "test")
-    assert scores["row"].to_numpy().tolist() == part.rows.tolist()
-    assert measure(part.labels, scores["score"].to_numpy()) == result.metrics
-
-
-def test_the_report_says_the_verdict_and_escapes_names(judged_bench: Bench) -> None:
+def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> None:
     result = judged_bench.evaluate(judged_bench.models["bad"], champion=judged_bench.models["good"])
-    html = judged_bench.store.read_text(result.evaluation, "report.html")
+    html = page(judged_bench.store, result.evaluation)
     assert "refused" in html
     assert result.reasons[0].replace("'", "&#x27;") in html
     assert judged_bench.models["good"] in html
@@ -142,7 +131,8 @@ def test_latency_is_recorded_beside_and_not_in_the_evaluation(bench: Bench) -> N
 
 def test_scores_that_are_not_numbers_are_an_error(bench: Bench) -> None:
     with pytest.raises(
-        ScoringError, match=r"The candidate models/.* 200 of them no probability, the first in row 1303"
+        ScoringError,
+        match=r"The candidate models/.* 200 of them wrong, the first in row 1303 .* a number from 0 to 1",
     ):
         bench.evaluate(bench.model(steps=0, broken=True))
 
@@ -192,13 +182,6 @@ def test_requests_hold_identities_only(judged_bench: Bench) -> None:
     request = judged_bench.request(judged_bench.store.address_of(good))
     assert isinstance(request, EvaluateRequest)
     assert request.model == good
-
-
-def test_the_baseline_alone(judged_bench: Bench) -> None:
-    request = BaselineRequest(training_set=judged_bench.training_set, split=judged_bench.split)
-    reference = fit_baseline(request, judged_bench.store).baseline
-    assert reference.startswith("baselines/flights/")
-    assert fit_baseline(request, judged_bench.store, force="again").baseline == reference
 
 
 def test_a_copied_store_gives_the_same_evaluation(judged_bench: Bench, tmp_path: Path) -> None:

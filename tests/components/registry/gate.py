@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.stage import (
@@ -59,7 +60,7 @@ class Gate:
                 NAME,
                 files,
                 derived_from=inputs | ({"champion": champion} if champion else {}),
-                configuration={"policy": policy.model_dump(mode="json"), "spec": {}},
+                configuration={"policy": identity_of(policy), "spec": {}},
             )
         )
 

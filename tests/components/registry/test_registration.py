@@ -17,6 +17,8 @@ from gatehouse.components.registry.stage import (
 from gatehouse.errors import CorruptArtifactError
 from tests.components.registry.gate import MANUAL, NAME, Gate
 
+BARS = {"roc_auc": {"min": 0.7}, "log_loss": {"max": 0.5}}
+
 
 def _kinds(gate: Gate) -> list[str]:
     return [f"{record.kind} {record.alias}".strip() for record in Ledger(gate.store, NAME).records()]
@@ -52,7 +54,7 @@ def test_under_another_policy_the_champion_is_judged_against_the_one_before_it(g
     first, second = gate.model(1), gate.model(2)
     gate.run(first)
     gate.run(second)
-    other = GatePolicy(leakage_alarm=0.9)
+    other = GatePolicy(leakage_alarm={"roc_auc": 0.9})
     assert gate.resolve(second, other) == first
     result = gate.run(second, policy=other)
     assert (result.version, result.aliases) == (2, ("staging", "champion"))
@@ -74,9 +76,38 @@ def test_an_evaluation_of_another_model_is_not_accepted(gate: Gate) -> None:
 
 def test_an_evaluation_under_another_policy_is_not_accepted(gate: Gate) -> None:
     model = gate.model(1)
-    lenient = GatePolicy(leakage_alarm=1.0)
+    lenient = GatePolicy(leakage_alarm={})
     with pytest.raises(WrongEvaluationError, match="leakage_alarm"):
         gate.register(model, gate.evaluate(model, "", policy=lenient))
+
+
+class Grown(GatePolicy):
+    """A policy of a later version, with a rule that this one does not have."""
+
+    most_bytes: int | None = None
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        GatePolicy.model_validate({"must_beat_baseline": ["roc_auc", "log_loss"], "bars": BARS}),
+        GatePolicy.model_validate(
+            {"bars": dict(reversed(BARS.items())), "must_beat_baseline": ["log_loss", "roc_auc"]}
+        ),
+        Grown.model_validate({"must_beat_baseline": ["roc_auc", "log_loss"], "bars": BARS}),
+    ],
+    ids=["same", "other order", "new field"],
+)
+def test_a_policy_of_the_same_meaning_leaves_a_verdict_as_it_is(gate: Gate, policy: GatePolicy) -> None:
+    given = GatePolicy.model_validate({"must_beat_baseline": ["roc_auc", "log_loss"], "bars": BARS})
+    first, second = gate.model(1), gate.model(2)
+    gate.run(first, policy=given)
+    evaluation = gate.evaluate(second, gate.resolve(second, given), policy=given)
+    gate.register(second, evaluation, given)
+    before = _kinds(gate)
+    assert gate.resolve(second, policy) == first
+    gate.register(second, evaluation, policy)
+    assert _kinds(gate) == before
 
 
 def test_a_refusal_is_recorded_once_with_its_reasons(gate: Gate) -> None:
@@ -178,7 +209,7 @@ def test_a_candidate_that_was_rolled_back_is_not_promoted_by_a_run(gate: Gate) -
     gate.run(second)
     rollback(gate.store, NAME, 2, "late at night")
     assert gate.run(second).decision == "rolled back"
-    assert gate.run(second, policy=GatePolicy(leakage_alarm=0.9)).decision == "rolled back"
+    assert gate.run(second, policy=GatePolicy(leakage_alarm={"roc_auc": 0.9})).decision == "rolled back"
     assert Ledger(gate.store, NAME).state().champion == 1
 
 

@@ -51,8 +51,16 @@ TENSOR, PIPELINE = {"processes": 2, "tensor": 2}, {"processes": 2, "pipeline": 2
         ({"parallelism": PIPELINE}, "", "data.accumulation 1 must be at least parallelism.pipeline 2"),
         ({"parallelism": PIPELINE, "loss": PAIRWISE}, "", "micro-batches of a ranking differ"),
         ({"data": {"shuffle_window": 9}, "loss": PAIRWISE}, "", "groups of a ranking are shuffled whole"),
-        ({"stopping": {"metric": "ndcg"}}, "", "the loss binary gives log_loss, roc_auc, not ndcg"),
-        ({"model": XGBOOST, "stopping": {"metric": "r2"}}, "", "the loss binary gives log_loss, roc_auc, not r2"),
+        (
+            {"stopping": {"metric": "ndcg"}},
+            "",
+            "brier, calibration_error, roc_auc, not ndcg",
+        ),
+        (
+            {"model": XGBOOST, "stopping": {"metric": "r2"}},
+            "",
+            "brier, calibration_error, roc_auc, not r2",
+        ),
         ({"model": XGBOOST, "loss": PAIRWISE | {"sample_weight": "w"}}, "", "weighs no single rows"),
         ({"data": {"batch_size": 2, "accumulation": 3}}, "data", "accumulation 3 is more than the batch_size 2"),
         ({"model": FT | {"token_size": 9}}, "model", "token_size 9 must be a multiple of heads 4"),

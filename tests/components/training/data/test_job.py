@@ -30,8 +30,8 @@ def _with_labels(values: list[float | None]) -> pa.Table:
     ("labels", "message"),
     [
         ([None, None], "Label label: 2 of 1003 rows are null"),
-        ([float("nan")], "Label label: 1 of 1003 rows are neither 0 nor 1"),
-        ([2.0], "Label label: 1 of 1003 rows are neither 0 nor 1"),
+        ([float("nan")], "Label label: 1 of 1003 rows are not 0 or 1"),
+        ([2.0], "Label label: 1 of 1003 rows are not 0 or 1"),
     ],
 )
 def test_labels_that_are_neither_0_nor_1_are_named(

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gatehouse.components.training.loop.metrics import ndcg
 from gatehouse.components.training.loss import losses
 from gatehouse.components.training.loss.losses import loss_of
 from tests.components.training.specs import network
@@ -91,18 +90,3 @@ def test_pairs_are_counted_without_making_them(monkeypatch: pytest.MonkeyPatch) 
     assert float(loss.weight(labels, torch.ones(200_000), groups)) == 50_000 * 6
     weights = torch.rand(200_000, generator=torch.Generator().manual_seed(1))
     assert float(loss.weight(torch.ones(200_000), weights, groups)) == 0.0, "equal labels make no pair"
-
-
-@given(rows=st.integers(1, 20), seed=st.integers(0, 1000))
-def test_ndcg_is_the_mean_over_groups_of_gain_to_the_best_gain(rows: int, seed: int) -> None:
-    scores, labels, _, groups = _given("pairwise", rows, seed)
-    found = []
-    for group in groups.unique():
-        mine = groups == group
-        gains = [
-            sum(float(label) / math.log2(place + 2) for place, label in enumerate(labels[mine][order]))
-            for order in (torch.argsort(scores[mine], descending=True), torch.argsort(labels[mine], descending=True))
-        ]
-        if gains[1] > 0:
-            found.append(gains[0] / gains[1])
-    assert ndcg(labels, scores, groups) == pytest.approx(np.mean(found) if found else 0.0)

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
-from gatehouse.components.evaluation.baseline import Baseline
-from gatehouse.components.metrics.binary import log_loss, roc_auc
+from gatehouse.components.evaluation.baseline.logistic_regression import LogisticRegression
+from gatehouse.components.metrics.log_loss import log_loss
+from gatehouse.components.metrics.roc_auc import roc_auc
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC, table
 
 TRAIN, TEST = table(2000), table(2000, seed=4)
@@ -24,17 +25,17 @@ def labels(rows: pa.Table) -> Any:
 
 
 @pytest.fixture(scope="module")
-def fitted() -> Baseline:
-    return Baseline.fit(TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL)
+def fitted() -> LogisticRegression:
+    return LogisticRegression.fit(TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL)
 
 
-def test_it_learns(fitted: Baseline) -> None:
+def test_it_learns(fitted: LogisticRegression) -> None:
     scores = fitted.predict(TEST)
     assert roc_auc(labels(TEST), scores) > 0.75
     assert log_loss(labels(TEST), scores) < log_loss(labels(TEST), np.full(2000, labels(TRAIN).mean()))
 
 
-def test_it_agrees_with_the_same_model_built_by_sklearn(fitted: Baseline) -> None:
+def test_it_agrees_with_the_same_model_built_by_sklearn(fitted: LogisticRegression) -> None:
     from sklearn.compose import make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
@@ -49,8 +50,8 @@ def test_it_agrees_with_the_same_model_built_by_sklearn(fitted: Baseline) -> Non
     assert np.abs(fitted.predict(TEST) - theirs).max() < 0.03
 
 
-def test_it_survives_its_own_json(fitted: Baseline) -> None:
-    again = Baseline.from_json(json.loads(json.dumps(fitted.to_json())))
+def test_it_survives_its_own_json(fitted: LogisticRegression) -> None:
+    again = LogisticRegression.from_json(json.loads(json.dumps(fitted.to_json())))
     assert again == fitted
     assert np.array_equal(again.predict(TEST), fitted.predict(TEST))
 
@@ -64,21 +65,23 @@ def arithmetics() -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("settings", arithmetics(), ids=lambda settings: settings["OPENBLAS_CORETYPE"])
-def test_the_same_coefficients_with_other_threads_and_instructions(fitted: Baseline, settings: dict[str, str]) -> None:
+def test_the_same_bits_with_other_threads_and_instructions(
+    fitted: LogisticRegression, settings: dict[str, str]
+) -> None:
     program = (
-        "from tests.components.evaluation.test_baseline import *\n"
-        "fitted = Baseline.fit(TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL)\n"
+        "from tests.components.evaluation.baseline.test_logistic_regression import *\n"
+        "fitted = LogisticRegression.fit(TRAIN, labels(TRAIN), NUMERIC, CATEGORICAL)\n"
         "print(json.dumps([fitted.to_json(), fitted.predict(TEST).tolist()]))"
     )
     threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "5"}
     environment = os.environ | threads | settings
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     body, scores = json.loads(ended.stdout)
-    assert Baseline.from_json(body) == fitted
+    assert LogisticRegression.from_json(body) == fitted
     assert scores == fitted.predict(TEST).tolist()
 
 
-def test_nulls_outliers_and_unseen_values_give_probabilities(fitted: Baseline) -> None:
+def test_nulls_outliers_and_unseen_values_give_probabilities(fitted: LogisticRegression) -> None:
     rows = pa.table(
         {
             "distance": [None, 1e300, -1e300, math.nan],
@@ -96,24 +99,24 @@ def test_nulls_outliers_and_unseen_values_give_probabilities(fitted: Baseline) -
 def test_columns_without_any_value_or_variation_are_harmless() -> None:
     rows = TRAIN.append_column("nothing", pa.nulls(2000, pa.float64())).append_column("same", pa.array([1] * 2000))
     rows = rows.append_column("empty", pa.nulls(2000, pa.string()))
-    fitted = Baseline.fit(rows, labels(rows), [*NUMERIC, "nothing", "same"], [*CATEGORICAL, "empty"])
+    fitted = LogisticRegression.fit(rows, labels(rows), [*NUMERIC, "nothing", "same"], [*CATEGORICAL, "empty"])
     assert np.isfinite(fitted.coefficients).all()
     assert np.isfinite(fitted.predict(rows)).all()
 
 
 def test_truth_values_and_integers_are_numbers() -> None:
     rows = pa.table({"flag": [True, False] * 50, "count": list(range(100))})
-    fitted = Baseline.fit(rows, np.array([1, 0] * 50), ["flag", "count"], [])
+    fitted = LogisticRegression.fit(rows, np.array([1, 0] * 50), ["flag", "count"], [])
     assert roc_auc(np.array([1, 0] * 50), fitted.predict(rows)) == 1.0
 
 
 def test_of_many_values_the_most_frequent_are_known() -> None:
     names = [f"{index // 2}" for index in range(1000)] + ["rare"]
-    fitted = Baseline.fit(pa.table({"name": names}), np.arange(1001) % 2, [], ["name"])
+    fitted = LogisticRegression.fit(pa.table({"name": names}), np.arange(1001) % 2, [], ["name"])
     assert len(fitted.coefficients) == 256
     assert "rare" not in fitted.categorical[0].values
 
 
 def test_categories_alone_are_enough() -> None:
-    fitted = Baseline.fit(TRAIN, labels(TRAIN), [], ["carrier"])
+    fitted = LogisticRegression.fit(TRAIN, labels(TRAIN), [], ["carrier"])
     assert len(set(fitted.predict(TEST).tolist())) == 3

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xgboost
 
-from gatehouse.components.evaluation.logistic_fit import logistic
+from gatehouse.components.evaluation.baseline.logistic_fit import logistic
 
 _ROUNDS = 80
 _SETTINGS = {

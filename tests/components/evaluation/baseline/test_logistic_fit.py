@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import expit
 
-from gatehouse.components.evaluation.logistic_fit import cholesky, fit_coefficients, logistic, solve
+from gatehouse.components.evaluation.baseline.logistic_fit import cholesky, fit_coefficients, logistic, solve
 
 
 def slope(design: Any, labels: Any, penalties: Any, point: Any) -> Any:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from gatehouse.components.evaluation.logistic_fit import fit_coefficients, logistic
+from gatehouse.components.evaluation.baseline.logistic_fit import fit_coefficients, logistic
 
 _ROOT_ROWS_PER_PENALTY = 25.0
 _MOST_VALUES = 256
@@ -65,7 +65,7 @@ class OneHot:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class LogisticRegression:
     """A fitted logistic regression, with what it does to each column before."""
 
     numeric: tuple[Standardised, ...]
@@ -74,7 +74,9 @@ class Baseline:
     intercept: float
 
     @classmethod
-    def fit(cls, table: pa.Table, labels: npt.NDArray[Any], numeric: list[str], categorical: list[str]) -> "Baseline":
+    def fit(
+        cls, table: pa.Table, labels: npt.NDArray[Any], numeric: list[str], categorical: list[str]
+    ) -> "LogisticRegression":
         """Fit on a table: the same numbers on every run and every processor.
 
         The L2 penalty is the square root of the rows over 25: of less and less weight with more rows.
@@ -112,7 +114,7 @@ class Baseline:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, body: dict[str, Any]) -> "Baseline":
+    def from_json(cls, body: dict[str, Any]) -> "LogisticRegression":
         """Rebuild from `to_json`."""
         return cls(
             tuple(Standardised(**column) for column in body["numeric"]),

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from gatehouse.components.evaluation.boosted_trees import BoostedTrees
+from gatehouse.components.evaluation.baseline.boosted_trees import BoostedTrees
 from gatehouse.components.evaluation.presentation import markdown
-from gatehouse.components.metrics.binary import roc_auc
+from gatehouse.components.evaluation.report import page
+from gatehouse.components.metrics.roc_auc import roc_auc
 from tests.components.evaluation.conftest import SPEC, Bench
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC, table
 
@@ -24,7 +25,7 @@ def test_an_evaluation_shows_them_and_is_judged_without_them(judged_bench: Bench
     shown = judged_bench.evaluate(good, spec=SPEC.model_copy(update={"boosted_trees": True}))
     assert 0.5 < shown.boosted_trees_metrics["roc_auc"] < 1
     assert "| boosted trees |" in markdown(shown)
-    assert "boosted trees" in judged_bench.store.read_text(shown.evaluation, "report.html")
+    assert "boosted trees" in page(judged_bench.store, shown.evaluation)
     hidden = judged_bench.evaluate(good)
     assert hidden.boosted_trees_metrics == {}
     assert (hidden.verdict, hidden.metrics, hidden.reasons) == (shown.verdict, shown.metrics, shown.reasons)

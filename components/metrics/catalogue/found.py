@@ -1,0 +1,36 @@
+"""Finds the metrics: every file of the room holds one, under its own name."""
+
+import importlib
+from functools import cache
+
+from gatehouse.components.metrics.catalogue.metric import Array, Metric, Predictions
+from gatehouse.components.metrics.catalogue.names import NAMES
+from gatehouse.errors import ConfigurationError
+
+# The last part stands for every module of the folder, also to what takes the digest of code.
+_ROOM = "gatehouse.components.metrics.*"
+
+
+@cache
+def metric_named(name: str) -> Metric:
+    """The metric of a name.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    if name not in NAMES:
+        raise ConfigurationError(f"Expected one of the metrics {', '.join(NAMES)}, found {name!r}.")
+    found = getattr(importlib.import_module(_ROOM.replace("*", name)), name, None)
+    if not isinstance(found, Metric):
+        raise ConfigurationError(f"components/metrics/{name}.py: expected a metric named {name}, found {found!r}.")
+    return found
+
+
+def metrics_for(task: str) -> dict[str, Metric]:
+    """The metrics of a task, by name."""
+    return {name: metric_named(name) for name in NAMES if task in metric_named(name).tasks}
+
+
+def measure(task: str, labels: Array, predictions: Predictions) -> dict[str, float]:
+    """All metrics of a task, by name, of labels, shape (rows,), and predictions for the same rows."""
+    return {name: metric.measure(labels, predictions) for name, metric in metrics_for(task).items()}

@@ -1,0 +1,101 @@
+"""A metric: a function of labels and predictions, and what its users need to know of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Measure = Callable[..., float]
+OnDraw = Callable[[Array], float]
+Interval = Callable[[float, Array], tuple[float, float]]
+Reads = Literal["scores", "probabilities", "classes", "groups"]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of rows, in every form that a metric may read.
+
+    Attributes:
+        scores: Higher for more, shape (rows,); of regression the predicted values. Of several classes a score of each,
+            shape (rows, classes).
+        probabilities: Of the positive label, shape (rows,), or of each class, shape (rows, classes); None where a task
+            has none.
+        classes: The predicted class, shape (rows,); None where a task has none.
+        groups: Number of the group of each row, shape (rows,); None where a task has none.
+    """
+
+    scores: Array
+    probabilities: Array | None = None
+    classes: Array | None = None
+    groups: Array | None = None
+
+    def take(self, rows: Array) -> "Predictions":
+        """The predictions for some rows, by number; a row may come more than once."""
+        return replace(self, **{name: each[rows] for name, each in vars(self).items() if each is not None})
+
+    def form(self, name: str) -> Array:
+        """One form of the predictions, by name, of a task that has it."""
+        found = getattr(self, name)
+        assert found is not None, f"a metric reads {name}, which its task does not have"
+        return np.asarray(found)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: Of its file, and in configuration and results.
+        title: What reports call it.
+        better: Which values are better.
+        tasks: Names of the tasks that it is for.
+        reads: Which of the predictions it reads; `groups` stands for scores and groups.
+        form: How the number is written, in Python's format language.
+        function: From labels, shape (rows,), and what it reads to a number.
+        prepare: From the same to a function of row numbers, which measures drawn rows quickly; None measures them anew.
+        interval: From a value and the labels that it was measured on to its 95 % interval; None for no formula.
+    """
+
+    name: str
+    title: str
+    better: Literal["higher", "lower"]
+    tasks: tuple[str, ...]
+    reads: Reads
+    form: str
+    function: Measure
+    prepare: Callable[..., OnDraw] | None = None
+    interval: Interval | None = None
+
+    def __call__(self, labels: Array, *read: Array) -> float:
+        """The metric of labels and of what it reads."""
+        return float(self.function(labels, *read))
+
+    def measure(self, labels: Array, predictions: Predictions) -> float:
+        """The metric of labels, shape (rows,), and predictions for the same rows."""
+        return self(labels, *self._read(predictions))
+
+    def on_draws(self, labels: Array, predictions: Predictions) -> OnDraw:
+        """A function from row numbers, with repeats, to the metric of these rows."""
+        if self.prepare is not None:
+            return self.prepare(labels, *self._read(predictions))
+        return lambda drawn: self.measure(labels[drawn], predictions.take(drawn))
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Whether one value is strictly better than another; never where one is NaN."""
+        return self.worse_by(value, than) < 0
+
+    def worse_by(self, value: float, than: float) -> float:
+        """By how much one value is worse than another; negative where it is better."""
+        return value - than if self.better == "lower" else than - value
+
+    def text(self, value: float) -> str:
+        """The value as reports write it."""
+        return format(value, self.form)
+
+    def _read(self, predictions: Predictions) -> tuple[Array, ...]:
+        if self.reads == "groups":
+            return predictions.scores, predictions.form("groups")
+        return (predictions.form(self.reads),)

@@ -1,0 +1,17 @@
+"""Names of metrics, as configuration writes them: those of the files in the room, found without importing them."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, WithJsonSchema
+
+NAMES = tuple(sorted(path.stem for path in Path(__file__).parents[1].glob("[a-z]*.py")))
+
+
+def _known(name: str) -> str:
+    if name not in NAMES:
+        raise ValueError(f"expected one of the metrics {', '.join(NAMES)}, found {name!r}")
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(NAMES)})]

@@ -1,0 +1,1 @@
+"""Tasks: what kind of answer a model gives, and all that follows from it; one task, one file."""

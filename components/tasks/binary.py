@@ -1,0 +1,49 @@
+"""Binary classification: the probability of a label of 1."""
+
+from typing import TYPE_CHECKING
+
+from gatehouse.components.tasks.task import Judging, Task
+
+if TYPE_CHECKING:
+    from gatehouse.components.metrics.catalogue.metric import Array, Predictions
+    from gatehouse.components.tasks.task import Mask
+
+
+def _is_label(labels: "Array") -> "Mask":
+    found: Mask = (labels == 0) | (labels == 1)
+    return found
+
+
+def _lacks(labels: "Array") -> str:
+    zeros, ones = (int((labels == value).sum()) for value in (0, 1))
+    return "" if zeros and ones else f"{zeros} rows with label 0 and {ones} with label 1; expected some of both"
+
+
+def _is_prediction(probabilities: "Array") -> "Mask":
+    return (probabilities >= 0) & (probabilities <= 1)
+
+
+def _read(probabilities: "Array", groups: "Array | None") -> "Predictions":
+    from gatehouse.components.metrics.catalogue.metric import Predictions
+
+    return Predictions(probabilities, probabilities=probabilities, classes=probabilities >= 0.5)
+
+
+BINARY = Task(
+    name="binary",
+    losses={"binary": "log_loss"},
+    watched=("roc_auc",),
+    label="0 or 1",
+    is_label=_is_label,
+    lacks=_lacks,
+    read=_read,
+    judging=Judging(
+        objective="log_loss",
+        leakage_alarm={"roc_auc": 0.80},
+        slices={"roc_auc": 0.5},
+        baseline="logistic_regression",
+        curves=("roc", "precision_recall", "calibration", "histogram"),
+        prediction="a number from 0 to 1",
+        is_prediction=_is_prediction,
+    ),
+)

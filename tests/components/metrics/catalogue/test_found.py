@@ -1,0 +1,118 @@
+"""The catalogue: every file of the room is a metric, and every metric keeps what all of them promise."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.components.artifacts.code import closure_of
+from gatehouse.components.metrics.catalogue import found, names
+from gatehouse.components.metrics.catalogue.found import measure, metric_named, metrics_for
+from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.metrics.catalogue.names import NAMES
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.errors import ConfigurationError
+
+
+def example(task: str, rows: int, seed: int, noise: float = 1.0) -> tuple[Any, Predictions]:
+    """Labels, and predictions that are right but for some noise; half of the predictions are rounded, for ties."""
+    draw = np.random.default_rng(seed)
+    truth, off = draw.normal(size=rows), noise * draw.normal(size=rows)
+    groups = draw.integers(0, 3, rows)
+    if task == "multiclass":
+        labels = draw.integers(0, 3, rows)
+        scores = np.eye(3)[labels] * 2 + noise * draw.normal(size=(rows, 3))
+        predicted = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        return labels, TASKS[task].read(predicted, groups)
+    predicted = truth + off
+    predicted[::2] = np.round(predicted[::2], 1)
+    if task == "binary":
+        return (truth > 0).astype(np.int8), TASKS[task].read(1 / (1 + np.exp(-2 * predicted)), groups)
+    labels = np.round(np.abs(truth)) if task == "ranking" else truth
+    return labels, TASKS[task].read(np.abs(predicted) if task == "ranking" else predicted, groups)
+
+
+CASES = [(name, task) for name in NAMES for task in metric_named(name).tasks]
+
+
+def test_the_metrics_are_the_files_of_the_room() -> None:
+    folder = Path(names.__file__).parents[1]
+    assert set(NAMES) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert all(metric_named(name).name == name for name in NAMES)
+
+
+def test_every_metric_is_for_tasks_that_there_are() -> None:
+    for name in NAMES:
+        assert metric_named(name).tasks
+        assert set(metric_named(name).tasks) <= set(TASKS)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_watches_and_judges_by_metrics_of_its_own(task: str) -> None:
+    offered = metrics_for(task)
+    assert set(TASKS[task].watched) <= set(offered)
+    if judging := TASKS[task].judging:
+        assert {judging.objective, *judging.leakage_alarm, *judging.slices} <= set(offered)
+
+
+@pytest.mark.parametrize(("name", "task"), CASES)
+@given(st.integers(0, 1000), st.integers(1, 40))
+def test_a_prepared_metric_equals_the_plain_one_on_every_draw(name: str, task: str, seed: int, rows: int) -> None:
+    labels, predictions = example(task, rows, seed)
+    drawn = np.random.default_rng(seed).integers(0, rows, rows)
+    expected = metric_named(name).measure(labels[drawn], predictions.take(drawn))
+    assert metric_named(name).on_draws(labels, predictions)(drawn) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("name", "task"), CASES)
+def test_a_better_model_is_better(name: str, task: str) -> None:
+    metric = metric_named(name)
+    good, bad = (metric.measure(*example(task, 2000, 7, noise)) for noise in (0.2, 3.0))
+    assert metric.is_better(good, bad)
+    assert not metric.is_better(bad, good)
+    assert metric.worse_by(bad, good) == -metric.worse_by(good, bad) > 0
+
+
+@pytest.mark.parametrize(("name", "task"), [case for case in CASES if metric_named(case[0]).reads != "groups"])
+@given(st.integers(0, 1000))
+def test_the_order_of_rows_does_not_matter(name: str, task: str, seed: int) -> None:
+    labels, predictions = example(task, 30, seed)
+    shuffled = np.random.default_rng(seed).permutation(30)
+    expected = metric_named(name).measure(labels, predictions)
+    again = metric_named(name).measure(labels[shuffled], predictions.take(shuffled))
+    assert again == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nan_is_never_better(name: str) -> None:
+    assert not metric_named(name).is_better(float("nan"), 0.5)
+    assert not metric_named(name).is_better(0.5, float("nan"))
+
+
+def test_measure_gives_all_metrics_of_a_task() -> None:
+    labels, predictions = example("regression", 50, 1)
+    assert set(measure("regression", labels, predictions)) == {"mae", "mse", "r2"}
+
+
+def test_an_unknown_metric_is_told_what_there_is() -> None:
+    with pytest.raises(ConfigurationError, match=r"accuracy, average_precision, .*found 'speed'"):
+        metric_named("speed")
+
+
+def test_a_file_without_its_metric_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found, "NAMES", (*NAMES, "catalogue"))
+    with pytest.raises(ConfigurationError, match="expected a metric named catalogue"):
+        metric_named("catalogue")
+
+
+def test_what_uses_the_catalogue_has_every_metric_in_its_digest() -> None:
+    closure = closure_of("gatehouse.components.metrics.catalogue.found", lambda _: False)
+    assert {f"gatehouse.components.metrics.{name}" for name in NAMES} <= closure
+
+
+def test_numbers_are_written_as_a_metric_says() -> None:
+    assert metric_named("roc_auc").text(0.75186) == "0.7519"
+    assert metric_named("mae").text(1234.56) == "1235"

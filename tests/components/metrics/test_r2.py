@@ -1,0 +1,23 @@
+"""The coefficient of determination: as scikit-learn has it, also of labels that are all equal."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from sklearn import metrics as sklearn
+
+from gatehouse.components.metrics.r2 import r2
+from tests.components.metrics.rows import NUMBERS
+
+
+@given(NUMBERS)
+def test_it_agrees_with_sklearn(rows: tuple[Any, Any]) -> None:
+    # Of labels that hardly differ the sum of squares is its own rounding error.
+    assume(np.ptp(rows[0]) == 0 or np.ptp(rows[0]) > 1e-6)
+    assert r2(*rows) == pytest.approx(sklearn.r2_score(*rows), rel=1e-9, abs=1e-9)
+
+
+def test_labels_that_are_all_equal() -> None:
+    assert r2(np.ones(3), np.ones(3)) == 1.0
+    assert r2(np.ones(3), np.array([1.0, 1.0, 2.0])) == 0.0

@@ -1,0 +1,54 @@
+"""ROC AUC: as scikit-learn has it, with ties and one class; its interval."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sklearn
+
+from gatehouse.components.metrics.roc_auc import roc_auc
+from tests.components.metrics.rows import BOTH
+
+interval = roc_auc.interval
+assert interval is not None
+
+
+@given(BOTH)
+def test_it_agrees_with_sklearn(rows: tuple[Any, Any]) -> None:
+    assert roc_auc(*rows) == pytest.approx(sklearn.roc_auc_score(*rows), abs=1e-9)
+
+
+@given(BOTH)
+def test_swapping_the_labels_mirrors_it(rows: tuple[Any, Any]) -> None:
+    labels, scores = rows
+    assert roc_auc(1 - labels, scores) == pytest.approx(1 - roc_auc(labels, scores))
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_has_an_area_by_convention_and_no_warning(label: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert roc_auc(np.full(4, label), np.array([0.1, 0.2, 0.3, 0.4])) == 0.5
+
+
+def test_equal_scores_tell_nothing() -> None:
+    assert roc_auc(np.array([0, 1, 1, 0]), np.full(4, 0.3)) == 0.5
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    truth, covered = 0.7602, 0  # Of two normal distributions whose means are one deviation apart: Phi(1 / sqrt 2).
+    for seed in range(300):
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, 2, 200)
+        low, high = interval(roc_auc(labels, draw.normal(size=200) + labels), labels)
+        covered += low <= truth <= high
+    assert 270 <= covered <= 297
+
+
+@given(st.floats(0, 1), st.integers(1, 1000), st.integers(1, 1000))
+def test_the_interval_holds_its_area_and_stays_within_0_and_1(area: float, ones: int, zeros: int) -> None:
+    low, high = interval(area, np.repeat([1, 0], [ones, zeros]))
+    assert 0 <= low <= area <= high <= 1
