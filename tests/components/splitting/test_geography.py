@@ -85,9 +85,9 @@ def _km_to_cell(grid: Grid, point: tuple[float, float], cell: tuple[int, int]) -
     south, height = band * 180 / grid.bands - 90, 180 / grid.bands
     width = 360 / int(grid.places(np.array([band]))[0])
     west = place * width
-    border = [(south + step * height, east) for step in (0.0, 1.0) for east in west + steps * width]
-    border += [(north, west + step * width) for step in (0.0, 1.0) for north in south + steps * height]
-    at, around = np.radians(np.array(border)).T
+    sides = [(np.full(501, south + step * height), west + steps * width) for step in (0.0, 1.0)]
+    sides += [(south + steps * height, np.full(501, west + step * width)) for step in (0.0, 1.0)]
+    at, around = (np.radians(np.concatenate(each)) for each in zip(*sides, strict=True))
     half = np.sin((at - math.radians(point[0])) / 2) ** 2
     half += np.cos(at) * math.cos(math.radians(point[0])) * np.sin((around - math.radians(point[1])) / 2) ** 2
     return float(2 * RADIUS_KM * np.arcsin(np.sqrt(np.clip(half, 0, 1))).min())

@@ -10,6 +10,7 @@ import yaml
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.report import page
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
 
 AS_OF = "2024-01-10T00:00:00+00:00"
@@ -32,6 +33,13 @@ def publish(
             columns = [Column(field.name, str(field.type)) for field in table.schema]
             datasets[name] = store.publish("datasets", name, files, columns=columns, rows_per_file=counts)
     return str(store.publish("snapshots", "small", {}, derived_from=datasets, details={"as_of": AS_OF}))
+
+
+def shown(store: ArtifactStore, result: ValidateResult) -> str:
+    """Everything that a validation lets anybody read: its files, those of its statistics, and its page."""
+    references = (result.validation, store.manifest(result.validation).derived_from["statistics"])
+    texts = [store.read_text(one, entry.path) for one in references for entry in store.manifest(one).files]
+    return "".join([*texts, page(store, result.validation)])
 
 
 @pytest.fixture
