@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -114,14 +114,15 @@ def _brute_misplaced(values: list[tuple[int | None, int | None]], descending: bo
     return found
 
 
-cells = st.one_of(st.none(), st.integers(0, 2))
+cells = st.sampled_from([None, 0, 1, 2])
 
 
-orders = st.tuples(st.lists(st.tuples(cells, cells), min_size=1, max_size=8), st.booleans(), st.booleans())
+orders = st.tuples(st.lists(st.tuples(cells, cells), min_size=1, max_size=12), st.booleans(), st.booleans())
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(cases=st.lists(orders, min_size=5, max_size=5))
+# Shrinking a failure would judge hundreds of snapshots, for minutes.
+@settings(max_examples=5, deadline=None, phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck))
+@given(cases=st.lists(orders, min_size=8, max_size=8))
 def test_order_agrees_with_brute_force(
     judge: Validate, store: ArtifactStore, cases: list[tuple[list[tuple[int | None, int | None]], bool, bool]]
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -85,7 +85,13 @@ def test_rules_under_warn_do_not_break_the_contract(judge: Validate, store: Arti
 pairs = st.lists(st.tuples(st.none() | st.integers(0, 4), st.none() | st.integers(0, 4)), min_size=1, max_size=30)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Shrinking a failure would judge hundreds of snapshots, for minutes.
+@settings(
+    max_examples=5,
+    deadline=None,
+    phases=[Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(cases=st.lists(pairs, min_size=5, max_size=5))
 def test_counts_agree_with_a_row_by_row_reference(
     judge: Validate, store: ArtifactStore, cases: list[list[tuple[int | None, int | None]]]
