@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
-
-from gatehouse.components.artifacts.identity import Spec
 
 Severity = Literal["fail", "warn"]
 Location = tuple[int | str, ...]
@@ -15,8 +13,14 @@ Problem = tuple[Location, str, Any]
 T = TypeVar("T")
 
 
-class Part(Spec):
-    """Base of everything in a contract."""
+class Part(BaseModel):
+    """Base of everything in a contract: frozen, and strict about names.
+
+    It is no `Spec`: a request names a contract by the reference of its text, so what a default means is told by the
+    code digest, and not by the request.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Graded(Part):

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gatehouse.components.artifacts.source_tree import facts_of
 from gatehouse.components.validation.contract import parse_contract
+from gatehouse.components.validation.stage import validate
 from gatehouse.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -66,3 +68,15 @@ def test_a_rule_that_means_nothing_is_refused(table: dict[str, Any], said: str) 
 def test_what_is_no_contract_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"contract\.yaml"):
         parse_contract(text)
+
+
+@pytest.mark.parametrize(
+    ("module", "default"),
+    [("graded", 'Field("fail", description="Whether a breach'), ("contract", 'Field("warn", description="For columns')],
+)
+def test_a_default_of_the_contract_is_in_the_code_digest_of_validate(module: str, default: str) -> None:
+    source = (ROOT / "components" / "validation" / f"{module}.py").read_text()
+    assert default in source
+    changed = source.replace(default, default.replace("Field(", "Field('other' or "))
+    assert facts_of(changed.encode()).digest != facts_of(source.encode()).digest
+    assert f"gatehouse.components.validation.{module}" in validate.sources().modules
