@@ -19,7 +19,7 @@ DEV_STAMP := $(VENV)/.installed-dev-$(call digest,locks/dev.lock locks/torch.loc
 # The tools include all that a run needs.
 INSTALLED := $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),$(RUN_STAMP))
 
-.PHONY: help install install-dev run test lint compile bench images docs clean lock
+.PHONY: help install install-dev run test test-quick lint compile bench images docs clean lock
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,7 +32,10 @@ run: $(INSTALLED) ## run the training pipeline of the example project on this ma
 	@$(BIN)/gatehouse run $(ARGS)
 
 test: $(DEV_STAMP) ## run the tests
-	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder --durations=20 $(ARGS)
+
+test-quick: $(DEV_STAMP) ## run the tests that start no server, no process and no framework
+	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --quick --durations=20 $(ARGS)
 
 lint: $(DEV_STAMP) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check --quiet .

@@ -1,19 +1,25 @@
-"""What tests of several stages share: the real raw data of the example project."""
+"""What tests of several stages share: the real raw data of the example project, and how work is given to workers."""
 
+import fcntl
 import hashlib
 import os
+import pickle
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.local_run import LocalRun
+from tests.small_example import explain, run, write_project, write_raw_files
 
 ROOT = Path(__file__).parents[1]
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
@@ -24,36 +30,121 @@ settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
 
-class _ByWhatIsShared(LoadScopeScheduling):
-    """Tests that share what their module makes once go to one worker: made again it would take up to two minutes more.
+# What takes longest comes first, so that no worker is left alone with it at the end; a `::` names single tests. The
+# first run of the example is made while the other workers are busy with what does not need it.
+LONGEST_FIRST = (
+    "tests/test_end_to_end.py::test_the_first_run",
+    "tests/components/training/test_stage.py",
+    "tests/components/launchers/test_launchers.py",
+    "tests/components/training/test_parallel.py",
+    "tests/components/artifacts/test_remote_store.py",
+    "tests/components/features/test_streaming.py",
+    "tests/test_end_to_end.py",
+    "tests/test_identity_acceptance.py",
+)
+WHOLE_RUNS = ("tests/test_end_to_end.py", "tests/test_identity_acceptance.py")
+"""Files whose tests share nothing but what is made `once`: each may go to any worker. Other files go to one whole."""
+
+
+class _ByFile(LoadScopeScheduling):
+    """A file goes to one worker, which goes on in the same folder: what tests share is made once, libraries are there.
 
     xdist's own groups are marks in the names of tests, which pytest 9.2 lets nobody change.
     """
 
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._folders: dict[Any, str] = {}
+
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return path if _shares(path) else nodeid
+        return nodeid if path in WHOLE_RUNS else path
+
+    def _assign_work_unit(self, node: Any) -> None:
+        scopes = iter(self.workqueue)
+        chosen = next(scopes)
+        if _place(chosen) == len(LONGEST_FIRST):
+            here = self._folders.get(node)
+            chosen = next((scope for scope in self.workqueue if _folder(scope) == here), chosen)
+        self._folders[node] = _folder(chosen)
+        self.workqueue.move_to_end(chosen, last=False)
+        super()._assign_work_unit(node)
 
 
-@cache
-def _shares(path: str) -> bool:
-    return re.search(r'scope="(module|package)"', (ROOT / path).read_text()) is not None
+# What a test file names that takes seconds: frameworks, servers, browsers, other processes and the real flights.
+_SLOW = re.compile(
+    r"\b(torch|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|redis|pgserver|flights_archive"
+    r"|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg)\b"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--quick`."""
+    parser.addoption("--quick", action="store_true", help="leave out files that name a framework, server or process")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--quick`, leave out what takes long."""
+    if config.getoption("--quick") and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
+        return True if _SLOW.search(collection_path.read_text()) else None
+    return None
+
+
+def _folder(nodeid: str) -> str:
+    """The folder of a test below `tests/components`, or below `tests`."""
+    return "/".join(nodeid.partition("::")[0].split("/")[:-1][:3])
+
+
+def _place(nodeid: str) -> int:
+    """Where a test stands among the longest; their number where it is none of them."""
+    return next((place for place, one in enumerate(LONGEST_FIRST) if nodeid.startswith(one)), len(LONGEST_FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
-    """Give tests to workers by what they share."""
-    return _ByWhatIsShared(config, log)
+    """Give tests to workers by file."""
+    return _ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of whole runs and of training come first, so that no worker is left alone with them at the end."""
-    items.sort(key=lambda item: ("test_end_to_end" not in item.nodeid, "components/training" not in item.nodeid))
+    """Put the longest first."""
+    items.sort(key=lambda item: _place(item.nodeid))
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Bytes never name a test: an archive holds the time it was packed at, and all workers must agree on the names."""
     return "bytes" if isinstance(val, bytes) else None
+
+
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Make a folder once for all workers of the session: who asks first makes it, who asks meanwhile waits.
+
+    A call gets the folder's name and what writes it, and returns its path. Nobody changes the folder afterwards. Where
+    it could not be made, nobody tries again.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, ended = shared / f"once-{name}", shared / f"once-{name}.ended"
+        with open(shared / f"once-{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not ended.exists():
+                try:
+                    make(folder)
+                except BaseException as error:
+                    ended.write_text(f"{type(error).__name__}: {error}")
+                    raise
+                ended.touch()
+        if problem := ended.read_text():
+            pytest.fail(f"Another worker could not make the folder {name!r}: {problem}")
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -77,3 +168,35 @@ def flights_archive() -> Path:
 def store(tmp_path: Path) -> ArtifactStore:
     """An empty artifact store."""
     return ArtifactStore.open(tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def raw(once: Once, flights_archive: Path) -> Path:
+    """The raw files of the small example."""
+    return once("raw", lambda folder: write_raw_files(flights_archive, folder))
+
+
+@pytest.fixture(scope="session")
+def project(once: Once) -> Path:
+    """The small example."""
+    return once("project", write_project)
+
+
+@pytest.fixture(scope="session")
+def first(once: Once, project: Path, raw: Path) -> tuple[ArtifactStore, LocalRun]:
+    """A store in which the project ran once, and that run. All workers share them: what writes takes a `copy`."""
+
+    def make(folder: Path) -> None:
+        outcome = run(project, ArtifactStore.open(folder / "store"), raw)
+        assert outcome.exit_code == 0, explain(outcome)
+        (folder / "outcome").write_bytes(pickle.dumps(outcome))
+
+    folder = once("first", make)
+    return ArtifactStore.open(folder / "store"), pickle.loads((folder / "outcome").read_bytes())
+
+
+@pytest.fixture
+def copy(first: tuple[ArtifactStore, LocalRun], tmp_path: Path) -> ArtifactStore:
+    """A copy of that store in another place."""
+    shutil.copytree(first[0].address, tmp_path / "elsewhere")
+    return ArtifactStore.open(tmp_path / "elsewhere")

@@ -1,0 +1,139 @@
+"""What an edit of the sources runs again: nothing where it decides nothing, else the stages that use it alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gatehouse
+from gatehouse.components.artifacts import code
+from gatehouse.components.artifacts.code import forget_sources
+from gatehouse.components.artifacts.run import events
+from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.local_run import LocalRun
+from tests.small_example import WINDOW
+
+pytestmark = pytest.mark.timeout(900)
+
+HARMLESS = {
+    "a colour of a report": ("components/reports/style.py", '"#17202b"', '"#000000"'),
+    "a log line of a launcher": ("components/launchers/local.py", 'logger.info("Preempted:', 'logger.info("Stopped:'),
+    "a log line of training": ("components/training/loop/trainer.py", 'logger.info("epoch', 'logger.info("Epoch'),
+    "a timeout": ("components/training/stage.py", "minutes=240", "minutes=241"),
+    "a retry": ("components/artifacts/objects/retry.py", "ATTEMPTS = 6", "ATTEMPTS = 7"),
+    "the wording of an error": ("components/splitting/divide.py", "Columns that are no entity", "Those that are no"),
+    "what an error is": ("errors.py", "exit_code = 4", "exit_code = 5"),
+    "the metrics spool": ("components/tracking/spool.py", "SEGMENTS = 64", "SEGMENTS = 65"),
+    "the S3 client": ("components/artifacts/objects/s3.py", "\nimport ", "\nimport antigravity\nimport "),
+}
+LEARNING = ("components/training/optimizer/schedule.py", "(step + 1) / warmup", "(step + 2) / warmup")
+SAME_SPLIT = ("components/splitting/time_order.py", "chosen &= decision >= start", "chosen &= ~(decision < start)")
+DECIDING = {
+    "the optimizer": (LEARNING, {"tune", "train"}),
+    "the join": (
+        ("components/features/point_in_time/asof_join.py", "stop - start", "-start + stop"),
+        {"retrieve_training_set", "check_leakage"},
+    ),
+    "the split": (SAME_SPLIT, {"split"}),
+    "a metric": (
+        ("components/metrics/binary.py", "(ones * zeros)", "(zeros * ones)"),
+        {"check_leakage", "tune", "train", "fit_baseline", "evaluate"},
+    ),
+}
+Edit = tuple[str, str, str]
+
+
+class Sources:
+    """A copy of the sources, to be edited; code digests are taken of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # Bytecode of a file that is edited within a second, to the same length, would be taken for that of the edit.
+        skipped = shutil.ignore_patterns("__pycache__", "compiled")
+        shutil.copytree(Path(gatehouse.__file__).parent, folder / "gatehouse", ignore=skipped)
+
+    def edit(self, edit: Edit) -> None:
+        """Replace one text in one file."""
+        name, old, new = edit
+        path = self.folder / "gatehouse" / name
+        text = path.read_text()
+        assert old in text, f"{name} does not hold {old!r}"
+        path.write_text(text.replace(old, new, 1))
+        forget_sources()
+
+    def comment_everything(self) -> None:
+        """Add a comment to every Python file."""
+        for path in (self.folder / "gatehouse").rglob("*.py"):
+            path.write_text(f"# A comment.\n{path.read_text()}")
+        forget_sources()
+
+    def digests(self) -> dict[str, str]:
+        """Code digest of every stage whose result the memo keeps."""
+        return {name: stage.code() for name, stage in declared_stages().items() if stage.declared.effects.memo}
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sources]:
+    copied = Sources(tmp_path / "sources")
+    monkeypatch.setattr(code, "_ROOT", copied.folder / "gatehouse")
+    forget_sources()
+    yield copied
+    forget_sources()
+
+
+def test_a_comment_anywhere_changes_no_code(sources: Sources) -> None:
+    before = sources.digests()
+    sources.comment_everything()
+    assert sources.digests() == before
+
+
+@pytest.mark.parametrize("edit", HARMLESS.values(), ids=HARMLESS)
+def test_an_edit_of_what_carries_or_says_changes_no_code(sources: Sources, edit: Edit) -> None:
+    before = sources.digests()
+    sources.edit(edit)
+    assert sources.digests() == before
+
+
+@pytest.mark.parametrize(("edit", "stages"), DECIDING.values(), ids=DECIDING)
+def test_an_edit_of_arithmetic_changes_the_code_of_the_stages_that_use_it(
+    sources: Sources, edit: Edit, stages: set[str]
+) -> None:
+    before = sources.digests()
+    sources.edit(edit)
+    after = sources.digests()
+    assert {name for name in before if after[name] != before[name]} == stages
+
+
+def test_a_run_after_edits_runs_what_uses_them_and_goes_on_only_where_the_output_differs(
+    first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, project: Path, raw: Path, sources: Sources
+) -> None:
+    """Everything harmless at once; a split written differently, with the same rows; another learning rate."""
+    sources.comment_everything()
+    for edit in (*HARMLESS.values(), SAME_SPLIT, LEARNING):
+        sources.edit(edit)
+    before = first[1]
+    known = set(copy.objects.folders("runs"))
+    command = [sys.executable, "-m", "gatehouse.cli", "run", str(project), "--store", copy.address]
+    ended = subprocess.run(
+        [*command, "--source", str(raw), "--window", WINDOW],
+        env=os.environ | {"PYTHONPATH": str(sources.folder)},
+        cwd=sources.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (run,) = set(copy.objects.folders("runs")) - known
+    ends = {event.stage: event for _, event in events(copy, run) if event.event in ("hit", "finished")}
+    stages = declared_stages()
+    ran = {name for name, event in ends.items() if event.event == "finished" and stages[name].declared.effects.memo}
+    assert ran - {"fit_baseline"} == {"split", "tune", "train", "evaluate"}
+    for name in set(ends) - {"snapshot", "tune", "train", "resolve", "evaluate", "register"}:
+        if ":" not in name:
+            assert ends[name].body["result"] == before.result(name), name
+    assert ends["train"].body["result"]["model"] != before.result("train")["model"]
