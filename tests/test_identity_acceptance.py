@@ -41,8 +41,8 @@ DECIDING = {
     ),
     "the split": (SAME_SPLIT, {"split"}),
     "a metric": (
-        ("components/metrics/binary.py", "(ones * zeros)", "(zeros * ones)"),
-        {"check_leakage", "tune", "train", "fit_baseline", "evaluate"},
+        ("components/metrics/roc_auc.py", "hits * below", "below * hits"),
+        {"check_leakage", "tune", "train", "fit_baseline", "evaluate", "monitor"},
     ),
 }
 Edit = tuple[str, str, str]
