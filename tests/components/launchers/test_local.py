@@ -39,7 +39,7 @@ def job(store: ArtifactStore, tmp_path: Path) -> TrainingJob:
     directory = tmp_path / "job"
     directory.mkdir()
     prepare_job(store, *lay_out(store), SPEC, directory)
-    return TrainingJob(directory, PROGRAM, SPEC.processes, 5)
+    return TrainingJob(directory, PROGRAM, SPEC.parallelism.processes, 5)
 
 
 def _log(job: TrainingJob) -> str:
@@ -55,7 +55,7 @@ def test_no_process_outlives_the_owner_of_the_job(job: TrainingJob, number: sign
         assert time.monotonic() < deadline, _log(job)
         time.sleep(0.05)
     below = descendants(owner.pid)
-    assert len(below) >= 1 + SPEC.processes
+    assert len(below) >= 1 + SPEC.parallelism.processes
     owner.send_signal(number)
     owner.wait(timeout=20)
     deadline = time.monotonic() + 10

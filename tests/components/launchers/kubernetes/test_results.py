@@ -148,6 +148,8 @@ def test_nodes_that_do_not_divide_the_processes_are_refused_before_anything_is_d
     store: ArtifactStore, job: TrainingJob, kind: str
 ) -> None:
     with kubernetes(succeed) as cluster:
-        with pytest.raises(ConfigurationError, match=r"launch\.nodes=2: expected a divisor of training\.processes=1"):
+        with pytest.raises(
+            ConfigurationError, match=r"launch\.nodes=2: expected a divisor of training\.parallelism\.processes=1"
+        ):
             launcher_on(cluster, store, kind, nodes=2).run(job)
         assert cluster.requests == []
