@@ -17,11 +17,11 @@ from gatehouse.commands import runs as command
 from gatehouse.commands.curves import spark
 from gatehouse.commands.runs import app
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.metrics.catalogue.names import NAMES
 from gatehouse.components.tracking import runs as reading
 from gatehouse.components.tracking.mlflow_client import flat, tracking_of
 from gatehouse.components.tracking.query import lookup, parse
 from gatehouse.components.tracking.runs import Observed
-from gatehouse.components.training.loss.spec import METRICS
 from gatehouse.components.training.spec import train_spec
 from gatehouse.errors import ConfigurationError
 from tests.components.reports.browser import launched
@@ -136,7 +136,7 @@ def test_the_searches_that_the_documentation_shows_name_what_gatehouse_tracks() 
     rows = re.findall(r"^\| (?:comparison|range|text|missing|together|order).*$", guide, re.MULTILINE)
     queries += re.findall(r"`([^`]+)`", "".join(row.split("|")[2] for row in rows))
     assert len(queries) > 10
-    measured = dict.fromkeys([*(metric for names in METRICS.values() for metric in names), "cost"], 0.5)
+    measured = dict.fromkeys([*NAMES, "cost"], 0.5)
     params = flat(train_spec({}).model_dump(mode="json"))
     run = reading.TrackedRun("id", "train", "flights", "FINISHED", "", 0.0, 1.0, params, measured)
     for query in queries:
