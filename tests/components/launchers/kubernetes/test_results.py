@@ -91,7 +91,7 @@ def test_a_full_disk_costs_the_log_and_neither_model_nor_truth(
         assert (job.directory / WEIGHTS).read_bytes() == b"weights"
     else:
         first, rest = error_of(TrainingFailedError, scenario, store, job, "pytorchjob")
-        assert "exit code 1" in first and "line 0" in rest
+        assert "exit code 1" in first and "\nline 1" in rest
 
 
 def test_the_log_of_a_pod_that_has_ended_is_not_asked_for_again(store: ArtifactStore, job: TrainingJob) -> None:
