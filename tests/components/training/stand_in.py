@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gatehouse.components.launchers.worker.heartbeat import Heartbeat
 from gatehouse.components.launchers.worker.preemption import FLAG, OUTCOME, Flag, Preempted
-from gatehouse.process import die_with_parent
+from gatehouse.process import die_with_parent, start_time
 
 
 def main() -> None:
@@ -53,7 +53,8 @@ def meet(directory: Path) -> None:
     """End when a peer is gone, as a collective would."""
     world, attempt = os.environ["WORLD_SIZE"], os.environ["TORCHELASTIC_RESTART_COUNT"]
     for path in directory.glob(f"world-{world}-*-{attempt}"):
-        if not Path(f"/proc/{path.read_text() or 'self'}").exists():
+        peer = path.read_text()  # Empty for a moment, while it is written.
+        if peer and start_time(int(peer)) is None:
             sys.exit(1)
 
 
