@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -38,15 +38,16 @@ class Source:
                 yield from ((f"{module}.{alias.name}".replace("..", "."), node.lineno) for alias in node.names)
 
 
-def sources(*folders: str) -> list[Source]:
+@cache
+def sources(*folders: str) -> tuple[Source, ...]:
     """Every Python file of these folders, by default of the whole repository; links are not followed."""
-    paths = [*(ROOT.glob("*.py") if not folders else ())]
-    for folder in folders or _FOLDERS:
-        paths.extend((ROOT / folder).rglob("*.py"))
+    if folders:
+        found = tuple(source for source in sources() if source.name.startswith(tuple(f"{name}/" for name in folders)))
+        assert found, f"no Python file in {folders}"
+        return found
+    paths = [*ROOT.glob("*.py"), *(path for folder in _FOLDERS for path in (ROOT / folder).rglob("*.py"))]
     # rglob follows links on Python 3.11: each file is taken where it really lies.
-    found = sorted({path.resolve() for path in paths if "__pycache__" not in path.parts})
-    assert found, f"no Python file in {folders}"
-    return [Source(path) for path in found]
+    return tuple(map(Source, sorted({path.resolve() for path in paths if "__pycache__" not in path.parts})))
 
 
 def stage_folders() -> list[Path]:

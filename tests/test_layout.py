@@ -19,6 +19,7 @@ from tests.source_tree import COMPONENTS, LIBRARIES, ROOT, Source, sources, stag
 LINKS = ("components", "pipelines", "feature_repo")
 MEANINGLESS_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
 # Where KFP may be imported, besides the component.py of a stage and pipelines/: what compiles and what runs pipelines.
+LONGEST_FILE, LONGEST_FUNCTION = 450, 60  # lines
 KFP_FILES = {"gatehouse/compilation.py", "gatehouse/driver.py", "gatehouse/forkserver.py"}
 
 
@@ -130,6 +131,23 @@ def test_every_file_says_its_idea_in_its_first_line() -> None:
         if not first.endswith((".", "?", ":", ";")):
             silent.append(f"{source.name}: {first or 'no docstring'}")
     assert not silent
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    lengths = [(source.name, len(source.path.read_text().splitlines()), LONGEST_FILE) for source in sources()]
+    functions = [
+        (f"{source.name}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1, LONGEST_FUNCTION)
+        for source in sources()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert len(functions) > 5000, "this test looks in the wrong place"
+    found = [
+        f"{name}: expected at most {most} lines, found {length}"
+        for name, length, most in lengths + functions
+        if length > most
+    ]
+    assert not found
 
 
 @pytest.mark.parametrize("folder", stage_folders(), ids=lambda folder: folder.name)

@@ -1,11 +1,9 @@
 """Faults: killed half-way, no space left, a table far larger than memory; nothing half-visible, a repeat ends well."""
 
-import os
 import resource
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,36 +12,37 @@ from gatehouse.errors import StoreError
 from tests.components.snapshot.conftest import HEADER, Events, rows
 
 _TAKE = """
-import resource, sys
+import itertools, resource, sys
 from pathlib import Path
 from gatehouse.components.artifacts.store import ArtifactStore
 from tests.components.snapshot.conftest import Events
 from gatehouse.components.snapshot import parts
-folder, store, block, pause = sys.argv[1:]
-if float(pause):
-    import time
-    kept = parts._store
-    def slowly(*arguments):
-        time.sleep(float(pause))
-        return kept(*arguments)
-    parts._store = slowly
+folder, store, block, last = sys.argv[1:]
+kept, begun = parts._store, itertools.count(1)
+def store_part(*arguments):
+    if next(begun) == int(last):
+        print("there", flush=True)
+        sys.stdin.read()
+    return kept(*arguments)
+parts._store = store_part
 taken = Events(Path(folder), ArtifactStore.open(store), block_bytes=int(block)).take()
 print(taken.snapshot, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
-def _process(events: Events, block: int = 1024, pause: float = 0) -> "subprocess.Popen[str]":
-    arguments = [str(events.folder), events.store.address, str(block), str(pause)]
-    return subprocess.Popen([sys.executable, "-c", _TAKE, *arguments], stdout=subprocess.PIPE, text=True)
+def _process(events: Events, block: int = 1024, last: int = 0) -> "subprocess.Popen[str]":
+    """A process that takes a snapshot; before it stores part number `last`, it says so and waits for ever."""
+    arguments = [str(events.folder), events.store.address, str(block), str(last)]
+    return subprocess.Popen(
+        [sys.executable, "-c", _TAKE, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_killed_half_way_leaves_nothing_visible_and_a_repeat_is_whole(events: Events) -> None:
-    process = _process(events, pause=0.1)
-    deadline = time.monotonic() + 60
-    while len(list(events.store.objects.list("blobs"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process = _process(events, last=12)
+    assert process.stdout is not None and process.stdout.readline() == "there\n"
+    process.kill()
+    process.communicate()
     assert list(events.store.objects.list("blobs"))
     assert list(events.store.references()) == []
     taken = events.take()

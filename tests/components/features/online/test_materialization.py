@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -245,26 +245,27 @@ def test_a_rewrite_that_was_killed_is_not_taken_for_the_truth(online: OnlineStor
     assert counts(online, "AB", at(4)) == [1, 2]
 
 
-def test_two_at_once_leave_what_one_leaves(online: OnlineStore, tmp_path: Path) -> None:
+def test_two_at_once_leave_what_one_leaves(
+    online: OnlineStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"K{number:04d}" for number in range(3000)]
     table = counted(*((name, 5, 5, number) for number, name in enumerate(names)))
     path = tmp_path / "delays.parquet"
     pq.write_table(table, path)
-    failed: list[BaseException] = []
+    half_way, write, began = threading.Barrier(2), online.write, threading.local()
 
-    def work() -> None:
-        try:
-            materialize_views(online, [VIEW], {"delays": [path]}, at(10), step=100)
-        except BaseException as error:
-            failed.append(error)
+    def met(view: OnlineView, table: pa.Table, *how: Any) -> int:
+        written = write(view, table, *how)
+        if not hasattr(began, "here"):
+            began.here = True
+            half_way.wait(timeout=60)  # Neither goes on before the other has written too.
+        return written
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-        time.sleep(0.05)
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(online, "write", met)
+        runs = [pool.submit(materialize_views, online, [VIEW], {"delays": [path]}, at(10), step=100) for _ in range(2)]
+        for ended in runs:
+            ended.result()
     found = online.read([VIEW], pa.table({"carrier": names}), at(10))
     assert found["count"].to_pylist() == list(range(3000))
     assert materialize_views(online, [VIEW], {"delays": [path]}, at(10))[0].rows == 0

@@ -1,9 +1,11 @@
 """Servers that tests of sources read from: a PostgreSQL and a Redis, each started once."""
 
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pgserver
 import pytest
 
@@ -27,6 +29,18 @@ def postgres(postgres_server: pgserver.PostgresServer) -> str:
     """The URL of an empty database."""
     postgres_server.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
     return str(postgres_server.get_uri())
+
+
+@pytest.fixture(params=["postgresql", "sqlite", "duckdb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres"))
+    if request.param == "sqlite":
+        sqlite3.connect(tmp_path / "shop.db").execute("PRAGMA journal_mode = WAL")
+        return f"sqlite:///{tmp_path / 'shop.db'}"
+    duckdb.connect(str(tmp_path / "shop.duckdb")).close()
+    return f"duckdb:///{tmp_path / 'shop.duckdb'}"
 
 
 @pytest.fixture(scope="session")
