@@ -12,11 +12,13 @@ from gatehouse.components.features.leakage.component import check_leakage
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.timeouts import stage_minutes
-from gatehouse.components.registry.component import register, resolve
+from gatehouse.components.registry.registering.component import register
+from gatehouse.components.registry.resolving.component import resolve
 from gatehouse.components.splitting.component import split
 from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.training.component import fit_transformation, train
+from gatehouse.components.training.component import train
 from gatehouse.components.training.spec import operation_of
+from gatehouse.components.training.transformation.component import fit_transformation
 from gatehouse.components.tuning.component import tune
 from gatehouse.images import image
 from gatehouse.pipelines.data import Data, add_data_tasks, configuration_slice

@@ -15,11 +15,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
+from gatehouse.components.artifacts.declaration import Effects
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.state import LedgerError, Record, State, fold
 
 FORMAT = "gatehouse/ledger/1"
+SEES_CHAMPIONS = Effects(reads="the ledger", why="Champions change without any parameter changing.")
+WRITES_LEDGER = Effects(
+    reads="the ledger", writes="the ledger, MLflow", why="Appends to the ledger once; a repeat finds its record."
+)
 
 
 class Ledger:

@@ -16,6 +16,10 @@ class LedgerError(GatehouseError):
     """A ledger holds a record that cannot follow those before it: it was altered, or parts of two stores were mixed."""
 
 
+class StaleVerdictError(GatehouseError):
+    """The champion moved since the candidate was judged: the verdict is about another champion than the present one."""
+
+
 class Subject(BaseModel):
     """What a verdict is about: a candidate, the test set it was measured on, and the policy it was held against."""
 
@@ -24,7 +28,7 @@ class Subject(BaseModel):
     model: str
     training_set: str
     split: str
-    policy: str = Field(description="SHA-256 of the policy's canonical JSON.")
+    policy: str = Field(description="SHA-256 of what identifies the policy; rules that it does not name do not count.")
 
 
 class Verdict(BaseModel):
@@ -141,6 +145,17 @@ class State:
     def stands(self, number: int, verdict: Verdict) -> bool:
         """Whether judging again would be a no-op: settled, or still against the present champion."""
         return self.settled(number, verdict) or verdict.champion == self.champion_other_than(verdict.subject.model)
+
+    def expected_champion(self, subject: Subject) -> str:
+        """Identity of the champion that the subject's candidate is judged against; empty for none.
+
+        It is the champion other than the candidate; or, where a verdict on the subject stands, the champion of that
+        verdict, so that judging again is a no-op.
+        """
+        last = self.verdict_on(subject)
+        if last is not None and self.stands(*last):
+            return last[1].champion
+        return self.champion_other_than(subject.model)
 
 
 def fold(records: Iterable[Record], state: State | None = None) -> State:

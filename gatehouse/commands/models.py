@@ -11,7 +11,7 @@ from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger, model_names
-from gatehouse.components.registry.stage import PromoteRequest, promote
+from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
 from gatehouse.components.registry.state import ModelVersion, Record, State
 from gatehouse.errors import ConfigurationError
 

@@ -6,13 +6,8 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.registry.stage import (
-    RegisterRequest,
-    RegisterResult,
-    ResolveRequest,
-    register,
-    resolve,
-)
+from gatehouse.components.registry.registering.stage import RegisterRequest, RegisterResult, register
+from gatehouse.components.registry.resolving.stage import ResolveRequest, resolve
 
 NAME = "delays"
 POLICY = GatePolicy()

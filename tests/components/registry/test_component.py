@@ -6,7 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.registry.component import champion, promote, register, resolve
+from gatehouse.components.registry.champion.component import champion
+from gatehouse.components.registry.promoting.component import promote
+from gatehouse.components.registry.registering.component import register
+from gatehouse.components.registry.resolving.component import resolve
 from gatehouse.errors import ConfigurationError
 from tests.components.registry.gate import MANUAL, NAME, Gate
 

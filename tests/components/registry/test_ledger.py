@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger, model_names
-from gatehouse.components.registry.promote import (
-    PromotionError,
-    next_archiving,
-    next_promotion,
-    next_rollback,
-)
-from gatehouse.components.registry.registration import StaleVerdictError, next_registration
-from gatehouse.components.registry.resolve import expected_champion
-from gatehouse.components.registry.state import LedgerError, Record, State, Subject, Verdict, fold
+from gatehouse.components.registry.promoting.acts import PromotionError, next_archiving, next_promotion, next_rollback
+from gatehouse.components.registry.registering.registration import next_registration
+from gatehouse.components.registry.state import LedgerError, Record, StaleVerdictError, State, Subject, Verdict, fold
 from tests.components.registry.gate import NAME, Gate
 
 Decide = Callable[[State], Record | None]
@@ -73,7 +67,7 @@ def _registering(model: int, good: bool, approval: str, policy: int) -> Decide:
 
     def decide(state: State) -> Record | None:
         if not judged:
-            judged.append(_verdict(model, expected_champion(state, _subject(model, policy)), good, approval, policy))
+            judged.append(_verdict(model, state.expected_champion(_subject(model, policy)), good, approval, policy))
         return next_registration(state, judged[0], ())
 
     return decide
@@ -153,11 +147,11 @@ def test_whoever_is_judged_again_after_the_dust_settled_comes_to_rest(
         good, approval = (last[1].verdict == "pass", last[1].approval) if last else (True, "automatic")
         for _ in range(2):
             state = fold(ledger)
-            verdict = _verdict(model, expected_champion(state, _subject(model, policy)), good, approval, policy)
+            verdict = _verdict(model, state.expected_champion(_subject(model, policy)), good, approval, policy)
             while (record := next_registration(fold(ledger), verdict, ())) is not None:
                 ledger.append(record)
                 assert len(ledger) < 200
-        again = _verdict(model, expected_champion(fold(ledger), _subject(model, policy)), good, approval, policy)
+        again = _verdict(model, fold(ledger).expected_champion(_subject(model, policy)), good, approval, policy)
         assert next_registration(fold(ledger), again, ()) is None
 
 
@@ -203,7 +197,7 @@ from pathlib import Path
 from tests.components.registry.gate import NAME, Gate, make_gate
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry import projection
-from gatehouse.components.registry.registration import StaleVerdictError
+from gatehouse.components.registry.state import StaleVerdictError
 projection.tracking_of = lambda store: None
 gate = make_gate(ArtifactStore.open(sys.argv[1]))
 seed = int(sys.argv[2])

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gatehouse.commands.models import app
-from gatehouse.components.registry.promote import PromotionError
+from gatehouse.components.registry.promoting.acts import PromotionError
 from gatehouse.errors import ConfigurationError
 from tests.components.registry.gate import MANUAL, NAME, Gate
 

@@ -15,7 +15,7 @@ from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.projection import project
-from gatehouse.components.registry.stage import PromoteRequest, promote
+from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
 from gatehouse.components.tracking.mlflow_client import tracking_of
 from tests.components.registry.gate import MANUAL, NAME, Gate, make_gate
 
@@ -107,7 +107,7 @@ def test_what_was_killed_between_ledger_and_projection_is_shown_by_the_next_run(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gatehouse.components.registry.stage.project", killed)
+    monkeypatch.setattr("gatehouse.components.registry.registering.stage.project", killed)
     with pytest.raises(KeyboardInterrupt):
         shown.run(model)
     assert Ledger(shown.store, NAME).state().champion == 1
@@ -192,7 +192,7 @@ def test_a_server_that_fails_leaves_the_decision_and_a_warning(shown: Gate, monk
 def test_projecting_twice_at_once_makes_one_version(shown: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     model = shown.model(1)
     with monkeypatch.context() as patch:
-        patch.setattr("gatehouse.components.registry.stage.project", lambda *_: None)
+        patch.setattr("gatehouse.components.registry.registering.stage.project", lambda *_: None)
         shown.run(model)
     command = [sys.executable, "-c", _AGAIN, shown.store.address, model, shown.training_set, shown.split]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) for _ in range(2)]

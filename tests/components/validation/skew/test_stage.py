@@ -13,7 +13,7 @@ from kfp import dsl
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation import drift
-from gatehouse.components.validation.component import skew as component
+from gatehouse.components.validation.skew.component import skew as component
 from gatehouse.components.validation.skew.report import described, page
 from gatehouse.components.validation.skew.stage import SkewRequest, SkewResult, skew
 from gatehouse.components.validation.spec import SkewSpec

@@ -1,12 +1,6 @@
 """What a verdict does to the ledger: a pure function of the state, asked until nothing is left to do."""
 
-from gatehouse.components.registry.resolve import expected_champion
-from gatehouse.components.registry.state import CHAMPION, STAGING, Record, State, Verdict
-from gatehouse.errors import GatehouseError
-
-
-class StaleVerdictError(GatehouseError):
-    """The champion moved since the candidate was judged: the verdict is about another champion than the present one."""
+from gatehouse.components.registry.state import CHAMPION, STAGING, Record, StaleVerdictError, State, Verdict
 
 
 def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) -> Record | None:
@@ -26,7 +20,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     subject = verdict.subject
     last = state.verdict_on(subject)
     if last is None or (last[1].verdict, last[1].champion) != (verdict.verdict, verdict.champion):
-        _require_champion(expected_champion(state, subject), verdict)
+        _require_champion(state.expected_champion(subject), verdict)
         if verdict.verdict == "refused":
             return Record(kind="refused", verdict=verdict)
         known = state.version_of(subject.model)

@@ -5,15 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.champion.stage import ChampionRequest, NoChampionError, champion
 from gatehouse.components.registry.ledger import Ledger
-from gatehouse.components.registry.promote import archive, promote, rollback
-from gatehouse.components.registry.registration import StaleVerdictError
-from gatehouse.components.registry.stage import (
-    ChampionRequest,
-    NoChampionError,
-    WrongEvaluationError,
-    champion,
-)
+from gatehouse.components.registry.promoting.acts import archive, promote, rollback
+from gatehouse.components.registry.registering.evaluated import WrongEvaluationError
+from gatehouse.components.registry.state import StaleVerdictError
 from gatehouse.errors import CorruptArtifactError
 from tests.components.registry.gate import MANUAL, NAME, Gate
 

@@ -3,10 +3,10 @@
 import pytest
 
 from gatehouse.components.registry.ledger import Ledger
-from gatehouse.components.registry.promote import PromotionError, archive, promote, rollback
-from gatehouse.components.registry.registration import StaleVerdictError
-from gatehouse.components.registry.stage import PromoteRequest
-from gatehouse.components.registry.stage import promote as promote_stage
+from gatehouse.components.registry.promoting.acts import PromotionError, archive, promote, rollback
+from gatehouse.components.registry.promoting.stage import PromoteRequest
+from gatehouse.components.registry.promoting.stage import promote as promote_stage
+from gatehouse.components.registry.state import StaleVerdictError
 from tests.components.registry.gate import MANUAL, NAME, Gate
 
 

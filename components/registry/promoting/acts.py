@@ -2,8 +2,7 @@
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
-from gatehouse.components.registry.registration import StaleVerdictError
-from gatehouse.components.registry.state import CHAMPION, ModelVersion, Record, State
+from gatehouse.components.registry.state import CHAMPION, ModelVersion, Record, StaleVerdictError, State
 from gatehouse.errors import GatehouseError
 
 

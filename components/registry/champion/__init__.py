@@ -1,0 +1,1 @@
+"""The champion and what it was trained on."""

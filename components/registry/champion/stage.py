@@ -1,0 +1,48 @@
+"""The stage that finds the champion and what it was trained on."""
+
+from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.ledger import SEES_CHAMPIONS, Ledger
+from gatehouse.errors import GatehouseError
+
+
+class ChampionRequest(StageModel):
+    """The name under which models are registered."""
+
+    model_name: str
+
+
+class ChampionResult(StageModel):
+    """The champion and what it was trained on."""
+
+    model: str
+    training_set: str
+    split: str
+
+
+class NoChampionError(GatehouseError):
+    """A model has no champion yet."""
+
+
+@stage(
+    "champion",
+    title="Find the champion",
+    effects=SEES_CHAMPIONS,
+    resources=Resources(cpu="500m", memory="1G", minutes=5),
+)
+def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
+    """Find the champion and what it was trained on.
+
+    Raises:
+        NoChampionError: if there is none.
+    """
+    state = Ledger(store, request.model_name).state()
+    version = state.version(state.champion)
+    if version is None:
+        raise NoChampionError(
+            f"{request.model_name} has no champion in {store.address}: expected one that the training pipeline "
+            f"registered, found {len(state.versions)} versions. Run the training pipeline, or promote a version."
+        )
+    inputs = store.manifest(version.model).derived_from
+    return ChampionResult(model=version.model, training_set=inputs["training_set"], split=inputs["split"])

@@ -1,0 +1,60 @@
+"""The stage that promotes, rolls back or archives a registered version."""
+
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.ledger import WRITES_LEDGER, Ledger
+from gatehouse.components.registry.projection import project
+from gatehouse.components.registry.promoting import acts
+from gatehouse.errors import ConfigurationError
+
+_DONE = {"promote": "promoted", "rollback": "rolled back", "archive": "archived"}
+
+
+class PromoteRequest(StageModel):
+    """An act on one version: `promote`, `rollback` or `archive`. For `promote`, version 0 is the one in staging."""
+
+    model_name: str
+    action: str = "promote"
+    version: int = 0
+    reason: str = ""
+    override: bool = False
+
+
+class PromoteResult(StageModel):
+    """The version that was acted on, what became of it, the aliases that it holds now, and the champion after the act.
+
+    `decision` is `promoted`, `rolled back` or `archived`; `champion` is an identity, empty for none.
+    """
+
+    decision: str
+    version: int
+    aliases: tuple[str, ...]
+    champion: str
+
+
+@stage("promote", title="Move the champion alias", effects=WRITES_LEDGER)
+def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
+    """Promote, roll back or archive a version, and show it in MLflow; a repeat changes nothing.
+
+    Raises:
+        ConfigurationError: if there is no such action.
+        PromotionError: if the version cannot be acted on so.
+        StaleVerdictError: if the version was judged against another champion than the present one.
+    """
+    if request.action not in _DONE:
+        raise ConfigurationError(f"action: expected one of {', '.join(_DONE)}, found {request.action!r}.")
+    name, reason = request.model_name, request.reason
+    version = request.version or Ledger(store, name).state().staging
+    if request.action == "promote":
+        state = acts.promote(store, name, version, reason, request.override)
+    else:
+        act = acts.rollback if request.action == "rollback" else acts.archive
+        state = act(store, name, request.version, reason)
+    project(store, name, state, "promote:projection")
+    champion = state.version(state.champion)
+    return PromoteResult(
+        decision=_DONE[request.action],
+        version=version,
+        aliases=state.aliases_of(version),
+        champion=champion.model if champion else "",
+    )

@@ -1,0 +1,1 @@
+"""What the gate's verdict does to the ledger."""

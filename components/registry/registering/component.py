@@ -1,0 +1,37 @@
+"""The KFP interface of the register stage."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from gatehouse.images import image
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def register(
+    store: str, model_name: str, model: str, evaluation: str, policy: str, summary: dsl.Output[dsl.Markdown]
+) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str)]):
+    """Enter the gate's verdict in the ledger; a candidate that passed becomes a version with its aliases.
+
+    Args:
+        store: Address of the artifact store.
+        model_name: Name under which models are registered.
+        model: Reference of the candidate.
+        evaluation: Reference of the evaluation that judged it.
+        policy: The promotion policy, as canonical JSON of a GatePolicy.
+        summary: Decision and reasons for the UI.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.evaluation.spec import GatePolicy
+    from gatehouse.components.registry.registering.stage import RegisterRequest
+    from gatehouse.components.registry.registering.stage import register as enter
+
+    rules = GatePolicy.model_validate_json(policy)
+    request = RegisterRequest(model_name=model_name, model=model, evaluation=evaluation, policy=rules)
+    result = enter(request, ArtifactStore.open(store))
+    lines = [f"# {model_name}: {result.decision}", *(f"- {reason}" for reason in result.reasons)]
+    if result.version:
+        lines.append(f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}")
+    with open(summary.path, "w", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
+    return (result.decision, result.version, result.alias)

@@ -1,0 +1,64 @@
+"""The verdict that an evaluation holds, as the ledger keeps it."""
+
+from typing import Any
+
+from gatehouse.components.artifacts.identity import identity_digest, identity_of
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.state import Subject, Verdict
+from gatehouse.errors import GatehouseError
+
+
+class WrongEvaluationError(GatehouseError):
+    """An evaluation does not judge the candidate, or not under the policy, that it is presented for."""
+
+
+def verdict_on(store: ArtifactStore, model: str, evaluation: str, policy: GatePolicy) -> Verdict:
+    """The gate's verdict on `model` as the ledger keeps it, read off `evaluation`.
+
+    Raises:
+        WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
+    """
+    manifest = store.manifest(evaluation)
+    inputs = manifest.derived_from
+    champion = inputs.get("champion", "")
+    given = identity_of(policy)
+    if inputs.get("model") != model:
+        raise WrongEvaluationError(
+            f"{evaluation} judges {inputs.get('model')}, expected {model}. Evaluate this candidate first."
+        )
+    if champion == model:
+        raise WrongEvaluationError(
+            f"{evaluation} compares {model} with itself, which it always passes: expected the "
+            "champion other than the candidate. Evaluate it against what `resolve` gives."
+        )
+    if manifest.configuration.get("policy") != given:
+        raise WrongEvaluationError(
+            f"{evaluation} applied another policy than the one given here: "
+            f"{_difference(manifest.configuration, given)}. Evaluate again under the present policy."
+        )
+    body = store.read_json(evaluation, "verdict.json")
+    subject = Subject(
+        model=model,
+        training_set=inputs["training_set"],
+        split=inputs["split"],
+        policy=identity_digest(policy),
+    )
+    return Verdict(
+        subject=subject,
+        champion=champion,
+        evaluation=evaluation,
+        verdict=body["verdict"],
+        reasons=tuple(_reason(rule) for rule in body["rules"] if not rule["holds"]),
+        approval=policy.approval,
+    )
+
+
+def _reason(rule: dict[str, Any]) -> str:
+    return f"{rule['name']}: expected {rule['expected']}, found {rule['found']}"
+
+
+def _difference(configuration: dict[str, Any], given: dict[str, Any]) -> str:
+    applied = configuration.get("policy") or {}
+    names = sorted(name for name in {*applied, *given} if applied.get(name) != given.get(name))
+    return f"{', '.join(names)} differ"

@@ -1,0 +1,65 @@
+"""The stage that enters the gate's verdict on a candidate in the ledger."""
+
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.ledger import WRITES_LEDGER, Ledger
+from gatehouse.components.registry.projection import project
+from gatehouse.components.registry.registering.evaluated import verdict_on
+from gatehouse.components.registry.registering.registration import decision_on, next_registration
+from gatehouse.components.tracking.lineage import lineage_of
+
+
+class RegisterRequest(StageModel):
+    """A candidate and the evaluation that judged it."""
+
+    model_name: str
+    model: str
+    evaluation: str
+    policy: GatePolicy
+
+
+class RegisterResult(StageModel):
+    """What became of the candidate.
+
+    `decision` is `approved`, `awaiting approval`, `refused`, `rolled back` or `archived`; `version` is 0 where there is
+    none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty.
+    """
+
+    decision: str
+    version: int
+    aliases: tuple[str, ...]
+    alias: str
+    reasons: tuple[str, ...]
+
+
+@stage("register", title="Register behind the gate", effects=WRITES_LEDGER)
+def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
+    """Enter the gate's verdict in the ledger, and show the ledger in MLflow where it changed.
+
+    Registering again with nothing changed writes nothing.
+
+    Raises:
+        WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
+        StaleVerdictError: if the champion moved since the candidate was judged.
+        CorruptArtifactError: if the candidate, or anything it was made from, does not verify.
+    """
+    verdict = verdict_on(store, request.model, request.evaluation, request.policy)
+    ledger = Ledger(store, request.model_name)
+    before = ledger.state()
+    lineage: tuple[str, ...] = ()
+    if next_registration(before, verdict, lineage) is not None:
+        store.verify(request.model)
+        lineage = lineage_of(store, request.model)
+    state = ledger.extend(lambda current: next_registration(current, verdict, lineage))
+    project(store, request.model_name, state)
+    version = state.version_of(verdict.subject.model)
+    number = version.version if version else 0
+    aliases = state.aliases_of(number)
+    return RegisterResult(
+        decision=decision_on(state, verdict),
+        version=number,
+        aliases=aliases,
+        alias=aliases[-1] if aliases else "",
+        reasons=verdict.reasons,
+    )

@@ -1,0 +1,1 @@
+"""Which champion a candidate must compare with."""

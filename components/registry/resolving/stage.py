@@ -1,0 +1,42 @@
+"""The stage that finds the champion that a candidate must compare with."""
+
+from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.identity import identity_digest
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.ledger import SEES_CHAMPIONS, Ledger
+from gatehouse.components.registry.state import Subject
+
+
+class ResolveRequest(StageModel):
+    """The candidate, the test set it will be measured on, and the policy it will be held against."""
+
+    model_name: str
+    candidate: str
+    training_set: str
+    split: str
+    policy: GatePolicy
+
+
+class ResolveResult(StageModel):
+    """Identity of the champion that the candidate must compare with; empty for none."""
+
+    champion: str
+
+
+@stage(
+    "resolve",
+    title="Resolve the champion",
+    effects=SEES_CHAMPIONS,
+    resources=Resources(cpu="500m", memory="1G", minutes=5),
+)
+def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
+    """Find the champion that the candidate must compare with: never the candidate itself."""
+    subject = Subject(
+        model=request.candidate,
+        training_set=request.training_set,
+        split=request.split,
+        policy=identity_digest(request.policy),
+    )
+    return ResolveResult(champion=Ledger(store, request.model_name).state().expected_champion(subject))
