@@ -1,8 +1,9 @@
 """The gate: a pure function from policy and evidence to a verdict with every rule that was applied."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 
@@ -43,12 +44,14 @@ class Evidence:
     """What the rules look at.
 
     Attributes:
+        model: The candidate's manifest: its files, what it was made from and how.
         candidate: Its test metrics.
         baseline: The same metrics of the baseline on the same rows and features.
         comparison: Against the champion, or None where there is none.
         slices: By metric, its value in every slice that is large enough, by the slice's name.
     """
 
+    model: Manifest
     candidate: Metrics
     baseline: Metrics
     comparison: Comparison | None
@@ -65,7 +68,7 @@ def judge(policy: GatePolicy, evidence: Evidence) -> tuple[Rule, ...]:
         policy: The promotion policy, resolved for the task.
         evidence: What was measured.
     """
-    return tuple(rule for rules in (_bars, _baseline, _alarm, _champion, _slices) for rule in rules(policy, evidence))
+    return tuple(rule for rules in RULES for rule in rules(policy, evidence))
 
 
 def verdict_of(rules: tuple[Rule, ...]) -> str:
@@ -137,3 +140,7 @@ def _slices(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
                 f"{metric.text(values[worst])} at worst, in {worst}",
                 True,
             )
+
+
+RULES: tuple[Callable[[GatePolicy, Evidence], Iterator[Rule]], ...] = (_bars, _baseline, _alarm, _champion, _slices)
+"""Every rule of the gate, in the order of the report. Verdict, reasons and report are made of what they give."""

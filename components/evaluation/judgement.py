@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.evaluation.comparison import compare
 from gatehouse.components.evaluation.gate import Comparison, Evidence, Rule, judge, verdict_of
 from gatehouse.components.evaluation.parts import Part
@@ -31,7 +32,12 @@ class Judgement:
 
 
 def judged(
-    task: Task, spec: EvaluationSpec, policy: GatePolicy, part: Part, predictions: Mapping[str, Predictions]
+    task: Task,
+    spec: EvaluationSpec,
+    policy: GatePolicy,
+    model: Manifest,
+    part: Part,
+    predictions: Mapping[str, Predictions],
 ) -> Judgement:
     """Measure and judge predictions for the test rows.
 
@@ -39,6 +45,7 @@ def judged(
         task: Says which metrics there are.
         spec: What is measured.
         policy: The promotion policy, resolved for the task.
+        model: The candidate's manifest.
         part: The test rows.
         predictions: Of `candidate`, `baseline` and, where there are such, `champion` and `boosted trees`.
     """
@@ -61,5 +68,5 @@ def judged(
     values = {
         metric: {each.name: each.metrics[CANDIDATE][metric] for each in slices if each.judged} for metric in limits
     }
-    rules = judge(policy, Evidence(metrics[CANDIDATE], metrics[BASELINE], comparison, values))
+    rules = judge(policy, Evidence(model, metrics[CANDIDATE], metrics[BASELINE], comparison, values))
     return Judgement(metrics, comparison, slices, rules)

@@ -99,7 +99,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     predictions = {
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
-    found = judged(task, request.spec, policy, part, predictions)
+    found = judged(task, request.spec, policy, store.manifest(request.model), part, predictions)
     reference = _publish(request, store, policy, baseline, task, part, predictions, found)
     latency = measure_latency(candidate.predict, part.table)
     store.append(f"measurements/{request.model}", {"stage": "evaluate", "latency": latency})

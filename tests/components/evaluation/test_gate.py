@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.evaluation.gate import Comparison, Evidence, Rule, judge, verdict_of
 from gatehouse.components.evaluation.spec import Bar, ChampionRule, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
@@ -38,6 +39,7 @@ COMPARISONS = st.none() | st.builds(
 )
 SLICES = st.dictionaries(st.text(max_size=4), SHARE, max_size=4)
 
+MODEL = Manifest("models", "delays", (FileEntry("weights.safetensors", "0" * 64, 1_000),))
 GOOD = {"roc_auc": 0.74, "average_precision": 0.5, "log_loss": 0.48, "brier": 0.15, "calibration_error": 0.01}
 BASELINE = {"roc_auc": 0.72, "average_precision": 0.4, "log_loss": 0.50, "brier": 0.17, "calibration_error": 0.02}
 BETTER = Comparison("log_loss", 0.48, 0.485, -0.005, -0.003, -0.007)
@@ -52,7 +54,8 @@ def judged(
     slices: dict[str, float],
 ) -> tuple[Rule, ...]:
     """The rules as they are applied to a binary candidate; `slices` are judged by ROC AUC."""
-    return judge(policy.resolved(judging_of(BINARY)), Evidence(candidate, baseline, comparison, {"roc_auc": slices}))
+    evidence = Evidence(MODEL, candidate, baseline, comparison, {"roc_auc": slices})
+    return judge(policy.resolved(judging_of(BINARY)), evidence)
 
 
 def broken(**changes: object) -> list[str]:
@@ -183,9 +186,11 @@ def test_the_gate_is_a_pure_function(
 def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
     policy = GatePolicy(slices={"log_loss": 0.5}, leakage_alarm={"log_loss": 0.4}).resolved(judging_of(BINARY))
     slices = {"log_loss": {"a": 0.45, "b": 0.55}}
-    rules = {rule.name: rule for rule in judge(policy, Evidence(GOOD, BASELINE, None, slices))}
+    rules = {rule.name: rule for rule in judge(policy, Evidence(MODEL, GOOD, BASELINE, None, slices))}
     assert str(rules["slice b"]) == "slice b: expected log loss of at most 0.5, found 0.5500"
     assert rules["leakage alarm"].holds
     assert not rules["slice b"].holds
-    told = [rule for rule in judge(policy, Evidence(GOOD | {"log_loss": 0.39}, BASELINE, None, {})) if not rule.holds]
+    told = [
+        rule for rule in judge(policy, Evidence(MODEL, GOOD | {"log_loss": 0.39}, BASELINE, None, {})) if not rule.holds
+    ]
     assert [str(rule) for rule in told] == ["leakage alarm: expected log loss of at least 0.4, found 0.3900"]

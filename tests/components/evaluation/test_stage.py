@@ -1,6 +1,7 @@
 """Evaluation end to end on real models: verdicts, reasons, what is published, and what must never happen."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation import gate
+from gatehouse.components.evaluation.gate import Evidence, Rule
 from gatehouse.components.evaluation.parts import UnusablePartError, read_part
 from gatehouse.components.evaluation.report import page
-from gatehouse.components.evaluation.spec import Bar, ChampionRule
+from gatehouse.components.evaluation.spec import Bar, ChampionRule, GatePolicy
 from gatehouse.components.evaluation.stage import EvaluateRequest, ScoringError, SelfComparisonError, evaluate
 from gatehouse.components.metrics.catalogue.found import measure
 from gatehouse.components.tasks.binary import BINARY
@@ -72,6 +75,24 @@ def test_every_broken_rule_is_a_reason(judged_bench: Bench) -> None:
     result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
     names = {reason.split(":")[0] for reason in result.reasons}
     assert names == {"bar roc_auc", "leakage alarm", *(f"slice carrier={name}" for name in ("AA", "DL", "UA"))}
+
+
+def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule on the model itself: it reads its manifest, and nothing else has to know of it."""
+
+    def small(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+        size = sum(file.bytes for file in evidence.model.files)
+        yield Rule("model size", "at most 10 bytes", f"{size} bytes", size <= 10)
+
+    monkeypatch.setattr(gate, "RULES", (*gate.RULES, small))
+    model = bench.model(steps=5)
+    result = bench.evaluate(model)
+    reason = f"expected at most 10 bytes, found {sum(file.bytes for file in bench.store.manifest(model).files)} bytes"
+    assert (result.verdict, result.reasons) == ("refused", (f"model size: {reason}",))
+    assert bench.store.read_json(result.evaluation, "verdict.json")["rules"][-1]["name"] == "model size"
+    assert reason in page(bench.store, result.evaluation)
 
 
 def test_what_is_published(judged_bench: Bench) -> None:
