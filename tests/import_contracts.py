@@ -37,7 +37,7 @@ class CarriersContract(_ImportsContract):
     def _allowed(self, graph: ImportGraph, importer: str, imported: str) -> bool:
         if carries(importer):
             return carries(imported) or _stands_at_the_end(importer)
-        return True
+        return not _stands_at_the_end(imported)
 
 
 class RoomsContract(_ImportsContract):

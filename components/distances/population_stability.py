@@ -1,24 +1,21 @@
-"""How far a histogram has moved: one definition for the drift of parts of a split and of what a model is asked."""
+"""The population stability index (PSI)."""
 
-import numpy as np
-import numpy.typing as npt
+import math
 
-Counts = npt.NDArray[np.int64]
-
-_FLOOR = 1e-4
+from gatehouse.components.distances.shares import Histogram, smoothed, total
 
 
-def population_stability(expected: Counts, found: Counts) -> float:
-    """PSI of two histograms over the same bins: sum of (q - p) ln(q / p), shares floored at 1e-4 (Siddiqi 2006).
+def population_stability(before: Histogram, now: Histogram) -> float:
+    """The sum over bins of (q - p) ln(q / p), of smoothed shares p before and q now.
+
+    As used in credit scoring (Siddiqi, Credit Risk Scorecards, 2006); it is the Kullback-Leibler divergence summed over
+    both directions (Jeffreys, 1946).
 
     Args:
-        expected: Counts of the reference, shape (bins,).
-        found: Counts of the current rows, shape (bins,).
+        before: Rows in each bin, shape (bins,).
+        now: Rows in the same bins, shape (bins,).
 
     Returns:
         A number from 0 (equal shares) up; NaN where one side has no rows.
     """
-    if not expected.sum() or not found.sum():
-        return float("nan")
-    p, q = (np.maximum(counts / counts.sum(), _FLOOR) for counts in (expected, found))
-    return float(np.sum((q - p) * np.log(q / p)))
+    return total((q - p) * math.log(q / p) for p, q in smoothed(before, now))

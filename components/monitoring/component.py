@@ -32,16 +32,19 @@ def monitor(
         report: The report for the UI.
         model: Reference of the champion, whose scores are watched too; empty for none.
     """
+    import shutil
+
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.monitoring.spec import MonitoringSpec
     from gatehouse.components.monitoring.stage import MonitorRequest
     from gatehouse.components.monitoring.stage import monitor as compare
+    from gatehouse.components.reports.rendering import rendered
 
     opened, thresholds = ArtifactStore.open(store), MonitoringSpec.model_validate_json(spec)
     request = MonitorRequest(
         reference=reference, split=split, current=current, since=since, model=model, spec=thresholds
     )
     result = compare(request, opened, code=code)
-    opened.copy(result.drift, "report.html", report.path)
+    shutil.copyfile(rendered(opened, result.drift), report.path)
     report.metadata["reference"] = opened.address_of(result.drift)
     return (result.drift, result.decision, list(result.reasons))

@@ -1,4 +1,4 @@
-"""How far rows have moved: histograms that add up, and distances between them."""
+"""How far one column has moved between the train rows and the current ones, and between parts of the train rows."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,28 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.distances.population_stability import Counts, population_stability
+from gatehouse.components.distances.jensen_shannon import jensen_shannon
+from gatehouse.components.distances.population_stability import population_stability
 
 _MISSING = "\0missing"
 _DIGITS = 9
-
-
-def jensen_shannon(expected: Counts, found: Counts) -> float:
-    """Jensen-Shannon divergence of two histograms over the same bins, in bits (Lin 1991).
-
-    Returns:
-        A number from 0 (equal shares) to 1 (no bin in common); NaN where one side has no rows.
-    """
-    if not expected.sum() or not found.sum():
-        return float("nan")
-    p, q = expected / expected.sum(), found / found.sum()
-    return _divergence(p, (p + q) / 2) / 2 + _divergence(q, (p + q) / 2) / 2
-
-
-def _divergence(share: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-    """Kullback-Leibler divergence in bits; empty bins of `share` add nothing."""
-    held = share > 0
-    return float(np.sum(share[held] * np.log2(share[held] / other[held])))
+Numbers = npt.NDArray[np.int64]
+"""Of a bin or of a block of time, one for each row."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,7 @@ class NumericBins:
         edges = ["-∞", *(f"{edge:.6g}" for edge in self.edges), "∞"]
         return ["missing", "zero", *(f"{low} to {high}" for low, high in pairwise(edges))]
 
-    def place(self, values: pa.ChunkedArray) -> Counts:
+    def place(self, values: pa.ChunkedArray) -> Numbers:
         """Number of the bin of every row, shape (rows,)."""
         numbers = _numbers(values)
         inner = np.searchsorted(self.edges, numbers, side="right") + 2
@@ -82,7 +67,7 @@ class CategoryBins:
         """Name of each bin."""
         return ["missing", "other", *self.values]
 
-    def place(self, values: pa.ChunkedArray) -> Counts:
+    def place(self, values: pa.ChunkedArray) -> Numbers:
         """Number of the bin of every row, shape (rows,)."""
         texts = _texts(values)
         codes = pc.fill_null(pc.index_in(texts, value_set=pa.array(self.values, pa.string())), -1).to_numpy()
@@ -106,7 +91,7 @@ class Drift:
 
 
 def drift_of(
-    bins: NumericBins | CategoryBins, trained: pa.ChunkedArray, blocks: Counts, current: pa.ChunkedArray
+    bins: NumericBins | CategoryBins, trained: pa.ChunkedArray, blocks: Numbers, current: pa.ChunkedArray
 ) -> Drift:
     """Measure one column.
 
@@ -131,7 +116,7 @@ def drift_of(
     )
 
 
-def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_rows: int) -> Counts:
+def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_rows: int) -> Numbers:
     """Cut rows into consecutive blocks of time as long as `span`.
 
     Args:
@@ -152,7 +137,7 @@ def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_row
         return none
     numbers = np.full(int(raw.max()) + 1, -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
-    found: Counts = numbers[raw]
+    found: Numbers = numbers[raw]
     return found
 
 

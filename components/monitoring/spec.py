@@ -1,17 +1,17 @@
 """What counts as drift, and how much of it asks for a new model."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gatehouse.components.artifacts.identity import Spec, Unordered
 
 
-class MonitoringSpec(BaseModel):
+class MonitoringSpec(Spec):
     """Thresholds on the population stability index (PSI) by kind of feature, and on how much may exceed them.
 
     Weather and delays differ from month to month within any year, so a flat alarm rings every month. Each alarm is
     therefore raised to what the train rows did among themselves: they are cut into blocks as long as the current rows,
     and a feature counts as drifted only if it moved `seasonal_margin` times further than the most unusual block.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     bins: int = Field(10, ge=2, le=100, description="Quantile bins of the train rows; zero and missing have their own.")
     categories: int = Field(100, ge=2, le=10_000, description="Most frequent values that have a bin of their own.")
@@ -26,4 +26,4 @@ class MonitoringSpec(BaseModel):
     )
     max_drifted: float = Field(0.2, ge=0.0, le=1.0, description="Share of drifted features above which to retrain.")
     min_rows: int = Field(1000, ge=1, description="Fewer current rows are not judged, nor are smaller blocks compared.")
-    ignore: tuple[str, ...] = Field((), description="Features that are shown and never counted.")
+    ignore: Unordered = Field((), description="Features that are shown and never counted.")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.spec import MonitoringSpec
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gatehouse.components.artifacts.manifest import Manifest
-    from gatehouse.components.distances.population_stability import Counts
     from gatehouse.components.monitoring.decision import LabelRate, Moved
+    from gatehouse.components.monitoring.drift import Numbers
 
 
 class MonitorRequest(StageModel):
@@ -47,9 +48,14 @@ class MissingColumnError(GatehouseError):
     """The current rows lack a column that the model was trained on."""
 
 
-@stage("monitor", title="Compare with the champion's data", resources=Resources(cpu="2", memory="4G"))
+@stage(
+    "monitor",
+    title="Compare with the champion's data",
+    resources=Resources(cpu="2", memory="4G"),
+    pages={"drift-reports": "gatehouse.components.monitoring.report:page"},
+)
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
-    """Compare column by column; the artifact holds `drift.json` and `report.html`.
+    """Compare column by column; the artifact holds `drift.json`.
 
     Fewer current rows than `min_rows` are not judged: the decision is `keep`, and its reason says so.
 
@@ -60,7 +66,6 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     from dataclasses import asdict
 
     from gatehouse.components.monitoring.decision import reasons_to_retrain
-    from gatehouse.components.monitoring.report import drift_report
 
     spec, manifest = request.spec, store.manifest(request.reference)
     trained, current = _rows(request, store, manifest)
@@ -79,9 +84,8 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         label = _label(spec, manifest.details["label"], trained, current, blocks)
         reasons = reasons_to_retrain(spec, moved, scores, label)
         decision = "retrain" if reasons else "keep"
-    columns = [*moved, *([scores] if scores else [])]
     body = {
-        "columns": [asdict(each) for each in columns],
+        "columns": [asdict(each) for each in (*moved, *([scores] if scores else []))],
         "label_rate": asdict(label) if label else None,
         "facts": facts,
         "decision": decision,
@@ -90,13 +94,10 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     drift = store.publish(
         "drift-reports",
         manifest.name,
-        {
-            "drift.json": canonical_json(body),
-            "report.html": drift_report(request, columns, label, facts, decision, tuple(reasons)),
-        },
+        {"drift.json": canonical_json(body)},
         derived_from={"reference": request.reference, "split": request.split, "current": request.current}
         | ({"model": request.model} if request.model else {}),
-        configuration=spec.model_dump(mode="json") | {"since": request.since},
+        configuration=identity_of(spec) | {"since": request.since},
         details={"decision": decision},
     )
     return MonitorResult(drift=str(drift), decision=decision, reasons=tuple(reasons))
@@ -140,7 +141,7 @@ def _moment(since: str) -> datetime:
     return moment
 
 
-def _blocks(trained: "pa.Table", current: "pa.Table", spec: MonitoringSpec) -> "Counts":
+def _blocks(trained: "pa.Table", current: "pa.Table", spec: MonitoringSpec) -> "Numbers":
     from gatehouse.components.monitoring.drift import blocks_of
 
     now = _moments(current)
@@ -153,7 +154,7 @@ def _moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
 
 
 def _features(
-    spec: MonitoringSpec, manifest: "Manifest", trained: "pa.Table", current: "pa.Table", blocks: "Counts"
+    spec: MonitoringSpec, manifest: "Manifest", trained: "pa.Table", current: "pa.Table", blocks: "Numbers"
 ) -> "list[Moved]":
     from gatehouse.components.monitoring.decision import CATEGORICAL, NUMERIC, Moved, alarm_of
     from gatehouse.components.monitoring.drift import CategoryBins, NumericBins, drift_of
@@ -172,7 +173,7 @@ def _features(
 
 
 def _scores(
-    request: MonitorRequest, store: ArtifactStore, trained: "pa.Table", current: "pa.Table", blocks: "Counts"
+    request: MonitorRequest, store: ArtifactStore, trained: "pa.Table", current: "pa.Table", blocks: "Numbers"
 ) -> "Moved | None":
     if not request.model:
         return None
@@ -189,7 +190,7 @@ def _scores(
     return Moved("score of the model", SCORE, drift.psi, drift.divergence, drift.seasonal, alarm)
 
 
-def _label(spec: MonitoringSpec, name: str, trained: "pa.Table", current: "pa.Table", blocks: "Counts") -> "LabelRate":
+def _label(spec: MonitoringSpec, name: str, trained: "pa.Table", current: "pa.Table", blocks: "Numbers") -> "LabelRate":
     import numpy as np
 
     from gatehouse.components.monitoring.decision import LabelRate, alarm_of

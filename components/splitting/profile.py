@@ -10,9 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.distances.population_stability import Counts, population_stability
+from gatehouse.components.distances.population_stability import population_stability
 from gatehouse.components.splitting.partition import PARTS, Parts
 from gatehouse.components.splitting.training_set import Labels, TrainingSet
+
+Counts = npt.NDArray[np.int64]
 
 MIN_ROWS = 500
 _ROWS = 200_000

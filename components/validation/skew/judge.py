@@ -1,21 +1,17 @@
 """Judges logged serving features against a training set, from statistics of both over the same bins."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gatehouse.components.validation.anomalies import Anomaly, Findings
-from gatehouse.components.validation.drift import jensen_shannon, l_infinity, psi
+from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.spec import SkewSpec
 from gatehouse.components.validation.statistics import Statistics
 
 _DIGITS = 9
 _TABLE = "serving"
-_DISTANCES: dict[str, tuple[str, Callable[[Statistics, Statistics], float]]] = {
-    "psi": ("a population stability index", psi),
-    "js": ("a Jensen-Shannon divergence", jensen_shannon),
-    "linf": ("a difference of shares", l_infinity),
-}
+_DISTANCES = ("psi", "js", "linf")
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,8 @@ class SkewJudge:
     def _compared(self, name: str) -> FeatureSkew:
         before, now = self.trained[name], self.rebinned.get(name)
         distances = {
-            key: None if now is None or 0 in self.rows else round(distance(before, now), _DIGITS)
-            for key, (_, distance) in _DISTANCES.items()
+            key: None if now is None or 0 in self.rows else round(MOVEMENTS[key].measure(before, now), _DIGITS)
+            for key in _DISTANCES
         }
         nulls = [
             round(_without_value(found) / rows, _DIGITS) if rows else 0.0
@@ -135,8 +131,8 @@ class SkewJudge:
         elif one.psi is None:
             self.findings.not_judged.append(f"{name}: its values, as a {before['type']} has no bins to compare")
         else:
-            for rule, (words, _) in _DISTANCES.items():
-                limit, found = getattr(spec, rule), getattr(one, rule)
+            for rule in _DISTANCES:
+                limit, found, words = getattr(spec, rule), getattr(one, rule), MOVEMENTS[rule].title
                 if limit is not None:
                     self._judge_limit(rule, name, found > limit, f"{words} of at most {limit}", f"{found:.6g}")
 

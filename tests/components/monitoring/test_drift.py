@@ -1,4 +1,4 @@
-"""Distances and histograms: their algebra, the zero bin, missing and new values, blocks of time."""
+"""Histograms of columns: their algebra, the zero bin, missing and new values, blocks of time."""
 
 import math
 from collections.abc import Sequence
@@ -9,17 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.distances.population_stability import Counts, population_stability
 from gatehouse.components.monitoring.drift import (
     CategoryBins,
     NumericBins,
     blocks_of,
     drift_of,
-    jensen_shannon,
-)
-
-histograms = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=12).map(
-    lambda pairs: (np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))
 )
 
 
@@ -29,31 +23,6 @@ def _column(values: Sequence[float | None]) -> pa.ChunkedArray:
 
 def _names(values: Sequence[str | None]) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(values, pa.string())])
-
-
-@settings(deadline=None)
-@given(histograms)
-def test_distances_are_symmetric_bounded_and_zero_for_equal_shares(pair: tuple[Counts, Counts]) -> None:
-    left, right = pair
-    if not left.sum() or not right.sum():
-        assert math.isnan(population_stability(left, right)) and math.isnan(jensen_shannon(left, right))
-        return
-    assert population_stability(left, right) == pytest.approx(population_stability(right, left))
-    assert jensen_shannon(left, right) == pytest.approx(jensen_shannon(right, left), abs=1e-12)
-    assert population_stability(left, right) >= 0
-    assert -1e-12 <= jensen_shannon(left, right) <= 1 + 1e-12
-    assert population_stability(left, 3 * left) == pytest.approx(0.0, abs=1e-12)
-    assert jensen_shannon(left, 3 * left) == pytest.approx(0.0, abs=1e-12)
-
-
-def test_population_stability_by_hand() -> None:
-    assert population_stability(np.array([50, 50]), np.array([25, 75])) == pytest.approx(
-        (0.25 - 0.5) * math.log(0.25 / 0.5) + (0.75 - 0.5) * math.log(0.75 / 0.5)
-    )
-
-
-def test_histograms_with_no_bin_in_common_are_one_bit_apart() -> None:
-    assert jensen_shannon(np.array([7, 0]), np.array([0, 3])) == pytest.approx(1.0)
 
 
 values = st.lists(st.one_of(st.none(), st.sampled_from([0.0, 1.0, -2.5, math.nan, math.inf]), st.floats(-9, 9)))

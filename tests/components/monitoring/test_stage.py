@@ -12,6 +12,7 @@ import pytest
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.monitoring.report import page
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.monitoring.stage import MissingColumnError, MonitorRequest, MonitorResult, monitor
 from gatehouse.errors import ConfigurationError
@@ -126,7 +127,7 @@ def test_too_few_rows_are_not_judged_and_the_report_says_so(store: ArtifactStore
     result = _monitor(store, _table(280, days))
     assert result.decision == "keep"
     assert result.reasons == (f"rows: expected at least 200 current rows to judge, found {days * 20}",)
-    assert "to judge" in store.read_text(result.drift, "report.html")
+    assert "to judge" in page(store, result.drift)
 
 
 def test_a_missing_feature_is_named(store: ArtifactStore) -> None:
@@ -144,4 +145,4 @@ def test_the_same_request_gives_the_same_artifact(tmp_path: Path) -> None:
     stores = [ArtifactStore.open(tmp_path / name) for name in ("one", "two")]
     first, second = (_monitor(store, _table(280, 30)) for store in stores)
     assert first == second
-    assert "://" not in stores[0].read_text(first.drift, "report.html").replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in page(stores[0], first.drift).replace("http://www.w3.org/2000/svg", "")

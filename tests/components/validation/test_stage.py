@@ -17,7 +17,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.stage import Requirement, require_contract
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
-from gatehouse.components.validation.drift import psi
+from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.report import page
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.components.validation.statistics.measurement import measurement
@@ -256,10 +256,14 @@ def test_the_median_of_a_mostly_zero_column_is_zero(judge: Validate, store: Arti
     assert _statistics(store, result)["a"]["median"] == 0
 
 
-def test_psi_by_hand() -> None:
+def test_bins_are_compared_by_their_names() -> None:
     before, now = {"nulls": 50, "counts": [50]}, {"nulls": 25, "counts": [75]}
+    psi, js = MOVEMENTS["psi"].measure, MOVEMENTS["js"].measure
     assert psi(before, now) == pytest.approx(0.25 * np.log(0.75 / 0.5) - 0.25 * np.log(0.25 / 0.5))
     assert psi(before, before) == 0
+    assert js({"nulls": 1}, {"nulls": 0, "zeros": 1}) == 1
+    apart = {"nulls": 0, "values": [("a", 3)]}, {"nulls": 0, "values": [("b", 3)], "other": 1}
+    assert js(*apart) == 1 and MOVEMENTS["linf"].measure(*apart) == 1
 
 
 def test_two_stores_get_the_same_validation(store: ArtifactStore, judge: Validate, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from kfp import dsl
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation import drift
 from gatehouse.components.validation.skew.component import skew as component
 from gatehouse.components.validation.skew.report import described, page
 from gatehouse.components.validation.skew.stage import SkewRequest, SkewResult, skew
@@ -147,12 +146,3 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(store: ArtifactS
     assert metrics.metadata["anomalies"] == 0
     assert Path(report.path).read_text() == page(store, reference)
     assert report.metadata["reference"] == store.address_of(reference)
-
-
-def test_distances_by_hand() -> None:
-    before, now = {"nulls": 0, "counts": [50, 50]}, {"nulls": 0, "counts": [100, 0]}
-    assert drift.l_infinity(before, now) == 0.5
-    expected = (0.5 * np.log2(0.5 / 0.75) + 0.5 * np.log2(0.5 / 0.25) + np.log2(1 / 0.75)) / 2
-    assert drift.jensen_shannon(before, now) == pytest.approx(expected)
-    assert drift.jensen_shannon({"nulls": 1}, {"nulls": 0, "zeros": 1}) == 1
-    assert drift.jensen_shannon(before, before) == drift.l_infinity(before, before) == 0

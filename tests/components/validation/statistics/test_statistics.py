@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.validation.drift import psi
+from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.statistics import Statistics, counted
 from gatehouse.components.validation.statistics.document import RANK_ERROR
 from gatehouse.components.validation.statistics.merging import OrderedMerge
@@ -234,7 +234,7 @@ def test_a_column_without_values_can_be_compared(kind: pa.DataType) -> None:
         }
         assert (found.rebinned is None) == (kind == pa.timestamp("us"))
         if found.rebinned and values:
-            assert psi(baseline, found.rebinned) > 1
+            assert MOVEMENTS["psi"].measure(baseline, found.rebinned) > 1
 
 
 def test_texts_are_ordered_and_measured_by_code_points() -> None:
@@ -282,7 +282,7 @@ def test_a_table_does_not_drift_from_itself() -> None:
     for array in (pa.array(values), pa.array(values.astype(str)), pa.array(values > 0)):
         found = measured(array, [1234], baseline=statistics_of(array))
         assert found.rebinned is not None
-        assert psi(found.statistics, found.rebinned) == 0
+        assert MOVEMENTS["psi"].measure(found.statistics, found.rebinned) == 0
 
 
 @pytest.mark.parametrize("shape", ["normal", "skewed", "sorted", "half zero", "whole"])
