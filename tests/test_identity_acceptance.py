@@ -40,9 +40,18 @@ DECIDING = {
         {"retrieve_training_set", "check_leakage"},
     ),
     "the split": (SAME_SPLIT, {"split"}),
-    "a metric": (
+    "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), {"tune", "train", "evaluate"}),
+    "a metric that leakage is found with": (
         ("components/metrics/roc_auc.py", "hits * below", "below * hits"),
-        {"check_leakage", "tune", "train", "fit_baseline", "evaluate", "monitor"},
+        {"check_leakage", "tune", "train", "evaluate"},
+    ),
+    "how a metric is measured": (
+        (
+            "components/metrics/catalogue/found.py",
+            "task in metric_named(name).tasks",
+            "task in {*metric_named(name).tasks}",
+        ),
+        {"tune", "train", "evaluate"},
     ),
 }
 Edit = tuple[str, str, str]

@@ -28,12 +28,3 @@ def judging_of(task: Task) -> Judging:
             "every task, in a pipeline of your own."
         )
     return task.judging
-
-
-def is_minimized(measure: str) -> bool:
-    """Whether less is better of a metric, or of the mean of a loss."""
-    if any(measure in task.losses.values() for task in TASKS.values()):
-        return True
-    from gatehouse.components.metrics.catalogue.found import metric_named
-
-    return metric_named(measure).better == "lower"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.tasks.found import is_minimized
+from gatehouse.components.tasks.direction import is_minimized
 from gatehouse.components.training.spec import TrainSpec, changed, setting_problem
 
 Value = Annotated[bool | int | float | str | tuple[int, ...] | dict[str, Any], WithJsonSchema({})]

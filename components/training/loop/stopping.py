@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gatehouse.components.tasks.found import is_minimized
+from gatehouse.components.tasks.direction import is_minimized
 from gatehouse.components.training.spec import TrainSpec, own_metric
 
 

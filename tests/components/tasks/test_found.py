@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gatehouse.components.tasks.found import TASKS, is_minimized, judging_of, task_of_loss
+from gatehouse.components.tasks.found import TASKS, judging_of, task_of_loss
 from gatehouse.errors import ConfigurationError
 
 NAN, INF = float("nan"), float("inf")
@@ -35,11 +35,6 @@ def test_each_loss_trains_for_one_task() -> None:
     losses = [loss for task in TASKS.values() for loss in task.losses]
     assert len(losses) == len(set(losses))
     assert {task_of_loss(loss).name for loss in losses} == set(TASKS)
-
-
-def test_metrics_and_losses_have_a_direction() -> None:
-    assert [is_minimized(name) for name in ("log_loss", "huber", "pairwise", "mse", "brier")] == [True] * 5
-    assert [is_minimized(name) for name in ("roc_auc", "ndcg", "r2", "accuracy")] == [False] * 4
 
 
 def test_classes_are_the_likelier_ones() -> None:
