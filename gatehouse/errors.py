@@ -29,6 +29,10 @@ class CorruptArtifactError(GatehouseError):
     """Stored bytes are missing, short or altered: they do not match the digest that names them."""
 
 
+class InvalidManifestError(CorruptArtifactError):
+    """A manifest, or what is to become one, cannot be read, or a field of it is no path, digest, suffix or identity."""
+
+
 class StoreError(GatehouseError):
     """The store cannot be opened, read or written (no such place, no permission, disk full)."""
 

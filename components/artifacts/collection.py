@@ -29,6 +29,7 @@ from gatehouse.components.artifacts.workspaces import in_use
 CLOCK = "gc/clock"
 DAY = 86_400.0
 _BATCH = 500
+_MAY_NEED = "a broken manifest may need it"
 T = TypeVar("T")
 
 
@@ -42,7 +43,7 @@ class Item:
         bytes: What deleting it frees.
         generation: The generation of the key that was seen; a later one is not deleted.
         why: Why it may go, or why it stays.
-        state: found, waiting, deleted or kept.
+        state: found, waiting, deleted, kept, or broken: a manifest that cannot be read, or is missing.
         due: When it may be swept, by the store's clock in seconds since 1970; 0 where it has no tombstone yet.
     """
 
@@ -87,7 +88,7 @@ class Collector:
         store, one has to write there.
 
         Raises:
-            CorruptArtifactError: if a manifest or a record cannot be read. What it needs is unknown then.
+            CorruptArtifactError: if a record cannot be read. What it needs is unknown then.
         """
         return self._found(time.time())
 
@@ -100,7 +101,7 @@ class Collector:
         """First phase: write tombstones for what has none, and return what `look` finds then.
 
         Raises:
-            CorruptArtifactError: if a manifest or a record cannot be read.
+            CorruptArtifactError: if a record cannot be read.
         """
         found = self._found(store_time(self._objects))
         fresh = [item for item in found if item.state == "found" and item.kind in ("blob", "manifest")]
@@ -120,7 +121,7 @@ class Collector:
             The same items in the same order, each with what became of it.
 
         Raises:
-            CorruptArtifactError: if a manifest or a record cannot be read.
+            CorruptArtifactError: if a record cannot be read.
         """
         now = store_time(self._objects)
         items = list(marked)
@@ -201,6 +202,10 @@ class Collector:
         return replace(item, state="waiting", due=at + self.wish.grace)
 
     def _garbage(self, needed: Needed, now: float) -> Iterator[Item]:
+        for reference, said in needed.broken.items():
+            key = f"{reference}/manifest.json"
+            found = self._objects.stat(key)
+            yield Item("manifest", key, found.bytes if found else 0, "", said, "broken")
         yield from self._manifest_items(needed)
         listed = {entry.blob for reference in needed.unneeded for entry in needed.manifests[reference].files}
         orphans = [key for key in self._objects.list("blobs") if key not in needed.blobs]
@@ -210,7 +215,10 @@ class Collector:
                     why = "no manifest lists it"
                     why = "was erased" if key in needed.erased else why
                     why = "only deprecated artifacts that nothing needs list it" if key in listed else why
-                    yield Item("blob", key, found.bytes, found.generation, why)
+                    if needed.needs_blob(key):
+                        yield Item("blob", key, found.bytes, found.generation, f"{why}, but {_MAY_NEED}", "kept")
+                    else:
+                        yield Item("blob", key, found.bytes, found.generation, why)
         yield from self._lapsed("lease", LEASES, now - LEASE_LIMIT, "its writer was killed")
         for folder in (SWEEPS, CLOCK):
             yield from self._lapsed("sweep", folder, now - SWEEP_LIMIT, "its collector was killed")
@@ -226,10 +234,10 @@ class Collector:
             reference = keys[key]
             if found is None or markers[marker_of(reference)] is None:
                 continue
-            if reference in needed.unneeded:
+            if not needed.needs_manifest(key):
                 yield Item("manifest", key, found.bytes, found.generation, "is deprecated, and nothing needs it")
             else:
-                why = f"is deprecated, but {needed.holders[reference]}"
+                why = f"is deprecated, but {needed.holders.get(reference, _MAY_NEED)}"
                 yield Item("manifest", key, found.bytes, found.generation, why, "kept")
 
     def _lapsed(self, kind: str, folder: str, before: float, why: str) -> Iterator[Item]:
@@ -248,9 +256,7 @@ def store_time(objects: ObjectStore) -> float:
 
 
 def _is_needed(item: Item, needed: Needed) -> bool:
-    if item.kind == "blob":
-        return item.key in needed.blobs
-    return all(item.key != f"{reference}/manifest.json" for reference in needed.unneeded)
+    return needed.needs_blob(item.key) if item.kind == "blob" else needed.needs_manifest(item.key)
 
 
 def _leftovers(root: Path, before: float) -> Iterator[Item]:

@@ -76,7 +76,7 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope)
     """
     reference = Reference.parse(reference)
     store.manifest(reference)
-    present = Manifests(store).read()
+    present = Manifests(store).read_all()
     children = _children(present)
     gone = {each for each in present if store.erasures.of(each) is not None}
     erased = {reference}

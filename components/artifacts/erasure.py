@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import digest_of
-from gatehouse.components.artifacts.manifest import FileEntry, Manifest
+from gatehouse.components.artifacts.manifest import FileEntry, Manifest, is_blob_key
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.records import create_record, read_record
-from gatehouse.components.artifacts.reference import Reference
-from gatehouse.errors import ErasedArtifactError
+from gatehouse.components.artifacts.reference import Reference, is_identity
+from gatehouse.errors import CorruptArtifactError, ErasedArtifactError
 
 RECORDS = "erasures"
 
@@ -47,7 +47,17 @@ class Erasure:
         Args:
             key: Of the record.
             body: Its parsed JSON.
+
+        Raises:
+            CorruptArtifactError: if what was removed are no blobs, or an artifact is no reference.
         """
+        wrong = [blob["key"] for blob in body["blobs"] if not is_blob_key(blob["key"])]
+        wrong += [each for each in (*body["artifacts"], *body["dependants"]) if not is_identity(each)]
+        if wrong:
+            raise CorruptArtifactError(
+                f"{key}: expected keys of blobs and references, found {wrong[0]!r}. Restore it from a copy, or remove "
+                "it."
+            )
         return cls(
             key=key,
             reason=body["reason"],

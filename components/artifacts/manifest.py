@@ -1,27 +1,48 @@
 """Manifests: what an artifact is made of. The SHA-256 of a manifest's canonical JSON is the artifact's digest."""
 
 import json
+import re
+import reprlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.components.artifacts.objects.base import ObjectStore
-from gatehouse.components.artifacts.reference import Reference
-from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
+from gatehouse.components.artifacts.reference import Reference, is_identity
+from gatehouse.errors import CorruptArtifactError, InvalidManifestError, InvalidReferenceError, MissingArtifactError
 
 FORMAT = "gatehouse/manifest/1"
+_DEEPEST = 100
+_DIGEST = re.compile("[0-9a-f]{64}")
+_SUFFIX = re.compile(r"(\.[A-Za-z0-9_+~-]{1,32})?")
+_BLOB = re.compile(rf"blobs/([0-9a-f]{{2}})/(?=\1){_DIGEST.pattern}{_SUFFIX.pattern}")
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file of an artifact. `rows` is given for tables only; `suffix` ends the name of its blob."""
+    """One file of an artifact. `rows` is given for tables only; `suffix` ends the name of its blob.
+
+    Path, digest and suffix become paths and keys, so they are checked here, wherever an entry comes from.
+
+    Raises:
+        InvalidManifestError: if a field could name anything but a file of the artifact and its blob.
+    """
 
     path: str
     sha256: str
     bytes: int
     rows: int | None = None
     suffix: str = ""
+
+    def __post_init__(self) -> None:
+        _require_path(self.path)
+        digest = isinstance(self.sha256, str) and _DIGEST.fullmatch(self.sha256)
+        _require("sha256", self.sha256, digest, "64 hexadecimal digits in lower case")
+        suffix = isinstance(self.suffix, str) and _SUFFIX.fullmatch(self.suffix)
+        _require("suffix", self.suffix, suffix, "nothing, or a dot with 1 to 32 letters and digits")
+        _require("bytes", self.bytes, _is_count(self.bytes), "a number of bytes")
+        _require("rows", self.rows, self.rows is None or _is_count(self.rows), "a number of rows, or none")
 
     @property
     def blob(self) -> str:
@@ -54,6 +75,9 @@ class Manifest:
     Nothing in it varies between two identical runs: no clock, no host, no user, no absolute path. `derived_from`
     maps a role to the identity of an input; `configuration` is the canonical configuration of the stage that made
     it; `details` are small deterministic facts about the content.
+
+    Raises:
+        InvalidManifestError: if two files have one path, a shard is of none of them, or an input is no identity.
     """
 
     kind: str
@@ -65,6 +89,20 @@ class Manifest:
     derived_from: dict[str, str] = field(default_factory=dict)
     configuration: dict[str, Any] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        paths = {entry.path for entry in self.files}
+        _require("files", [entry.path for entry in self.files], len(paths) == len(self.files), "each path once")
+        for shard in self.shards:
+            _require("shards", shard.path, shard.path in paths | {""}, "the path of one of the files, or none")
+        for name in ("configuration", "details"):
+            held = getattr(self, name)
+            _require(
+                name, held, isinstance(held, dict) and _nested(held) <= _DEEPEST, f"a dict of at most {_DEEPEST} levels"
+            )
+        for role, parent in self.derived_from.items():
+            known = isinstance(parent, str) and is_identity(parent)
+            _require(f"derived_from.{role}", parent, known, "<kind>/<name>/sha256-<64 hex>")
 
     @property
     def schema_sha256(self) -> str:
@@ -87,12 +125,13 @@ class Manifest:
         """Rebuild a manifest from its parsed JSON.
 
         Raises:
-            StoreError: if it has another format: another version of Gatehouse wrote it.
+            InvalidManifestError: if it has another format, as another version of Gatehouse wrote it; or a field that
+                could name anything but a file of the artifact, its blob, or an input.
         """
         if body.get("format") != FORMAT:
-            raise StoreError(
-                f"{body.get('kind')}/{body.get('name')}: expected a manifest of the format {FORMAT!r}, found "
-                f"{body.get('format')!r}. Another version of Gatehouse wrote it; read it with that one."
+            raise InvalidManifestError(
+                f"expected the format {FORMAT!r}, found {body.get('format')!r}. Another version of Gatehouse wrote it; "
+                "read it with that one."
             )
         return cls(
             kind=body["kind"],
@@ -111,13 +150,18 @@ class Manifest:
         return next((entry for entry in self.files if entry.path == path), None)
 
 
+def is_blob_key(key: str) -> bool:
+    """Whether `key` can be that of a blob: `blobs/<2 hex>/<64 hex><suffix>`."""
+    return _BLOB.fullmatch(key) is not None
+
+
 def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
     """The manifest of `reference`, verified against its digest.
 
     Raises:
         MissingArtifactError: if the store does not hold it.
-        CorruptArtifactError: if its bytes do not have the digest of the reference.
-        StoreError: if another version of Gatehouse wrote it.
+        CorruptArtifactError: if its bytes do not have the digest of the reference, or are not a manifest; the latter as
+            `InvalidManifestError`.
     """
     try:
         data = objects.get_bytes(f"{reference}/manifest.json")
@@ -131,4 +175,45 @@ def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
             f"{reference}: manifest.json was altered: expected SHA-256 {reference.digest}, found "
             f"{sha256_bytes(data)}. Restore the store from a copy, or delete this reference and run again."
         )
-    return Manifest.from_json(json.loads(data))
+    try:
+        manifest = Manifest.from_json(json.loads(data))
+        own = manifest.reference
+    except InvalidManifestError as error:
+        raise InvalidManifestError(f"{reference}: manifest.json: {error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidReferenceError) as error:
+        raise InvalidManifestError(
+            f"{reference}: manifest.json: expected a manifest, found what cannot be read as one "
+            f"({type(error).__name__}: {error}). {_CURE}"
+        ) from error
+    if own != reference:
+        raise InvalidManifestError(
+            f"{reference}: manifest.json: expected the canonical manifest of this reference, found that of {own}. "
+            f"{_CURE}"
+        )
+    return manifest
+
+
+_CURE = "Gatehouse did not write it so: restore the store from a copy, or remove the folder of this reference."
+
+
+def _require_path(path: Any) -> None:
+    """A path inside an artifact: parts with a name, none of which leads up or hides a line's end."""
+    known = isinstance(path, str) and path.isprintable() and "\\" not in path
+    _require("path", path, known and not {"", ".", ".."} & set(path.split("/")), "a path inside the artifact")
+
+
+def _require(name: str, value: Any, holds: object, expected: str) -> None:
+    if not holds:
+        raise InvalidManifestError(f"{name}: expected {expected}, found {reprlib.repr(value)}. {_CURE}")
+
+
+def _nested(value: Any, above: int = 0) -> int:
+    """Levels of lists and dicts, counted no further than one too many: what is deep would end those who walk it."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    if above > _DEEPEST:
+        return above
+    return max((_nested(each, above + 1) for each in inside), default=above)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -3,47 +3,61 @@
 All is read from the store: manifests, the ledger, memos, run records, deprecations and erasures.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from gatehouse.components.artifacts.deprecation import marker_of
-from gatehouse.components.artifacts.erasure import Erasures
+from gatehouse.components.artifacts.erasure import Erasures, dependant_marker
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.components.artifacts.records import read_records
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import MissingArtifactError
+from gatehouse.errors import CorruptArtifactError, MissingArtifactError
 
 LEDGER = "registry"
 WORK = ("memo", "runs")
 
 
 class Manifests:
-    """The manifests of a store. Each is read and verified once, for a manifest never changes."""
+    """The manifests of a store. Each is read and verified once, for a manifest never changes.
+
+    Attributes:
+        unreadable: Those that were altered or are no manifests, at the last look. What they name is unknown.
+    """
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
         self._known: dict[Reference, Manifest] = {}
+        self.unreadable: dict[Reference, CorruptArtifactError] = {}
 
     def read(self) -> dict[Reference, Manifest]:
+        """All manifests that the store holds now and that can be read; the others are `unreadable`."""
+        present = list(self._store.references())
+        new = [reference for reference in present if reference not in self._known]
+        found = dict(zip(new, side_by_side(self._store.objects, self._one, new), strict=True))
+        self._known |= {reference: each for reference, each in found.items() if isinstance(each, Manifest)}
+        self.unreadable = {key: each for key, each in found.items() if isinstance(each, CorruptArtifactError)}
+        return {reference: self._known[reference] for reference in present if reference in self._known}
+
+    def read_all(self) -> dict[Reference, Manifest]:
         """All manifests that the store holds now.
 
         Raises:
-            CorruptArtifactError: if one was altered. What it names is unknown then, so nothing may be deleted.
+            CorruptArtifactError: if one cannot be read. What it names is unknown then.
         """
-        present = list(self._store.references())
-        new = [reference for reference in present if reference not in self._known]
-        for reference, manifest in zip(new, side_by_side(self._store.objects, self._one, new), strict=True):
-            if manifest is not None:
-                self._known[reference] = manifest
-        return {reference: self._known[reference] for reference in present if reference in self._known}
+        present = self.read()
+        for error in self.unreadable.values():
+            raise error
+        return present
 
-    def _one(self, reference: Reference) -> Manifest | None:
+    def _one(self, reference: Reference) -> Manifest | CorruptArtifactError | None:
         try:
             return self._store.manifest(reference)
         except MissingArtifactError:
             return None
+        except CorruptArtifactError as error:
+            return error
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,8 @@ class Needed:
         unneeded: The deprecated manifests that nothing needs.
         erased: Keys of the blobs that were erased on request. They are not needed, whatever lists them.
         blobs: Keys of the blobs that needed manifests list.
+        broken: Of each manifest that cannot be read, or that a needed one was made from and that is missing, what is
+            wrong. It may need any blob and any artifact, so while there is one, all of them are needed.
     """
 
     manifests: dict[Reference, Manifest]
@@ -63,6 +79,15 @@ class Needed:
     unneeded: frozenset[Reference] = frozenset()
     erased: frozenset[str] = frozenset()
     blobs: frozenset[str] = field(default=frozenset(), repr=False)
+    broken: dict[Reference, str] = field(default_factory=dict)
+
+    def needs_manifest(self, key: str) -> bool:
+        """Whether the manifest at `key` is needed."""
+        return bool(self.broken) or all(key != f"{reference}/manifest.json" for reference in self.unneeded)
+
+    def needs_blob(self, key: str) -> bool:
+        """Whether the blob at `key` is needed. What was erased never is."""
+        return key in self.blobs or (bool(self.broken) and key not in self.erased)
 
 
 class Reachability:
@@ -83,7 +108,7 @@ class Reachability:
             forget: Whether memos and run records do not count as something that needs an artifact.
 
         Raises:
-            CorruptArtifactError: if a manifest or record cannot be read.
+            CorruptArtifactError: if a record cannot be read.
         """
         present = self._manifests.read()
         holders = dict.fromkeys(present, "is in use")
@@ -94,7 +119,23 @@ class Reachability:
         gone = frozenset(reference for erasure in standing for reference in erasure.artifacts)
         readable = [present[reference] for reference in holders if str(reference) not in gone]
         blobs = frozenset(entry.blob for manifest in readable for entry in manifest.files)
-        return Needed(present, holders, frozenset(present) - holders.keys(), erased, blobs - erased)
+        broken = {reference: str(error) for reference, error in self._manifests.unreadable.items()}
+        broken |= self._missing(
+            {reference: present[reference] for reference in holders}, present.keys() | broken.keys()
+        )
+        return Needed(present, holders, frozenset(present) - holders.keys(), erased, blobs - erased, broken)
+
+    def _missing(self, needed: dict[Reference, Manifest], known: Set[Reference]) -> dict[Reference, str]:
+        """What needed artifacts were made from and the store lacks; without what was erased before a pull to here."""
+        found: dict[Reference, str] = {}
+        for child, manifest in needed.items():
+            for parent in map(Reference.parse, manifest.derived_from.values()):
+                if parent in known or parent in found:
+                    continue
+                held = self._store.objects.stats([f"{parent}/manifest.json", dependant_marker(child)])
+                if not any(held.values()):
+                    found[parent] = f"{parent} is missing, and {child} was made from it. Restore the store from a copy."
+        return found
 
     def _deprecated(self, present: Iterable[Reference]) -> frozenset[Reference]:
         """What is marked as deprecated. What was not at the first look counts as in use until the collector ends."""

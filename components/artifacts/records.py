@@ -27,7 +27,7 @@ def read_record(objects: ObjectStore, key: str) -> dict[str, Any] | None:
         body = json.loads(objects.get_bytes(key))
     except MissingArtifactError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(key, str(error)) from error
     if not isinstance(body, dict):
         raise _unreadable(key, f"found {type(body).__name__}")

@@ -57,6 +57,11 @@ class Reference:
         return cls(**match.groupdict())
 
 
+def is_identity(text: str) -> bool:
+    """Whether `text` is an identity, without a store's address before it."""
+    return _IDENTITY.match(text) is not None
+
+
 def references_in(value: Any) -> tuple[Reference, ...]:
     """All references among the strings of a nested JSON value, in order of appearance, each once."""
     found: dict[Reference, None] = {}

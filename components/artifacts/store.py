@@ -161,8 +161,8 @@ class ArtifactStore:
 
         Raises:
             MissingArtifactError: if the store does not hold it.
-            CorruptArtifactError: if its bytes do not have the digest of the reference.
-            StoreError: if another version of Gatehouse wrote it.
+            CorruptArtifactError: if its bytes do not have the digest of the reference, or are not a manifest; the
+                latter as `InvalidManifestError`.
         """
         return read_manifest(self.objects, Reference.parse(reference))
 

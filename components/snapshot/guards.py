@@ -327,4 +327,4 @@ def _appended(case: Case, new: list[Stored], gone: list[Stored]) -> datetime | N
 def local_path(store: ArtifactStore, part: Stored) -> Path:
     """A local file with the rows of a stored part."""
     assert part.blob is not None
-    return store.objects.local_path(part.blob.entry("").blob)
+    return store.objects.local_path(part.blob.key)

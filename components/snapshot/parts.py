@@ -38,6 +38,11 @@ class Blob:
         """The blob as a file of an artifact."""
         return FileEntry(path, self.sha256, self.bytes, self.rows, ".parquet")
 
+    @property
+    def key(self) -> str:
+        """The key of its bytes in the store."""
+        return self.entry("rows.parquet").blob
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -160,15 +165,15 @@ def thread_count() -> int:
 def _those_there(known: Mapping[str, Stored], store: ArtifactStore) -> dict[str, Stored]:
     """The known parts whose blobs the store has, in full length."""
     blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in known.items()}
-    found = store.objects.stats({blob.entry("").blob for each in blobs.values() for blob in each})
+    found = store.objects.stats({blob.key for each in blobs.values() for blob in each})
     held = {key: stat.bytes if stat else None for key, stat in found.items()}
-    whole = {name for name, each in blobs.items() if all(held[one.entry("").blob] == one.bytes for one in each)}
+    whole = {name for name, each in blobs.items() if all(held[one.key] == one.bytes for one in each)}
     return {name: part for name, part in known.items() if name in whole}
 
 
 def _verify(part: Stored, store: ArtifactStore) -> None:
     for blob in (part.blob, part.rejected):
-        key = blob.entry("").blob if blob else ""
+        key = blob.key if blob else ""
         if blob and (found := _sha256(store, key)) != blob.sha256:
             raise CorruptArtifactError(
                 f"The store {store.address} holds {key} with other bytes: its SHA-256 is {found}. The source may not "

@@ -18,7 +18,7 @@ from gatehouse.components.artifacts.erasure import dependant_marker, erased_mark
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.transfer import Pulled, export, pull
-from gatehouse.errors import ConfigurationError, CorruptArtifactError, ErasedArtifactError, GatehouseError
+from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError
 
 app = typer.Typer(no_args_is_help=True, help="What a store holds: list, show, verify, compare, copy, retire, erase.")
 ReferenceArgument = Annotated[str, typer.Argument(help="A reference; its digest may be cut where it stays unique.")]
@@ -43,7 +43,7 @@ def list_references(
             manifest = opened.manifest(reference)
         except GatehouseError as error:
             broken.append(error)
-            state = "corrupt" if isinstance(error, CorruptArtifactError) else "unreadable"
+            state = "unreadable" if isinstance(error, InvalidManifestError) else "corrupt"
             rows.append({"reference": str(reference), "state": state})
             continue
         held = sum(entry.bytes for entry in manifest.files)

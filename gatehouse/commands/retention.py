@@ -29,7 +29,7 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.errors import ConfigurationError
 
 _SHOWN = 40
-_STYLES = {"found": "", "waiting": "yellow", "deleted": "green", "kept": "dim"}
+_STYLES = {"found": "", "waiting": "yellow", "deleted": "green", "kept": "dim", "broken": "red"}
 ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the record.")]
 ByOption = Annotated[str, typer.Option(help="Who asks; default: the user of this machine.")]
 
@@ -68,7 +68,7 @@ def collect(
 
     Whatever a manifest, a memo, a run record, the ledger, lineage or a running writer needs, stays. The first
     `gc --delete` writes tombstones. One after the grace period deletes what is still not needed. It may run at any
-    time, also beside writers.
+    time, also beside writers. While a manifest is broken no data is deleted, as it may need any; exit code 1 says so.
     """
     if forget and not deprecated:
         raise ConfigurationError("--forget: expected together with --deprecated, found without it.")
@@ -84,9 +84,11 @@ def collect(
         items = collector.sweep(items)
     if as_json:
         print_json([asdict(item) for item in items])
-        return
-    _print_items(items)
-    _print_totals(items, delete, grace)
+    else:
+        _print_items(items)
+        _print_totals(items, delete, grace)
+    if any(item.state == "broken" for item in items):
+        raise typer.Exit(1)
 
 
 def _print_items(items: list[Item]) -> None:
@@ -107,12 +109,16 @@ def _print_items(items: list[Item]) -> None:
 
 
 def _print_totals(items: list[Item], delete: bool, grace: str) -> None:
-    for state, words in (("deleted", "deleted"), ("waiting", "waiting"), ("found", "may go"), ("kept", "kept")):
+    for state in ("deleted", "waiting", "found", "kept", "broken"):
         of = [item for item in items if item.state == state]
         if of:
-            typer.echo(f"{words}: {len(of):,} ({size(sum(item.bytes for item in of))})")
+            typer.echo(
+                f"{'may go' if state == 'found' else state}: {len(of):,} ({size(sum(item.bytes for item in of))})"
+            )
     states = {item.state for item in items}
-    if not states - {"kept"}:
+    if "broken" in states:
+        typer.echo("While a manifest is broken, no data is deleted: restore the store from a copy.")
+    if not states - {"kept", "broken"}:
         typer.echo("There is nothing to collect.")
     elif not delete:
         typer.echo(

@@ -134,13 +134,53 @@ def test_what_a_writer_spared_has_a_new_grace(store: ArtifactStore) -> None:
     assert _states(collect(store, Wish(grace=3600))) == {OLD_BLOB: "waiting"}
 
 
-def test_an_altered_manifest_stops_the_collection(store: ArtifactStore) -> None:
-    reference = store.publish("datasets", "d", {"a": b"kept"})
+def _alter(store: ArtifactStore, reference: Reference) -> None:
     path = Path(store.address) / str(reference) / "manifest.json"
     path.chmod(0o644)
     path.write_text(path.read_text().replace("datasets", "datasetz"))
-    with pytest.raises(CorruptArtifactError, match=r"manifest\.json was altered"):
-        collect(store)
+
+
+def test_while_a_manifest_is_altered_no_data_goes_and_the_rest_does(store: ArtifactStore) -> None:
+    broken = store.publish("datasets", "d", {"a": b"kept"})
+    gone = store.publish("datasets", "e", {"a": b"deprecated"})
+    deprecate(store.objects, gone, "wrong")
+    store.objects.put_bytes(f"leases/{'0' * 32}.json", b'{"keys": []}')
+    os.utime(Path(store.address) / f"leases/{'0' * 32}.json", (0, 0))
+    whole = (Path(store.address) / str(broken) / "manifest.json").read_bytes()
+    _alter(store, broken)
+    outcome = collect(store, Wish(deprecated=True, grace=0))
+    assert sorted((item.kind, item.state) for item in outcome) == [
+        ("blob", "kept"),
+        ("blob", "kept"),
+        ("lease", "deleted"),
+        ("manifest", "broken"),
+        ("manifest", "kept"),
+    ]
+    assert ["manifest.json was altered" in item.why for item in outcome if item.state == "broken"] == [True]
+    (Path(store.address) / str(broken) / "manifest.json").write_bytes(whole)
+    assert store.verify(broken) == 1
+    outcome = collect(store, Wish(deprecated=True, grace=0))
+    assert {item.state for item in outcome} == {"deleted"} and store.verify(broken) == 1
+
+
+def test_a_manifest_that_breaks_after_the_tombstones_stops_the_sweep(store: ArtifactStore) -> None:
+    broken = store.publish("datasets", "d", {"a": b"kept"})
+    store.objects.put_bytes(OLD_BLOB, OLD)
+    marked = Collector(store, Wish(grace=0)).mark()
+    _alter(store, broken)
+    assert [item.state for item in Collector(store, Wish(grace=0)).sweep(marked)] == ["kept"]
+
+
+def test_blobs_stay_while_what_a_living_artifact_was_made_from_is_missing(store: ArtifactStore) -> None:
+    parent = store.publish("datasets", "d", {"a": b"rows"})
+    store.publish("splits", "s", {"i": b"index"}, derived_from={"data": parent})
+    path = Path(store.address) / str(parent) / "manifest.json"
+    path.rename(path.with_name("aside"))
+    outcome = collect(store)
+    assert [(item.kind, item.state) for item in outcome] == [("manifest", "broken"), ("blob", "kept")]
+    assert f"{parent} is missing" in outcome[0].why
+    path.with_name("aside").rename(path)
+    assert collect(store) == [] and store.verify(parent) == 1
 
 
 def test_a_folder_that_cannot_be_read_stops_the_collection(

@@ -21,6 +21,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import (
     ConfigurationError,
     CorruptArtifactError,
+    InvalidManifestError,
     InvalidReferenceError,
     MissingArtifactError,
     StoreError,
@@ -132,7 +133,7 @@ def test_a_manifest_of_another_format_names_both(store: ArtifactStore) -> None:
     data = json.dumps({"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}).encode()
     reference = f"datasets/d/sha256-{digest_hex(data)}"
     store.objects.put_bytes(f"{reference}/manifest.json", data)
-    with pytest.raises(StoreError, match=r"datasets/d: expected .*manifest/1', found .*manifest/9'.*Another version"):
+    with pytest.raises(InvalidManifestError, match=r"expected .*manifest/1', found .*manifest/9'.*Another version"):
         store.manifest(reference)
 
 

@@ -61,7 +61,7 @@ class History:
         self.number += 1
         folder, table = self.folder / str(self.number), rows_table(computed)
         if self.paths:
-            entries = {name: FileEntry(name, "", 0, None) for name in self.paths}
+            entries = {name: FileEntry(name, "0" * 64, 0, None) for name in self.paths}
             earlier = Earlier(entries, self.paths, self.settled)
             written = next_table(self.connection, VIEW, earlier, [ALL_TIME], table, day(as_of), folder)
         else:
