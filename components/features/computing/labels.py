@@ -2,10 +2,13 @@
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gatehouse.components.features.computing.compute import SQL_TYPES, interval, known_time, run, stage_tables, table_of
 from gatehouse.components.features.database import quoted
 from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.errors import ConfigurationError
 
 
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
@@ -16,7 +19,7 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     A label counts from its arrival on, and not before its horizon is over: the later of both is its `label_time`.
 
     Raises:
-        ConfigurationError: if the label's query does not run or lacks a column.
+        ConfigurationError: if the label's query does not run or lacks a column, or a label is not 0 or 1.
     """
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     stage_tables(connection, repository, [repository.entity_rows])
@@ -45,12 +48,33 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     )
     kept = table_of(
         connection,
-        f"SELECT {keys}, __decided AS decision_time, CAST({quoted(label.label)} AS TINYINT) AS label, "
+        f"SELECT {keys}, __decided AS decision_time, TRY_CAST({quoted(label.label)} AS DOUBLE) AS label, "
         f"greatest(__arrived, __mature) AS label_time{request} FROM entity_rows "
         f"WHERE __reason IS NULL ORDER BY __decided, {order}",
         where,
     )
+    kept = _with_exact_labels(connection, kept, label.label, where)
     counts = connection.execute(
         "SELECT __reason, count(*) FROM entity_rows WHERE __reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     return kept, dict(counts)
+
+
+def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, column: str, where: str) -> pa.Table:
+    """The rows with their labels as int8. A label is never rounded into one: 0.4 is a share, and no class."""
+    values = rows["label"].to_numpy()
+    wrong = int((~BINARY.is_label(values)).sum())
+    if wrong:
+        found = connection.execute(
+            f"SELECT {quoted(column)}::VARCHAR, typeof({quoted(column)}) FROM entity_rows WHERE __reason IS NULL AND "
+            f"coalesce(TRY_CAST({quoted(column)} AS DOUBLE) NOT IN (0, 1), true) "
+            "GROUP BY ALL ORDER BY count(*) DESC, 1 LIMIT 3"
+        ).fetchall()
+        shown = ", ".join(text for text, _ in found)
+        raise ConfigurationError(
+            f"{where}: column {column}: expected {BINARY.label} in every row, as the task is {BINARY.name}; found "
+            f"{wrong:,} of {rows.num_rows:,} rows with other values ({found[0][1]}), such as {shown}. Write the "
+            f"condition that makes a row positive, for instance `{column} > 0.5 AS {column}`."
+        )
+    labels = pa.chunked_array([pc.cast(pa.array(values), pa.int8())]) if len(rows) else pa.array([], pa.int8())
+    return rows.set_column(rows.column_names.index("label"), "label", labels)

@@ -13,6 +13,7 @@ from gatehouse.components.features.computing.labels import entity_rows
 from gatehouse.components.features.database import connect, set_time
 from gatehouse.components.features.definitions.declarations import Available, LabelView
 from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.errors import ConfigurationError
 
 COLUMNS = (
     "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time distance "
@@ -163,6 +164,37 @@ def test_labels_not_known_yet_are_set_aside(january: duckdb.DuckDBPyConnection, 
     assert set_aside["label not known yet"] > 5000
     assert set_aside["label younger than its horizon"] > 100
     assert max(rows["label_time"].to_pylist()) <= cut
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ("(0.0), (0.35), (1.0)", r"1 of 3 rows with other values \(DECIMAL\(3,2\)\), such as 0.35"),
+        ("(0), (2), (2)", r"2 of 3 rows with other values \(INTEGER\), such as 2"),
+        ("('yes'), ('no'), ('yes')", r"3 of 3 rows with other values \(VARCHAR\), such as yes, no"),
+        ("('nan'::DOUBLE), (1)", r"1 of 2 rows with other values \(DOUBLE\), such as nan"),
+    ],
+)
+def test_a_label_that_is_no_class_is_never_rounded_to_one(repository: Repository, values: str, found: str) -> None:
+    with connect() as connection, pytest.raises(ConfigurationError, match=found):
+        _labelled(connection, repository, values)
+
+
+@pytest.mark.parametrize("values", ["(true), (false)", "(1.0), (0.0)", "('1'), ('0')", "(1::UTINYINT), (0)"])
+def test_a_label_of_any_type_that_is_zero_or_one_is_taken(repository: Repository, values: str) -> None:
+    with connect() as connection:
+        rows = _labelled(connection, repository, values)
+    assert rows["label"].type == pa.int8() and rows["label"].to_pylist() == [1, 0]
+
+
+def _labelled(connection: duckdb.DuckDBPyConnection, repository: Repository, values: str) -> pa.Table:
+    label = LabelView(name="sold", entities=("origin",), arrives=Available("told"), horizon=timedelta(0))
+    query = (
+        "SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-01-02' AS decision_time, decision_time AS told, label "
+        f"FROM (VALUES {values}) AS labels (label)"
+    )
+    set_time(connection, "as_of", utc(2013, 2, 1))
+    return entity_rows(connection, replace(repository, label=label, entity_rows=query, on_demand={}))[0]
 
 
 @pytest.mark.parametrize("name", ["other", "arrived", "mature", "decided", "reason"])
