@@ -17,7 +17,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import JOB
 from gatehouse.components.training.data.parts import Part, read_part
 from gatehouse.components.training.data.targets import Targets, outputs_of, targets_of
-from gatehouse.components.training.spec import TrainSpec
+from gatehouse.components.training.spec import NetworkTraining, TrainSpec
+from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.fitted import Transformation
 from gatehouse.components.training.transformation.reading import read_transformation
 
@@ -86,9 +87,11 @@ def prepare_job(
         FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
     """
     parts = {part: read_part(store, training_set, split, part) for part in PARTS}
+    train_rows = parts["train"].num_rows
     if spec.data.train_fraction < 1.0:
         parts["train"] = parts["train"].thinned(spec.data.train_fraction)
     targets = targets_of(parts, store.manifest(training_set).details["label"], spec.loss)
+    _require_a_full_batch(spec, train_rows)
     reference, fitted = read_transformation(store, training_set, split, transformation)
     architecture = {
         "model": spec.model.model_dump(mode="json"),
@@ -106,6 +109,14 @@ def prepare_job(
     schema = parts["train"].schema
     inputs = {column.name: str(schema.field(column.name).type) for column in fitted.columns}
     return Prepared(reference, fitted, architecture, inputs)
+
+
+def _require_a_full_batch(spec: TrainSpec, rows: int) -> None:
+    if isinstance(spec, NetworkTraining) and spec.data.batch_size > rows:
+        raise FeatureError(
+            f"training.data.batch_size: expected at most the {rows:,} rows of the part train, found "
+            f"{spec.data.batch_size:,}. Lower it, so that an epoch has several steps."
+        )
 
 
 def _write(folder: Path, part: Part, fitted: Transformation, targets: Targets) -> None:

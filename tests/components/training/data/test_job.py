@@ -17,7 +17,7 @@ from gatehouse.components.training.transformation.columns import FeatureError
 from tests.components.training import synthetic
 from tests.components.training.specs import network, vary
 
-SPEC = network(hidden=(8,))
+SPEC = network(hidden=(8,), batch_size=128)
 
 
 def _with_labels(values: list[float | None]) -> pa.Table:
@@ -49,6 +49,16 @@ def test_a_part_without_both_labels_is_refused(store: ArtifactStore, tmp_path: P
     split = synthetic.publish_split(store, training_set, **{part: rows})
     with pytest.raises(FeatureError, match=f"Part {part} of the split has . rows with label 0 and . with label 1"):
         prepare_job(store, training_set, split, SPEC, tmp_path)
+
+
+@pytest.mark.parametrize("rows", [synthetic.TRAIN + 1, 2_000_000_000])
+def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tmp_path: Path, rows: int) -> None:
+    data = synthetic.lay_out(store)
+    prepare_job(store, *data, vary(SPEC, batch_size=synthetic.TRAIN), tmp_path)
+    with pytest.raises(
+        FeatureError, match=f"batch_size: expected at most the 1,003 rows of the part train, found {rows:,}"
+    ):
+        prepare_job(store, *data, vary(SPEC, batch_size=rows), tmp_path)
 
 
 def test_a_split_of_another_training_set_is_refused(store: ArtifactStore) -> None:

@@ -30,8 +30,8 @@ def _table() -> pa.Table:
 @pytest.mark.parametrize(
     "spec",
     [
-        network(train_fraction=0.3, sample_weight="weight", class_weights="balanced"),
-        network(loss="pairwise", group="day"),
+        network(batch_size=128, train_fraction=0.3, sample_weight="weight", class_weights="balanced"),
+        network(batch_size=128, loss="pairwise", group="day"),
     ],
 )
 def test_arrays_are_those_of_the_whole_table_whatever_the_batches(
