@@ -9,6 +9,9 @@ import yaml
 import gatehouse
 from gatehouse.commands.init import create_project
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import judging_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import load_project
 
@@ -24,6 +27,15 @@ def project(tmp_path: Path) -> Path:
 def test_the_example_and_the_template_are_valid(project: Path) -> None:
     assert load_project(EXAMPLE).name == "flights"
     assert load_project(project).name == "returns"
+
+
+def test_the_template_is_as_strict_as_the_defaults(project: Path) -> None:
+    policy, usual = load_project(project).policy, GatePolicy().resolved(judging_of(BINARY))
+    assert set(policy.must_beat_baseline or ()) >= set(usual.must_beat_baseline or ())
+    assert all((policy.leakage_alarm or {})[name] <= value for name, value in (usual.leakage_alarm or {}).items())
+    assert all((policy.slices or {})[name] >= value for name, value in (usual.slices or {}).items())
+    assert policy.champion.tolerance <= usual.champion.tolerance
+    assert policy.champion.confidence >= usual.champion.confidence
 
 
 def test_configuration_is_published_under_the_reference_that_specs_are_compiled_with(

@@ -96,7 +96,9 @@ def _add_gate(drawn: Report, verdict: Json) -> None:
         {index: "bad" for index, rule in enumerate(rules) if not rule["holds"]},
     )
     if verdict["comparison"] is None:
-        drawn.note("There is no champion yet: the candidate was compared with the baseline only.")
+        beaten = [metric_named(name).title for name in verdict["policy"]["must_beat_baseline"]]
+        told = f"the baseline only, in {', '.join(beaten)}" if beaten else "nothing: the policy names no metric"
+        drawn.note(f"There is no champion yet: the candidate was compared with {told}.")
         return
     _add_comparison(drawn, verdict["comparison"], verdict["policy"]["champion"], verdict["spec"]["bootstrap_samples"])
 

@@ -126,6 +126,19 @@ def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> Non
     assert "carrier=UA" in html
 
 
+@pytest.mark.parametrize(
+    ("beaten", "told"),
+    [((), "nothing: the policy names no metric"), (("roc_auc",), "the baseline only, in ROC AUC")],
+)
+def test_the_page_tells_of_no_comparison_that_no_rule_makes(
+    judged_bench: Bench, beaten: tuple[str, ...], told: str
+) -> None:
+    policy = LENIENT.model_copy(update={"must_beat_baseline": beaten})
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
+    said = f"There is no champion yet: the candidate was compared with {told}."
+    assert said in page(judged_bench.store, result.evaluation)
+
+
 def test_a_second_run_gives_the_same_reference(judged_bench: Bench) -> None:
     good, bad = judged_bench.models["good"], judged_bench.models["bad"]
     first = judged_bench.evaluate(good, champion=bad)
