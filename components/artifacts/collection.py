@@ -21,6 +21,7 @@ from gatehouse.components.artifacts.leases import LEASE_LIMIT, LEASES, SWEEP_LIM
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.local import LOCK, LocalObjects
 from gatehouse.components.artifacts.pages import pages_of
+from gatehouse.components.artifacts.quarantine import QUARANTINE
 from gatehouse.components.artifacts.reachability import Needed, Reachability
 from gatehouse.components.artifacts.records import create_record, read_records, remove_record
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -29,6 +30,7 @@ from gatehouse.components.artifacts.workspaces import in_use
 CLOCK = "gc/clock"
 DAY = 86_400.0
 _BATCH = 500
+_LOOKED_AT = 30 * DAY
 _MAY_NEED = "a broken manifest may need it"
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ class Item:
     """One thing that may go, or that stays although it was asked for.
 
     Attributes:
-        kind: blob, manifest, lease, sweep or temporary.
+        kind: blob, manifest, quarantined, lease, sweep or temporary.
         key: Where it is in the store.
         bytes: What deleting it frees.
         generation: The generation of the key that was seen; a later one is not deleted.
@@ -128,7 +130,9 @@ class Collector:
         due = [item for item in items if item.state == "waiting" and item.due <= now]
         due.sort(key=lambda item: item.kind != "manifest")
         done = {item.key: item for batch in _batches(due) for item in self._sweep_batch(batch)}
-        done |= {item.key: self._drop(item) for item in items if item.kind in ("lease", "sweep", "temporary")}
+        done |= {
+            item.key: self._drop(item) for item in items if item.kind in ("lease", "sweep", "temporary", "quarantined")
+        }
         outcome = [done.get(item.key, item) for item in items]
         self._remove_tombstones(outcome)
         return outcome
@@ -219,6 +223,7 @@ class Collector:
                         yield Item("blob", key, found.bytes, found.generation, f"{why}, but {_MAY_NEED}", "kept")
                     else:
                         yield Item("blob", key, found.bytes, found.generation, why)
+        yield from self._lapsed("quarantined", QUARANTINE, now - _LOOKED_AT, "it was damaged, and put aside long ago")
         yield from self._lapsed("lease", LEASES, now - LEASE_LIMIT, "its writer was killed")
         for folder in (SWEEPS, CLOCK):
             yield from self._lapsed("sweep", folder, now - SWEEP_LIMIT, "its collector was killed")

@@ -18,6 +18,7 @@ from gatehouse.components.artifacts.erasure import (
 )
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.pages import pages_of
+from gatehouse.components.artifacts.quarantine import aside_of
 from gatehouse.components.artifacts.reachability import Manifests, lineage_of
 from gatehouse.components.artifacts.records import author, create_record, read_records, remove_record
 from gatehouse.components.artifacts.reference import Reference
@@ -140,6 +141,9 @@ def finish(store: ArtifactStore, erasure: Erasure) -> None:
     while True:
         # Pages are drawn from the data, and show some of it.
         removed += sum(remove_blob(objects, key) for key in erasure.blobs) + _remove_pages(store, erasure)
+        for key in erasure.blobs:
+            for aside in aside_of(objects, key):
+                removed += remove_blob(objects, aside)
         present = manifests.read()
         late = {each for each, manifest in present.items() if erasure.blobs.keys() & {e.blob for e in manifest.files}}
         erased = {str(each) for each in late} | erasure.artifacts

@@ -1,11 +1,15 @@
 """The stage memo: what a stage returned for a key, so that nothing is computed twice."""
 
 import json
+import logging
+from collections.abc import Callable
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.reference import references_in
 from gatehouse.components.artifacts.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
 
 
 def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
@@ -19,12 +23,24 @@ def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
     return digest_of({"stage": stage, "code": code, "request": request})
 
 
-def recall(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
-    """The last recorded result under `key`; None where there is none, or an artifact that it names is not complete."""
+def recall(
+    store: ArtifactStore, stage: str, key: str, tell: Callable[[str], None] = logger.warning
+) -> dict[str, Any] | None:
+    """The last recorded result under `key`; None where there is none, or an artifact that it names is not intact.
+
+    Damaged files of such an artifact are put aside, so that the stage can make them again.
+
+    Args:
+        store: Holds memo and artifacts.
+        stage: Name of the stage.
+        key: Of the computation.
+        tell: Called with a sentence about each damaged file.
+    """
     result = last(store, stage, key)
-    if result is None or not all(store.exists(reference) for reference in references_in(result)):
+    if result is None:
         return None
-    return result
+    found = [store.intact(reference, tell) for reference in references_in(result)]
+    return result if all(found) else None
 
 
 def last(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ this is safe beside a collector is argued in docs/decisions/garbage-collection.m
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,10 +15,13 @@ from gatehouse.components.artifacts.canonical import sha256_bytes, sha256_of
 from gatehouse.components.artifacts.erasure import Erasures
 from gatehouse.components.artifacts.leases import Lease
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
-from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.components.artifacts.objects.base import ObjectStore, Stat
 from gatehouse.components.artifacts.objects.parallel import side_by_side
+from gatehouse.components.artifacts.quarantine import put_aside
 from gatehouse.components.artifacts.records import remove_record
-from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, MissingArtifactError
+from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
+
+logger = logging.getLogger(__name__)
 
 NO_KINDS = frozenset(
     [
@@ -30,6 +34,7 @@ NO_KINDS = frozenset(
         "measurements",
         "memo",
         "provenance",
+        "quarantine",
         "registry",
         "reports",
         "runs",
@@ -61,7 +66,6 @@ class Publisher:
             ConfigurationError: if a folder of the store that holds something else is called like the kind.
             StoreError: if writing fails; nothing is visible then.
             MissingArtifactError: if a blob that should be stored already is not there in full; nothing is visible then.
-            CorruptArtifactError: if the store already holds other bytes under one of the digests.
             ErasedArtifactError: if this content was erased on request.
         """
         _require_kind(manifest)
@@ -75,10 +79,7 @@ class Publisher:
             lease.wait_for_sweeps()
             found = self._objects.stats([*blobs, key])
             try:
-                for entry in manifest.files:
-                    if (held := found[entry.blob]) is not None and held.bytes != entry.bytes:
-                        raise self._other_bytes(entry, f"{held.bytes} bytes")
-                self._put_files([entry for entry in manifest.files if found[entry.blob] is None], contents)
+                self._put_files([each for each in manifest.files if not self._right(each, found[each.blob])], contents)
             except GatehouseError:
                 if ours:
                     remove_record(self._objects, key)
@@ -92,12 +93,11 @@ class Publisher:
 
         Raises:
             ErasedArtifactError: if this content was erased on request.
-            CorruptArtifactError: if the store already holds other bytes under its digest.
         """
         entry = entry_of(path, content, rows)
         self._erasures.refuse_file(entry)
         # The store is asked. What this machine remembers of a far store may be gone there, and it is read much later.
-        if self._objects.stat(entry.blob) is None or self._objects.parallel == 1:
+        if not self._right(entry, self._objects.stat(entry.blob)) or self._objects.parallel == 1:
             self._put_blob(entry, content)
         return entry
 
@@ -122,25 +122,23 @@ class Publisher:
 
     def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
         objects, key = self._objects, entry.blob
-        held = None
-        while held is None:
-            if objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content):
-                return
+        while not (objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content)):
+            # A far server verified the blob when it was sent, and `commit` compares its length.
             # If the lease has lapsed, the collector may delete the blob just now. Then it is put again.
             with contextlib.suppress(MissingArtifactError, FileNotFoundError):
-                held = self._digest_of(entry)
-        if held != entry.sha256:
-            raise self._other_bytes(entry, f"SHA-256 {held}")
+                if objects.parallel > 1 or objects.sha256(key) == entry.sha256:
+                    return
+                self._put_aside(entry)
 
-    def _digest_of(self, entry: FileEntry) -> str:
-        """Digest of what a blob holds. A far server verified it when it was sent; `commit` compares its length."""
-        return self._objects.sha256(entry.blob) if self._objects.parallel == 1 else entry.sha256
+    def _right(self, entry: FileEntry, held: Stat | None) -> bool:
+        """Whether a blob is there in its right length. A wrong one is put aside."""
+        if held is not None and held.bytes != entry.bytes:
+            self._put_aside(entry)
+        return held is not None and held.bytes == entry.bytes
 
-    def _other_bytes(self, entry: FileEntry, found: str) -> CorruptArtifactError:
-        return CorruptArtifactError(
-            f"The store {self._objects.address} already holds {entry.blob} with other bytes: expected {entry.bytes} "
-            f"with SHA-256 {entry.sha256}, found {found}. Remove that blob and publish again."
-        )
+    def _put_aside(self, entry: FileEntry) -> None:
+        if aside := put_aside(self._objects, entry.blob, entry.sha256):
+            logger.warning("%s held other bytes; they lie in %s now.", entry.blob, aside)
 
 
 def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = None) -> FileEntry:

@@ -1,6 +1,7 @@
 """The run record: what happened to each stage of a run, for people and the terminal. Events are only ever added."""
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Set
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
 
 RUN_ID = "GATEHOUSE_RUN_ID"
 
@@ -45,6 +48,11 @@ class Attempt:
         """Record an event of this attempt."""
         if self._run:
             self._write(event, self.facts | body)
+
+    def warn(self, message: str) -> None:
+        """Log a warning, and record it."""
+        logger.warning("%s", message)
+        self.note("warned", message=message)
 
     def provenance(self, references: Iterable[str]) -> None:
         """Record of each reference in which run it was made, and when."""

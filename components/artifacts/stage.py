@@ -4,7 +4,6 @@ import contextlib
 import contextvars
 import errno
 import importlib
-import logging
 import os
 import signal
 import sys
@@ -27,8 +26,6 @@ from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError, InvalidReferenceError, StageResultError, StaleSpecError, StoreError
 from gatehouse.process import follow_owner
-
-logger = logging.getLogger(__name__)
 
 FAULT = "GATEHOUSE_FAULT"
 _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
@@ -160,7 +157,7 @@ class Stage(Generic[Req, Res]):
             return result, False
         key = self.key(request, code)
         attempt.facts = {"key": key, "code": code or self.code(), "request": identity_of(request)}
-        known = None if force else self._known(store, key)
+        known = None if force else self._known(store, key, attempt)
         if known is not None:
             return known, True
         self.require_current(code)
@@ -174,16 +171,14 @@ class Stage(Generic[Req, Res]):
                 f"Stage {self.name} returned references that are not in the store: {', '.join(missing)}."
             )
         if not memo.remember(store, self.name, key, body):
-            message = f"NonDeterministicStage: {self.name} gave another result than before for the same key {key}."
-            logger.warning(message)
-            attempt.note("warned", message=message)
+            attempt.warn(f"NonDeterministicStage: {self.name} gave another result than before for the same key {key}.")
         attempt.provenance(tuple(str(reference) for reference in outputs))
         self._draw_pages(store, outputs, attempt)
         return result, False
 
-    def _known(self, store: ArtifactStore, key: str) -> Res | None:
+    def _known(self, store: ArtifactStore, key: str, attempt: Attempt) -> Res | None:
         """The result that the memo holds; none where it is of another form than results have now."""
-        known = memo.recall(store, self.name, key)
+        known = memo.recall(store, self.name, key, attempt.warn)
         try:
             return None if known is None else self._result.model_validate(known)
         except ValidationError:
@@ -198,9 +193,7 @@ class Stage(Generic[Req, Res]):
             try:
                 draw(store, reference, page)
             except Exception as error:
-                message = f"The page of {reference} was not drawn: {type(error).__name__}: {error}"
-                logger.warning(message)
-                attempt.note("warned", message=message)
+                attempt.warn(f"The page of {reference} was not drawn: {type(error).__name__}: {error}")
 
 
 STAGES: dict[str, Stage[Any, Any]] = {}

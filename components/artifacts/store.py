@@ -1,5 +1,6 @@
 """The artifact store: publishes immutable artifacts under references, and verifies what it reads."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.objects.opening import open_objects
 from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.components.artifacts.publishing import NO_KINDS, Publisher, entry_of
+from gatehouse.components.artifacts.quarantine import put_aside
 from gatehouse.components.artifacts.records import create_record
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.workspaces import sweep, workspace_in
-from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError
+from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError, StoreError
 
 
 class ArtifactStore:
@@ -110,7 +112,6 @@ class ArtifactStore:
             StoreError: if writing fails; nothing is visible then.
             ConfigurationError: if a folder of the store that holds something else is called like the kind.
             MissingArtifactError: if a blob that should be stored already is not there in full; nothing is visible then.
-            CorruptArtifactError: if the store already holds other bytes under one of the digests.
             ErasedArtifactError: if this content was erased on request.
         """
         counts = rows_per_file or {}
@@ -142,7 +143,6 @@ class ArtifactStore:
 
         Raises:
             ErasedArtifactError: if this content was erased on request.
-            CorruptArtifactError: if the store already holds other bytes under its digest.
         """
         return self._publisher.keep(path, content, rows)
 
@@ -231,9 +231,24 @@ class ArtifactStore:
         """A local file with the verified bytes of one entry of a manifest. Call `require_readable` before.
 
         Raises:
-            CorruptArtifactError: if the bytes are missing, too few, too many or altered.
+            CorruptArtifactError: if the bytes are missing, too few, too many or altered. Wrong bytes are put aside, so
+                that what made them makes them again.
             ErasedArtifactError: if they are missing because they were erased.
         """
+        try:
+            return self._verified_path(reference, entry)
+        except CorruptArtifactError:
+            self._put_aside(entry.blob, entry.sha256)
+            raise
+
+    def _put_aside(self, key: str, sha256: str) -> str:
+        """What `put_aside` does and gives; who may only read the store cannot move anything in it."""
+        self._verified.discard(key)
+        with contextlib.suppress(StoreError):
+            return put_aside(self.objects, key, sha256)
+        return ""
+
+    def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
         if self.objects.parallel == 1 or entry.blob not in self._verified:
             self._require_whole(reference, entry)
         path = self.objects.local_path(entry.blob)
@@ -280,6 +295,46 @@ class ArtifactStore:
             return False
         held = {key: None if stat is None else stat.bytes for key, stat in found.items()}
         return all(held[entry.blob] == entry.bytes for entry in manifest.files)
+
+    def intact(self, reference: Reference | str, tell: Callable[[str], None]) -> bool:
+        """Whether the artifact is complete here with the right bytes, and was not erased. Wrong ones are put aside.
+
+        Blobs on this machine are read again; of a far store's blobs the lengths are compared, as its server keeps them
+        with checksums and each reader verifies them.
+
+        Args:
+            reference: The artifact.
+            tell: Called with one sentence about each file that was damaged.
+
+        Raises:
+            InvalidManifestError: if the manifest has the right digest, and is none.
+        """
+        reference = Reference.parse(reference)
+        try:
+            manifest = self.manifest(reference)
+        except MissingArtifactError:
+            return False
+        except CorruptArtifactError as error:
+            if not (aside := self._put_aside(f"{reference}/manifest.json", reference.digest)):
+                raise
+            tell(f"{error} Its bytes lie in {aside} now.")
+            return False
+        if self.erasures.of(reference) is not None:
+            return False
+        check = self._require_intact if self.objects.parallel == 1 else self._require_whole
+
+        def damage(entry: FileEntry) -> str:
+            try:
+                check(reference, entry)
+            except CorruptArtifactError as error:
+                aside = self._put_aside(entry.blob, entry.sha256)
+                return f"{error} Its bytes lie in {aside} now." if aside else str(error)
+            return ""
+
+        damaged = [said for said in side_by_side(self.objects, damage, manifest.files) if said]
+        for said in damaged:
+            tell(said)
+        return not damaged
 
     def verify(self, reference: Reference | str) -> int:
         """Verify every byte of an artifact and of all that it was derived from.
@@ -341,5 +396,5 @@ class ArtifactStore:
 def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:
     return CorruptArtifactError(
         f"{reference}: {entry.path} {found}: expected {entry.bytes} bytes with SHA-256 {entry.sha256} in {entry.blob}. "
-        "Restore the store from a copy, or delete the blob and run the stage that made it with --force."
+        "Run again: the stage that made it makes it again. Restore from a copy what no stage can make."
     )

@@ -71,7 +71,7 @@ def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
     """
     found = memo.recall(store, _MEMO, opened.key)
     delivery = opened.deliveries.of(found["snapshot"]) if found else None
-    if delivery is None or not all(store.exists(table.dataset) for table in delivery.tables.values()):
+    if delivery is None or not _all_intact(delivery, store):
         return None
     newest = opened.deliveries.newest()
     if newest is not None and newest.snapshot == delivery.snapshot:
@@ -80,6 +80,12 @@ def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
     delivery = replace(delivery, warnings=tuple(warnings), backfill=opened.backfill)
     opened.deliveries.add(delivery)
     return delivery
+
+
+def _all_intact(delivery: Delivery, store: ArtifactStore) -> bool:
+    """Whether the tables of a delivery are. Each is looked at, so that all damage is put aside at once."""
+    found = [store.intact(table.dataset, logger.warning) for table in delivery.tables.values()]
+    return all(found)
 
 
 def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Delivery:

@@ -155,7 +155,7 @@ class RemoteObjects:
                 raise
             raise CorruptArtifactError(
                 f"{key} has SHA-256 {error.__cause__} in the store {self.address}: expected what its name says. "
-                "Restore the store from a copy, or delete the blob and run the stage that made it with --force."
+                "Run again: the stage that made it makes it again. Restore from a copy what no stage can make."
             ) from None
 
     def forget(self, key: str) -> None:

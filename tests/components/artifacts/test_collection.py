@@ -183,6 +183,15 @@ def test_blobs_stay_while_what_a_living_artifact_was_made_from_is_missing(store:
     assert collect(store) == [] and store.verify(parent) == 1
 
 
+def test_damaged_bytes_go_after_a_month(store: ArtifactStore) -> None:
+    keys = [f"quarantine/{OLD_BLOB}/{name}" for name in ("old", "young")]
+    for key in keys:
+        store.objects.put_bytes(key, b"damaged")
+    os.utime(Path(store.address) / keys[0], (0, 0))
+    assert _states(collect(store)) == {keys[0]: "deleted"}
+    assert list(store.objects.list("quarantine")) == keys[1:]
+
+
 def test_a_folder_that_cannot_be_read_stops_the_collection(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

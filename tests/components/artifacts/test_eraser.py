@@ -188,6 +188,18 @@ def test_the_pages_of_what_is_erased_go_too(store: ArtifactStore) -> None:
     assert list(store.objects.list("reports")) == [f"reports/{other}/new.html"]
 
 
+def test_damaged_bytes_that_were_put_aside_go_too(store: ArtifactStore) -> None:
+    reference = store.publish("datasets", "t", {"a": PERSON})
+    path = store.path(reference, "a")
+    path.chmod(0o644)
+    path.write_bytes(PERSON + b", and more")
+    store.intact(reference, lambda said: None)
+    store.publish("datasets", "t", {"a": PERSON})
+    assert list(store.objects.list("quarantine"))
+    _erase(store, reference)
+    assert not list(store.objects.list("quarantine"))
+
+
 def test_problems_are_not_corruption_after_an_erasure(store: ArtifactStore) -> None:
     family = _family(store)
     _erase(store, family["training"])

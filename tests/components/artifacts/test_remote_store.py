@@ -79,11 +79,30 @@ def test_a_blob_that_is_known_here_but_gone_there_is_sent_again(place: Place) ->
 
 
 @REMOTE
-def test_a_blob_with_another_length_is_refused(place: Place) -> None:
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_blob_with_another_length_is_put_aside(place: Place, kept: bool) -> None:
     digest = hashlib.sha256(b"right").hexdigest()
     place.open().put_bytes(f"blobs/{digest[:2]}/{digest}", b"wrong bytes")
-    with pytest.raises(CorruptArtifactError, match="already holds"):
-        _store(place).publish("datasets", "d", {"a": b"right"})
+    store = _store(place)
+    reference = store.publish("datasets", "d", {"a": store.keep("a", b"right") if kept else b"right"})
+    assert _store(place).verify(reference) == 1
+    assert [store.objects.get_bytes(key) for key in store.objects.list("quarantine")] == [b"wrong bytes"]
+
+
+@REMOTE
+def test_a_blob_that_a_reader_found_damaged_is_made_again(place: Place) -> None:
+    store = _store(place)
+    reference = store.publish("datasets", "d", {"a": b"right"})
+    memo.remember(store, "split", "k" * 64, {"out": str(reference)})
+    entry = store.manifest(reference).files[0]
+    found = store.objects.stat(entry.blob)
+    assert found is not None and store.objects.delete(entry.blob, found.generation)
+    place.open().put_bytes(entry.blob, b"wrong")
+    with pytest.raises(CorruptArtifactError, match="Run again"):
+        _store(place).path(reference, "a")
+    assert memo.recall(_store(place), "split", "k" * 64) is None
+    assert _store(place).publish("datasets", "d", {"a": b"right"}) == reference
+    assert _store(place).read_bytes(reference, "a") == b"right"
 
 
 @REMOTE

@@ -98,6 +98,31 @@ def test_a_memo_whose_artifact_is_gone_is_a_miss(store: ArtifactStore) -> None:
     assert counted.runs == 2 and store.exists(result.split)
 
 
+@pytest.mark.parametrize("damage", ["7", "12"], ids=["altered", "too long"])
+def test_a_damaged_file_of_a_memoised_result_is_put_aside_and_made_again(store: ArtifactStore, damage: str) -> None:
+    counted = Counted()
+    result = counted.stage(Request(value=1), store)
+    path = store.path(result.split, "x.json")
+    path.chmod(0o644)
+    path.write_text(damage)
+    assert counted.stage(Request(value=1), store) == result and counted.runs == 2
+    assert store.verify(result.split) == 1
+    assert [store.objects.get_bytes(key).decode() for key in store.objects.list("quarantine")] == [damage]
+    warned = [event.body["message"] for event in _events(store) if event.event == "warned"]
+    assert len(warned) == 1 and "x.json" in warned[0] and "quarantine/blobs/" in warned[0]
+    assert counted.stage(Request(value=1), store) == result and counted.runs == 2
+
+
+def test_a_damaged_manifest_of_a_memoised_result_is_put_aside_and_made_again(store: ArtifactStore) -> None:
+    counted = Counted()
+    result = counted.stage(Request(value=1), store)
+    path = Path(store.address) / result.split / "manifest.json"
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace("splits", "splitz"))
+    assert counted.stage(Request(value=1), store) == result and counted.runs == 2
+    assert store.verify(result.split) == 1
+
+
 def test_a_result_that_does_not_exist_is_an_error(store: ArtifactStore) -> None:
     def lying(request: Request, store: ArtifactStore) -> Result:
         return Result(split=f"splits/s/sha256-{'0' * 64}")

@@ -111,13 +111,14 @@ def test_a_missing_blob_is_corrupt_and_published_again(store: ArtifactStore) -> 
     assert store.exists(reference)
 
 
-def test_publishing_over_altered_bytes_is_refused(store: ArtifactStore) -> None:
+@pytest.mark.parametrize("damaged", ["hallo", "hel", "hello, hello"])
+def test_publishing_over_altered_bytes_puts_them_aside(store: ArtifactStore, damaged: str) -> None:
     reference = _publish(store)
     blob = _blob(store, reference)
     os.chmod(blob, 0o644)
-    blob.write_text("hallo")
-    with pytest.raises(CorruptArtifactError, match="already holds"):
-        _publish(store)
+    blob.write_text(damaged)
+    assert _publish(store) == reference and store.verify(reference) == 1
+    assert [store.objects.get_bytes(key).decode() for key in store.objects.list("quarantine")] == [damaged]
 
 
 def test_an_altered_manifest_is_corrupt(store: ArtifactStore) -> None:

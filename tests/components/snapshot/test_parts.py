@@ -12,7 +12,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot import parts
 from gatehouse.components.snapshot.deliveries import Deliveries
 from gatehouse.components.snapshot.ingestion import file_names, shards
-from gatehouse.errors import ConfigurationError, CorruptArtifactError, DeliveryError, SourceError
+from gatehouse.errors import ConfigurationError, DeliveryError, SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
 
 Reads = Callable[[], int]
@@ -190,14 +190,16 @@ def _flip(events: Events, key: str) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"x")
 
 
-def test_a_known_part_whose_blob_is_cut_short_is_not_taken(events: Events) -> None:
-    entry = events.dataset(events.take()).files[3]
+def test_a_known_part_whose_blob_is_cut_short_is_read_again(events: Events) -> None:
+    before = events.dataset(events.take())
+    entry = before.files[3]
     path = events.store.objects.local_path(entry.blob)
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-1])
     events.write(HEADER + rows(0, 606))
-    with pytest.raises(CorruptArtifactError, match="with other bytes"):
-        events.take()
+    taken = events.take()
+    assert entry in events.dataset(taken).files and events.store.verify(taken.snapshot)
+    assert list(events.store.objects.list("quarantine"))
 
 
 def test_a_table_that_lost_a_blob_is_read_again_though_its_snapshot_is_known(events: Events, reads: Reads) -> None:
@@ -209,13 +211,21 @@ def test_a_table_that_lost_a_blob_is_read_again_though_its_snapshot_is_known(eve
     assert reads() == 1 and events.store.exists(dataset.reference)
 
 
-def test_a_forced_run_reads_every_part_again_and_finds_altered_bytes(events: Events, reads: Reads) -> None:
+def test_a_forced_run_reads_every_part_again_and_replaces_altered_bytes(events: Events, reads: Reads) -> None:
     taken = events.take()
     first = reads()
     assert events.take(force="a") == taken and reads() == first
     _flip(events, events.dataset(taken).files[3].blob)
-    with pytest.raises(CorruptArtifactError, match="with other bytes"):
-        events.take(force="b")
+    assert events.take(force="b") == taken and events.store.verify(taken.snapshot)
+    assert list(events.store.objects.list("quarantine"))
+
+
+def test_altered_bytes_of_a_snapshot_that_is_known_are_read_again(events: Events, reads: Reads) -> None:
+    taken = events.take()
+    _flip(events, events.dataset(taken).files[3].blob)
+    reads()
+    assert events.take() == taken and events.store.verify(taken.snapshot)
+    assert reads() == 1
 
 
 @pytest.mark.parametrize("threads", [1, 3])

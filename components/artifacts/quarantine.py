@@ -1,0 +1,41 @@
+"""Quarantine: damaged bytes are put aside under `quarantine/`, so that what their key promises can be made again."""
+
+from collections.abc import Iterator
+
+from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.errors import MissingArtifactError
+
+QUARANTINE = "quarantine"
+
+
+def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
+    """Move what `key` holds to `quarantine/`, if these are not the bytes that it promises.
+
+    They are kept there, as some of them may be all that is left of rows that the source no longer has.
+
+    Args:
+        objects: The store.
+        key: Of a blob or a manifest.
+        sha256: Digest of the right bytes.
+
+    Returns:
+        The key of the damaged bytes; empty where they are right, or gone.
+    """
+    objects.forget(key)
+    found = objects.stat(key)
+    try:
+        data = b"" if found is None else objects.get_bytes(key)
+    except MissingArtifactError:
+        found = None
+    if found is None or sha256_bytes(data) == sha256:
+        return ""
+    aside = f"{QUARANTINE}/{key}/{sha256_bytes(data)}"
+    objects.put_bytes(aside, data)
+    objects.delete(key, found.generation)
+    return aside
+
+
+def aside_of(objects: ObjectStore, key: str) -> Iterator[str]:
+    """The keys of all damaged bytes that once stood under `key`."""
+    return objects.list(f"{QUARANTINE}/{key}")
