@@ -14,6 +14,9 @@ from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.features.definitions.loading import FILE
+from gatehouse.components.features.definitions.published import published_files
+from gatehouse.components.features.definitions.repository import read_repository
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.components.monitoring.spec import MonitoringSpec
@@ -24,13 +27,12 @@ from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import TrainSpec, changed, measured_metrics, task_of
 from gatehouse.components.training.transformation.spec import TransformationSpec
 from gatehouse.components.tuning.spec import SearchSpace, infeasible
-from gatehouse.components.validation.contract import Contract
+from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import load_model
 
 PROJECT_FILE = "project.yaml"
-_DEFINITION_SUFFIXES = (".py", ".sql", ".yaml")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -232,7 +234,7 @@ def load_project(folder: Path) -> Project:
     return Project(
         folder=folder,
         file=file,
-        contract=Config(f"{file.name}-contract", {"contract.yaml": contract_path.read_bytes()}),
+        contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(contract).encode()}),
         definitions=Config(f"{file.name}-features", definitions),
         policy=policy.resolved(judging_of(task_of(file.training))),
     )
@@ -263,15 +265,11 @@ def _load(path: Path, model: type[_Model], problems: list[str]) -> _Model | None
 
 
 def _definitions(repo: Path, problems: list[str]) -> dict[str, bytes]:
-    files = {str(path.relative_to(repo)): path.read_bytes() for path in _definition_files(repo)}
-    if not files:
-        problems.append(
-            f"{PROJECT_FILE}: features.repo: expected a folder with .py and .sql files, found none in {repo}"
-        )
-    return files
-
-
-def _definition_files(repo: Path) -> Iterator[Path]:
-    for path in sorted(repo.rglob("*")):
-        if path.suffix in _DEFINITION_SUFFIXES and "__pycache__" not in path.parts and path.is_file():
-            yield path
+    if not (repo / FILE).is_file():
+        problems.append(f"{PROJECT_FILE}: features.repo: expected a folder with {FILE}, found none in {repo}")
+        return {}
+    try:
+        return published_files(read_repository(repo))
+    except ConfigurationError as error:
+        problems.append(str(error))
+        return {}

@@ -155,3 +155,45 @@ def test_a_loss_that_the_gate_cannot_judge_is_refused_before_anything_runs(proje
     (project / "project.yaml").write_text(yaml.safe_dump(body))
     with pytest.raises(ConfigurationError, match=r"training\.loss\.kind: mse\. Evaluation and gate judge models"):
         load_project(project)
+
+
+def test_what_is_written_differently_and_means_the_same_keeps_its_reference(project: Path) -> None:
+    before = [config.reference for config in load_project(project).configs()]
+    contract = yaml.safe_load((project / "contract.yaml").read_text())
+    for table in contract["tables"].values():
+        table["columns"] = dict(reversed(table["columns"].items()))
+    (project / "contract.yaml").write_text(f"# What we expect.\n{yaml.safe_dump(contract, sort_keys=False)}")
+    repo = project / load_project(project).file.features.repo
+    for path in repo.rglob("*.sql"):
+        path.write_text(f"-- What we compute.\n{path.read_text()}\n\n/* The end. */\n")
+    definitions = (repo / "definitions.py").read_text()
+    (repo / "definitions.py").write_text(f"{definitions}\n# The end.\n")
+    settings = (repo / "feature_store.yaml").read_text()
+    (repo / "feature_store.yaml").write_text(f"# Where to.\n{settings}")
+    assert [config.reference for config in load_project(project).configs()] == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("contract.yaml", "type: double", "type: int64"),
+        ("features/definitions.py", '"numeric"', '"categorical"'),
+        ("features/views", "SELECT", "SELECT DISTINCT"),
+        ("features/labels", "SELECT", "SELECT DISTINCT"),
+        ("features/feature_store.yaml", "type: sqlite", "type: redis"),
+    ],
+)
+def test_what_means_something_else_has_another_reference(project: Path, file: str, old: str, new: str) -> None:
+    before = {config.reference for config in load_project(project).configs()}
+    path = next((project / file).glob("*.sql")) if (project / file).is_dir() else project / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert len({config.reference for config in load_project(project).configs()} - before) == 1
+
+
+def test_definitions_that_do_not_run_are_refused_with_everything_else(project: Path) -> None:
+    definitions = project / "features/definitions.py"
+    definitions.write_text(f"{definitions.read_text()}\n)")
+    (project / "policy.yaml").write_text("champion: {tolerance: much}\n")
+    with pytest.raises(ConfigurationError, match=r"(?s)2 problems.*policy\.yaml:1: .*definitions\.py does not run"):
+        load_project(project)

@@ -54,6 +54,10 @@ Unordered = Annotated[tuple[str, ...], AfterValidator(_sorted)]
 """Texts whose order means nothing: sorted and each once, however they were written."""
 
 
+FORMAT_VERSION = "format_version"
+"""The key under which the version of a model stands, where it is not the first."""
+
+
 def identity_of(model: BaseModel) -> dict[str, Any]:
     """The values of a model that identify it, as a JSON object: without operational fields and without defaults.
 
@@ -68,7 +72,7 @@ def identity_of(model: BaseModel) -> dict[str, Any]:
         if _is_tag(field) or field.is_required() or value != _default(field):
             found[name] = value
     version = getattr(type(model), "format_version", 1)
-    return found if version == 1 else found | {"format_version": version}
+    return found if version == 1 else found | {FORMAT_VERSION: version}
 
 
 def identity_digest(model: BaseModel) -> str:

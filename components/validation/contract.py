@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.validation.column_contract import ColumnContract, reversed_bounds
 from gatehouse.components.validation.contract_names import name_problems
 from gatehouse.components.validation.graded import Graded, Listed, Part, Problem, Rule, merged, refuse
@@ -14,6 +16,7 @@ from gatehouse.components.validation.rule_values import Count, Names, Positive, 
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import load_model
 
+CONTRACT_FILE = "contract.yaml"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -145,7 +148,7 @@ class Contract(Part):
         return flagged | (frozenset(present) - columns.keys()) if flagged else flagged
 
 
-def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
+def parse_contract(text: str, name: str = CONTRACT_FILE) -> Contract:
     """Read a contract from YAML.
 
     Raises:
@@ -157,6 +160,11 @@ def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{len(problems)} problems in the contract:{listed}")
     return contract
+
+
+def contract_text(contract: Contract) -> str:
+    """What a contract says, as canonical JSON, which is YAML too: comments, layout and order of keys are no change."""
+    return canonical_json(identity_of(contract))
 
 
 def contract_schema() -> str:

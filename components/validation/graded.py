@@ -16,8 +16,8 @@ T = TypeVar("T")
 class Part(BaseModel):
     """Base of everything in a contract: frozen, and strict about names.
 
-    It is no `Spec`: a request names a contract by the reference of its text, so what a default means is told by the
-    code digest, and not by the request.
+    It is no `Spec`: a request names a contract by the reference of what it says without defaults, so what a default
+    means is told by the code digest, and not by the request.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

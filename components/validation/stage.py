@@ -13,8 +13,6 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
 
-CONTRACT_FILE = "contract.yaml"
-
 
 class ValidateRequest(StageModel):
     """What is judged.
@@ -61,7 +59,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     """
     from gatehouse.components.validation.anomalies import Findings
     from gatehouse.components.validation.checks import Baseline, Judge
-    from gatehouse.components.validation.contract import parse_contract
+    from gatehouse.components.validation.contract import CONTRACT_FILE, parse_contract
     from gatehouse.components.validation.statistics.document import without_values
     from gatehouse.components.validation.statistics.measurement import measurement, statistics_of
     from gatehouse.components.validation.tables import opened, tables_of

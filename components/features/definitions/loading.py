@@ -1,13 +1,17 @@
-"""Loads `definitions.py` of a feature repository: what it defines, by kind and name."""
+"""Loads what a feature repository defines, by kind and name: from `definitions.py`, or from what is published of it."""
 
 import importlib.util
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
+from gatehouse.components.artifacts.identity import FORMAT_VERSION
 from gatehouse.components.features.definitions.declarations import (
     Entity,
     FeatureService,
@@ -21,8 +25,19 @@ from gatehouse.components.features.definitions.declarations import (
 from gatehouse.errors import ConfigurationError
 
 FILE = "definitions.py"
+PUBLISHED = "definitions.json"
 _MODULE = "gatehouse_feature_definitions"
 _T = TypeVar("_T")
+KINDS: dict[str, type[Any]] = {
+    "entities": Entity,
+    "views": FeatureView,
+    "on_demand": OnDemandView,
+    "services": FeatureService,
+    "labels": LabelView,
+    "sources": Source,
+    "streams": Stream,
+}
+"""What `definitions.py` may define, by the field of `Definitions` that has it."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,40 @@ def load_definitions(folder: Path, problems: list[str]) -> Definitions:
         sources={one.table: one for one in _of(Source, defined)},
         streams={one.table: one for one in _of(Stream, defined)},
     )
+
+
+def parse_definitions(text: str) -> Definitions:
+    """The definitions of a published `definitions.json`, as `definitions_text` wrote it.
+
+    Raises:
+        ConfigurationError: if the code of another version wrote it.
+    """
+    body = json.loads(text)
+    try:
+        found = {kind: [_parsed(model, one) for one in body[kind]] for kind, model in KINDS.items()}
+    except (KeyError, ValidationError, VersionError) as error:
+        raise ConfigurationError(
+            f"{PUBLISHED}: expected definitions as this version publishes them, found {error}. Run the pipeline again, "
+            "which publishes them anew."
+        ) from error
+    labels = found.pop("labels")
+    return Definitions(**{kind: {called(one): one for one in ones} for kind, ones in found.items()}, labels=labels)
+
+
+def _parsed(model: type[Any], body: dict[str, Any]) -> Any:
+    version = body.pop(FORMAT_VERSION, 1)
+    if version != model.format_version:
+        raise VersionError(f"a {model.__name__} of format {version}, expected {model.format_version}")
+    return model(**body)
+
+
+class VersionError(ValueError):
+    """A definition was written when its defaults meant something else."""
+
+
+def called(one: Any) -> str:
+    """The name of a definition; of a source or a stream its table's."""
+    return str(getattr(one, "name", "") or one.table)
 
 
 def _of(kind: type[_T], defined: Iterable[object]) -> list[_T]:

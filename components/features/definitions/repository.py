@@ -18,7 +18,13 @@ from gatehouse.components.features.definitions.declarations import (
     Source,
     Stream,
 )
-from gatehouse.components.features.definitions.loading import FILE, Definitions, load_definitions
+from gatehouse.components.features.definitions.loading import (
+    FILE,
+    PUBLISHED,
+    Definitions,
+    load_definitions,
+    parse_definitions,
+)
 from gatehouse.components.features.definitions.problems import problems_of
 from gatehouse.components.features.definitions.sql_text import (
     KNOWN_PARAMETERS,
@@ -129,7 +135,9 @@ def check_out(store: ArtifactStore, definitions: str, folder: Path) -> Repositor
         target = folder / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(store.read_bytes(definitions, entry.path))
-    return read_repository(folder)
+    if not (folder / PUBLISHED).is_file():
+        raise ConfigurationError(f"{definitions}: expected published feature definitions, found no {PUBLISHED} in it.")
+    return _assembled(folder, parse_definitions((folder / PUBLISHED).read_text()), [])
 
 
 def read_repository(folder: Path) -> Repository:
@@ -141,7 +149,11 @@ def read_repository(folder: Path) -> Repository:
             among the staging queries.
     """
     problems: list[str] = []
-    defined = load_definitions(folder, problems)
+    return _assembled(folder, load_definitions(folder, problems), problems)
+
+
+def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repository:
+    """Definitions with their queries; raises as `read_repository`, also for what is in `problems` already."""
     views = {name: _view(folder, spec, defined, problems) for name, spec in defined.views.items()}
     on_demand = {name: _on_demand(folder, spec, defined, problems) for name, spec in defined.on_demand.items()}
     rows = {label.name: _query(folder, "labels", label.name, problems) for label in defined.labels}

@@ -33,13 +33,21 @@ _READ = {
 
 @cache
 def code(query: str) -> str:
-    """SQL without comments, and without spaces but for one between two words or two operators."""
-    written, before = "", None
+    """SQL without comments, and without spaces but for one between two words or two operators.
+
+    It means the same: two texts on two lines, which SQL joins to one, stay on two lines.
+    """
+    written, before, between = "", None, ""
     for found in _TOKEN.finditer(query):
         kind = "word" if found.lastgroup in ("text", "name") else found.lastgroup
-        if kind != "comment":
-            written += " " * (kind is not None and kind == before) + found[0]
-            before = kind
+        if kind == "comment":
+            between += found[0]
+            continue
+        if kind is not None and kind == before:
+            joined = written.endswith("'") and found[0].startswith("'") and "\n" in between and "/*" not in between
+            written += "\n" if joined else " "
+        written += found[0]
+        before, between = kind, ""
     return written
 
 

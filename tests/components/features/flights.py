@@ -15,6 +15,7 @@ from gatehouse.components.features.database import connect, open_tables, set_tim
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
 from gatehouse.components.features.table_files import feature_files, view_tables
+from tests.components.features.publishing import publish_definitions
 
 DAY = timedelta(days=1)
 START = datetime(2013, 1, 1, 5, tzinfo=UTC)
@@ -42,7 +43,7 @@ class Flights:
 
     def definitions(self, changes: Mapping[str, str] | None = None) -> str:
         """Publish the definitions, with other texts in place of some files."""
-        return str(self.store.publish("config", "flights-features", self.files | dict(changes or {})))
+        return publish_definitions(self.store, "flights-features", self.files | dict(changes or {}))
 
     def changed(self, file: str, *changes: tuple[str, str]) -> dict[str, str]:
         """A file of the definitions with texts replaced, each of which is there."""

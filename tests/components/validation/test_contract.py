@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gatehouse.components.artifacts.source_tree import facts_of
-from gatehouse.components.validation.contract import parse_contract
+from gatehouse.components.validation.contract import contract_text, parse_contract
 from gatehouse.components.validation.stage import validate
 from gatehouse.errors import ConfigurationError
 
@@ -25,6 +25,20 @@ def _contract(**table: Any) -> str:
 )
 def test_the_contracts_of_the_repository_are_valid(path: str) -> None:
     assert parse_contract((ROOT / path).read_text()).tables
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (ROOT / "pipelines/projects/flights/contract.yaml").read_text(),
+        (ROOT / "gatehouse/templates/project/contract.yaml").read_text(),
+        _contract(columns={"at": {"type": "timestamp", "min": "2013-01-01T00:00:00+02:00"}}, max_rows=9),
+        _contract(columns={"a": {"type": {"value": "int64", "severity": "warn"}, "allowed": [1, 2]}}),
+    ],
+)
+def test_the_published_text_of_a_contract_says_the_same(text: str) -> None:
+    contract = parse_contract(text)
+    assert parse_contract(contract_text(contract)) == contract
 
 
 def test_every_problem_is_named_at_once_with_its_path() -> None:

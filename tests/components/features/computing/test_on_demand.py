@@ -25,6 +25,7 @@ from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.transformation.fitting import fit
 from gatehouse.errors import ConfigurationError
+from tests.components.features.publishing import publish_definitions
 from tests.components.training.specs import architecture, network
 
 DEFINITIONS = """
@@ -106,7 +107,7 @@ def _retrieved(store: ArtifactStore, folder: Path, service: str) -> tuple[pa.Tab
         datasets[name] = store.publish("datasets", name, {"part-00000.parquet": folder / f"{name}.parquet"})
     details = {"as_of": AS_OF.isoformat()}
     snapshot = str(store.publish("snapshots", "shops", {"source.json": "{}"}, derived_from=datasets, details=details))
-    definitions = str(store.publish("config", "shops-features", {"definitions.py": DEFINITIONS, **QUERIES}))
+    definitions = publish_definitions(store, "shops-features", {"definitions.py": DEFINITIONS, **QUERIES})
     computed = compute_features.function(
         ComputeRequest(snapshot=snapshot, definitions=definitions, project="shops"), store
     )

@@ -23,6 +23,7 @@ from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import Available, FeatureView
 from gatehouse.components.features.definitions.repository import View
 from gatehouse.errors import ConfigurationError
+from tests.components.features.publishing import publish_definitions
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -196,9 +197,7 @@ class Shop:
         return str(self.store.publish("snapshots", "s", {"s": "1"}, derived_from=datasets, details=details))
 
     def definitions(self, queries: Mapping[str, str]) -> str:
-        return str(
-            self.store.publish("config", "features", {"definitions.py": DEFINITIONS, **QUERIES, **queries}),
-        )
+        return publish_definitions(self.store, "features", {"definitions.py": DEFINITIONS, **QUERIES, **queries})
 
     def compute(self, days: int, parent: str = "", amount: str = "1", queries: Mapping[str, str] | None = None) -> str:
         request = ComputeRequest(

@@ -16,6 +16,7 @@ from gatehouse.components.features.freshness.age import Freshness, measure_fresh
 from gatehouse.components.features.freshness.report import show
 from gatehouse.components.features.freshness.stage import FreshnessRequest, FreshnessResult, freshness
 from gatehouse.components.features.spec import FeaturesSpec
+from tests.components.features.publishing import publish_definitions
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -121,7 +122,7 @@ def shop(tmp_path: Path) -> tuple[ArtifactStore, FreshnessRequest]:
         "views/sales.sql": "SELECT shop, event_timestamp, n FROM raw.sales",
         "labels/bought.sql": "SELECT shop, decision_time, label FROM raw.sales",
     }
-    definitions = store.publish("config", "shop-features", files)
+    definitions = publish_definitions(store, "shop-features", files)
     path = tmp_path / "part.parquet"
     pq.write_table(table((NOON - 7 * HOUR, NOON - 7 * HOUR)), path)
     view = store.publish("features", "sales", {"known-2024-05.parquet": path})

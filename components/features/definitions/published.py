@@ -1,0 +1,55 @@
+"""The definitions as they are published: what they mean, so that a comment, layout or order of statements is no change.
+
+`definitions.json` holds what `definitions.py` defines, each query its SQL without comments, and `feature_store.yaml`
+its settings as JSON, which is YAML too.
+"""
+
+import json
+from typing import Any
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.identity import identity_of, is_operational
+from gatehouse.components.features.definitions.declarations import Entity
+from gatehouse.components.features.definitions.loading import KINDS, PUBLISHED, called
+from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
+from gatehouse.components.features.definitions.sql_text import code
+
+
+def published_files(repository: Repository) -> dict[str, bytes]:
+    """The files of the configuration that stages read the repository from, by path.
+
+    Raises:
+        ConfigurationError: if Feast's settings are no YAML.
+    """
+    queries = {f"views/{name}.sql": view.query for name, view in repository.views.items()}
+    queries |= {f"on_demand/{name}.sql": view.query for name, view in repository.on_demand.items()}
+    queries |= {f"staging/{name}.sql": query for name, query in repository.staging.items()}
+    queries |= {f"known/{name}.sql": query for name, query in repository.known.items()}
+    queries |= {f"labels/{repository.label.name}.sql": repository.entity_rows, "macros.sql": repository.macros}
+    texts = {path: code(query) for path, query in queries.items()} | {PUBLISHED: _definitions(repository)}
+    if (repository.folder / SETTINGS_FILE).is_file():
+        texts[SETTINGS_FILE] = canonical_json(read_settings(repository.folder))
+    return {path: text.encode() for path, text in texts.items()}
+
+
+def _definitions(repository: Repository) -> str:
+    """The order of definitions has no meaning, that of the features in a view is the order of its columns."""
+    defined: dict[str, list[Any]] = {
+        "entities": [Entity(name=name, type=kind) for name, kind in repository.entities.items()],  # type: ignore[arg-type]  # read from an Entity
+        "views": [view.spec for view in repository.views.values()],
+        "on_demand": [view.spec for view in repository.on_demand.values()],
+        "services": [*repository.services.values()],
+        "labels": [repository.label],
+        "sources": [*repository.sources.values()],
+        "streams": [*repository.streams.values()],
+    }
+    bodies = {kind: [_body(one) for one in sorted(defined[kind], key=called)] for kind in KINDS}
+    return json.dumps(bodies, separators=(",", ":"))
+
+
+def _body(one: Any) -> dict[str, Any]:
+    """What identifies a definition, and how fresh it should be, which a stage asks; descriptions are for people."""
+    dumped = one.model_dump(mode="json", exclude_defaults=True, exclude={"description"})
+    asked = {name: value for name, value in dumped.items() if is_operational(type(one).model_fields[name])}
+    return identity_of(one) | asked
