@@ -36,7 +36,7 @@ def published_files(repository: Repository) -> dict[str, bytes]:
 def _definitions(repository: Repository) -> str:
     """The order of definitions has no meaning, that of the features in a view is the order of its columns."""
     defined: dict[str, list[Any]] = {
-        "entities": [Entity(name=name, type=kind) for name, kind in repository.entities.items()],  # type: ignore[arg-type]  # read from an Entity
+        "entities": [Entity(name=name, type=kind) for name, kind in repository.entities.items()],
         "views": [view.spec for view in repository.views.values()],
         "on_demand": [view.spec for view in repository.on_demand.values()],
         "services": [*repository.services.values()],
