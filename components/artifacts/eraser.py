@@ -4,8 +4,9 @@ The record is written before anything is deleted. So the next eraser can finish 
 the same content sees the record (see `Erasures.recheck`).
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from gatehouse.components.artifacts.erasure import (
     RECORDS,
@@ -23,10 +24,11 @@ from gatehouse.components.artifacts.reachability import Manifests, lineage_of
 from gatehouse.components.artifacts.records import author, create_record, read_records, remove_record
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.traces import remove_traces
 from gatehouse.errors import ConfigurationError
 
 FORMAT = "gatehouse/erasure/1"
-_Children = dict[Reference, set[Reference]]
+_CONFIGURATION = "config"
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,9 @@ class Scope:
     Attributes:
         inputs: Also what it was made from: the tables of a snapshot, and the rows that were set aside. What other
             artifacts were made from too is erased only with `shared`.
-        dependants: Also what was derived from it: feature tables, training sets, splits, models.
-        shared: Also blobs that artifacts outside the request list. These artifacts are then erased too.
+        dependants: Also what was derived from what is erased: feature tables, training sets, splits, models.
+        shared: Also blobs that artifacts outside the request list. These artifacts are then erased too, and with
+            `dependants` what was derived from them.
     """
 
     inputs: bool = False
@@ -51,21 +54,31 @@ class ErasurePlan:
 
     Attributes:
         reference: What the request names.
+        scope: How far it goes.
         erased: Artifacts that nobody can read afterwards.
         sharers: Those among them that the request does not name, but that list a blob which it removes.
         blobs: What is removed: by key, its bytes and the artifacts that list it.
         kept: What is not removed, because artifacts outside the request list it: by key, these artifacts.
         dependants: Artifacts that stay readable, and are marked as not reproducible.
-        inputs: What the erased artifacts were made from, and what is not erased.
+        inputs: What the request's artifact was made from, and what stays readable.
+        to_add: The names of the scope's fields that would have to be set for nothing to hold the data afterwards.
     """
 
     reference: Reference
+    scope: Scope
     erased: tuple[Reference, ...]
     sharers: tuple[Reference, ...]
     blobs: dict[str, tuple[int, tuple[Reference, ...]]]
     kept: dict[str, tuple[Reference, ...]]
     dependants: tuple[Reference, ...]
     inputs: tuple[Reference, ...]
+    to_add: tuple[str, ...]
+
+    @property
+    def holders(self) -> tuple[Reference, ...]:
+        """Every artifact in which the data, or what was derived from it, could still be read."""
+        sharing = {each for of in self.kept.values() for each in of}
+        return tuple(sorted(sharing.union(self.dependants, self.inputs)))
 
 
 def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope) -> ErasurePlan:
@@ -77,30 +90,59 @@ def plan_erasure(store: ArtifactStore, reference: Reference | str, scope: Scope)
     """
     reference = Reference.parse(reference)
     store.manifest(reference)
-    present = Manifests(store).read_all()
-    children = _children(present)
-    gone = {each for each in present if store.erasures.of(each) is not None}
-    erased = {reference}
+    lineage = _Lineage(Manifests(store).read_all())
+    gone = {each for each in lineage.present if store.erasures.of(each) is not None}
+    plan = _planned(lineage, gone, reference, scope)
+    held = store.objects.stats(plan.blobs)
+    wider = (_planned(lineage, gone, reference, each) for each in _wider(scope))
+    enough = next(each.scope for each in wider if not each.holders)
+    return replace(
+        plan,
+        blobs={key: plan.blobs[key] for key in sorted(plan.blobs) if held[key] is not None},
+        to_add=tuple(name for name, chosen in vars(enough).items() if chosen and not getattr(scope, name)),
+    )
+
+
+def _wider(scope: Scope) -> list[Scope]:
+    """All scopes that go at least as far, those with the least added first."""
+    every = [Scope(*chosen) for chosen in itertools.product((False, True), repeat=len(vars(scope)))]
+    wider = [each for each in every if all(getattr(each, name) for name, chosen in vars(scope).items() if chosen)]
+    return sorted(wider, key=lambda each: sum(vars(each).values()))
+
+
+def _planned(lineage: "_Lineage", gone: set[Reference], reference: Reference, scope: Scope) -> ErasurePlan:
+    erased, sharers = {reference}, set[Reference]()
     if scope.inputs:
-        erased |= _inputs(present, children, reference, needed_elsewhere=scope.shared)
-    if scope.dependants:
-        erased |= _descendants(children, erased)
-    wanted = {entry.blob: entry.bytes for each in erased & present.keys() for entry in present[each].files}
-    lists = _lists(present, wanted)
-    outside = {key: tuple(each for each in lists[key] if each not in erased | gone) for key in wanted}
-    sharers = {each for key in wanted for each in outside[key]} if scope.shared else set()
-    removed = {key: (size, lists[key]) for key, size in wanted.items() if scope.shared or not outside[key]}
-    held = store.objects.stats(removed)
+        erased |= lineage.inputs(reference, needed_elsewhere=scope.shared)
+    while True:
+        if scope.dependants:
+            erased |= lineage.descendants(erased | sharers)
+        wanted = {entry.blob: entry.bytes for each in erased for entry in lineage.present[each].files}
+        outside = {key: lineage.lists[key] - erased - gone for key in wanted}
+        found = set[Reference]().union(*outside.values()) if scope.shared else set[Reference]()
+        if found <= sharers:
+            break
+        sharers |= found
+    sharers -= erased
     whole = erased | sharers
+    removed = {key: size for key, size in wanted.items() if scope.shared or not outside[key]}
     return ErasurePlan(
         reference=reference,
+        scope=scope,
         erased=tuple(sorted(whole - gone)),
         sharers=tuple(sorted(sharers)),
-        blobs={key: removed[key] for key in sorted(removed) if held[key] is not None},
-        kept={key: outside[key] for key in sorted(wanted.keys() - removed.keys())},
-        dependants=tuple(sorted(_descendants(children, whole) - whole - gone)),
-        inputs=tuple(sorted(_ancestors(present, reference) - whole - gone)),
+        blobs={key: (size, tuple(sorted(lineage.lists[key]))) for key, size in removed.items()},
+        kept={key: tuple(sorted(outside[key])) for key in sorted(wanted.keys() - removed.keys())},
+        dependants=tuple(sorted(lineage.descendants(whole) - whole - gone)),
+        inputs=tuple(sorted(lineage.ancestors(reference) - whole - gone)),
+        to_add=(),
     )
+
+
+def unlisted_blobs(store: ArtifactStore) -> list[str]:
+    """The keys of all blobs that no manifest lists: left by killed writers, or on their way to pods of a job."""
+    listed = {entry.blob for manifest in Manifests(store).read_all().values() for entry in manifest.files}
+    return [key for key in store.objects.list("blobs") if key not in listed]
 
 
 def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") -> Erasure:
@@ -123,6 +165,7 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
             {"key": key, "sha256": key.rsplit("/", 1)[1][:64], "bytes": size, "artifacts": [str(each) for each in of]}
             for key, (size, of) in plan.blobs.items()
         ],
+        "inputs": [str(each) for each in plan.inputs],
         "kept": {key: [str(each) for each in of] for key, of in plan.kept.items()},
     }
     number = sum(1 for key in store.objects.list(RECORDS) if is_record(key)) + 1
@@ -135,21 +178,23 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
 
 def finish(store: ArtifactStore, erasure: Erasure) -> None:
     """Do what a record says, also where a killed eraser has done part of it. Ends when nothing is left to do."""
-    objects, manifests = store.objects, Manifests(store)
+    objects, manifests, erased = store.objects, Manifests(store), set(erasure.artifacts)
     _mark(store, erasure, erasure.artifacts, erasure.dependants)
     removed = 0
     while True:
         # Pages are drawn from the data, and show some of it.
-        removed += sum(remove_blob(objects, key) for key in erasure.blobs) + _remove_pages(store, erasure)
-        for key in erasure.blobs:
-            for aside in aside_of(objects, key):
-                removed += remove_blob(objects, aside)
-        present = manifests.read()
+        keys = [page for each in sorted(erased) for page in pages_of(store, each)]
+        keys += [each for blob in erasure.blobs for each in (blob, *aside_of(objects, blob))]
+        removed += sum(remove_blob(objects, key) for key in keys)
+        present = manifests.read_all()
         late = {each for each, manifest in present.items() if erasure.blobs.keys() & {e.blob for e in manifest.files}}
         erased = {str(each) for each in late} | erasure.artifacts
-        dependants = {str(each) for each in _descendants(_children(present), map(Reference.parse, erased))} - erased
+        made = _Lineage(present).descendants(map(Reference.parse, erased))
+        dependants = {str(each) for each in made} - erased
         if not _mark(store, erasure, erased, dependants) and not any(objects.stats(erasure.blobs).values()):
             break
+    store.sweep()
+    removed += remove_traces(store, erased, erasure.key)
     body = author() | {"artifacts": sorted(erased), "dependants": sorted(dependants), "removed": removed}
     create_record(objects, f"{erasure.key.removesuffix('.json')}.done.json", body)
 
@@ -183,56 +228,47 @@ def _mark(store: ArtifactStore, erasure: Erasure, erased: Iterable[str], dependa
     return sum(create_record(store.objects, key, {"record": erasure.key}) for key in missing)
 
 
-def _remove_pages(store: ArtifactStore, erasure: Erasure) -> int:
-    """Remove the pages that were drawn of what is erased; returns how many."""
-    return sum(remove_blob(store.objects, key) for each in sorted(erasure.artifacts) for key in pages_of(store, each))
+class _Lineage:
+    """What was made from what, and which artifacts list a blob."""
+
+    def __init__(self, present: dict[Reference, Manifest]) -> None:
+        self.present = present
+        self.lists: dict[str, set[Reference]] = {}
+        self._parents: dict[Reference, set[Reference]] = {}
+        self._children: dict[Reference, set[Reference]] = {}
+        for reference, manifest in present.items():
+            for entry in manifest.files:
+                self.lists.setdefault(entry.blob, set()).add(reference)
+            # What a project says of itself holds no rows.
+            self._parents[reference] = {each for each in lineage_of(manifest) if each.kind != _CONFIGURATION}
+            for parent in self._parents[reference]:
+                self._children.setdefault(parent, set()).add(reference)
+
+    def ancestors(self, of: Reference) -> set[Reference]:
+        """All that `of` was made from and that is here."""
+        return _reached({each: found & self.present.keys() for each, found in self._parents.items()}, [of])
+
+    def descendants(self, of: Iterable[Reference]) -> set[Reference]:
+        """All that was made from one of them."""
+        return _reached(self._children, of)
+
+    def inputs(self, of: Reference, needed_elsewhere: bool) -> set[Reference]:
+        """What `of` was made from; without what an artifact that has nothing to do with `of` was made from, too."""
+        inputs = self.ancestors(of)
+        own = {of} | self.descendants({of})
+        while not needed_elsewhere:
+            needed = {each for each in inputs if not self._children[each] <= inputs | own}
+            if not needed:
+                break
+            inputs -= needed
+        return inputs
 
 
-def _lists(present: dict[Reference, Manifest], wanted: Iterable[str]) -> dict[str, tuple[Reference, ...]]:
-    found: dict[str, list[Reference]] = {key: [] for key in wanted}
-    for reference, manifest in present.items():
-        for key in {entry.blob for entry in manifest.files} & found.keys():
-            found[key].append(reference)
-    return {key: tuple(sorted(references)) for key, references in found.items()}
-
-
-def _ancestors(present: dict[Reference, Manifest], of: Reference) -> set[Reference]:
+def _reached(edges: Mapping[Reference, set[Reference]], start: Iterable[Reference]) -> set[Reference]:
     found: set[Reference] = set()
-    pending = [of]
+    pending = list(start)
     while pending:
-        new = set(lineage_of(present[pending.pop()])) & present.keys() - found
-        found |= new
-        pending.extend(new)
-    return found
-
-
-def _inputs(
-    present: dict[Reference, Manifest], children: _Children, of: Reference, needed_elsewhere: bool
-) -> set[Reference]:
-    """What `of` was made from; without what an artifact that has nothing to do with `of` was made from, too."""
-    inputs = _ancestors(present, of)
-    own = {of} | _descendants(children, {of})
-    while not needed_elsewhere:
-        needed = {each for each in inputs if not children[each] <= inputs | own}
-        if not needed:
-            break
-        inputs -= needed
-    return inputs
-
-
-def _children(present: dict[Reference, Manifest]) -> _Children:
-    children: _Children = {}
-    for reference, manifest in present.items():
-        for parent in lineage_of(manifest):
-            children.setdefault(parent, set()).add(reference)
-    return children
-
-
-def _descendants(children: _Children, of: Iterable[Reference]) -> set[Reference]:
-    found: set[Reference] = set()
-    pending = list(of)
-    while pending:
-        new = children.get(pending.pop(), set()) - found
+        new = edges.get(pending.pop(), set()) - found
         found |= new
         pending.extend(new)
     return found

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.code import closure_of, source_digests
+from gatehouse.components.artifacts.erasure import remove_blob
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 
@@ -33,12 +34,18 @@ def draw(store: ArtifactStore, reference: Reference, page: str) -> str:
         store: Holds the artifact.
         reference: The artifact.
         page: The function that draws it, as `package.module:name`.
+
+    Raises:
+        ErasedArtifactError: if the artifact was erased.
     """
     key = page_key(reference, page)
     if store.objects.stat(key) is None:
         module, _, name = page.partition(":")
         html: str = getattr(importlib.import_module(module), name)(store, str(reference))
         store.objects.put_bytes(key, html.encode())
+        if store.erasures.of(reference) is not None:  # while the page was drawn
+            remove_blob(store.objects, key)
+            store.erasures.require_kept(reference)
     return key
 
 

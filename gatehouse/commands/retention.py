@@ -24,9 +24,9 @@ from gatehouse.commands.output import (
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts import deprecation, eraser
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
-from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure
+from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure, unlisted_blobs
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, StoreError
 
 _SHOWN = 40
 _STYLES = {"found": "", "waiting": "yellow", "deleted": "green", "kept": "dim", "broken": "red"}
@@ -144,14 +144,19 @@ def erase(
             help="Also files that other artifacts share, which are erased, too; and inputs that others need.",
         ),
     ] = False,
+    partly: Annotated[
+        bool,
+        typer.Option("--partly", help="Erase this, although artifacts that stay readable still hold some of the data."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     by: ByOption = "",
     store: StoreOption = str(DEFAULT_STORE),
 ) -> None:
     """Remove an artifact's data for good, with an audited record. It cannot be undone.
 
-    The manifest stays and says that it was erased. What was derived from it is marked as not reproducible. The same
-    content is refused when it is published again; `gatehouse data lift` allows it.
+    Nothing is erased while another artifact would still hold the data: what does is listed, with the options that
+    erase it, too. The manifest stays and says that it was erased. What was derived from it and stays is marked as not
+    reproducible. The same content is refused when it is published again; `gatehouse data lift` allows it.
     """
     opened = open_store(store)
     for unfinished in opened.erasures.unfinished():
@@ -159,23 +164,50 @@ def erase(
         eraser.finish(opened, unfinished)
     found = find(opened, reference)
     plan = plan_erasure(opened, found, Scope(inputs, dependants, shared))
-    if not plan.blobs and not plan.erased:
+    if not plan.blobs and not plan.erased and (partly or not plan.holders):
         erasure = opened.erasures.of(found)
         typer.echo(erasure.explain(str(found)) if erasure else f"{found}: nothing is left to erase.")
         return
     _print_plan(plan)
-    if plan.kept and not plan.blobs:
-        raise ConfigurationError(
-            f"Nothing was erased: each of the {len(plan.kept)} files is shared with the artifacts above, which would "
-            "keep the data. Give --shared to erase these, too."
-        )
+    _require_whole(plan, partly)
     if not yes and not sys.stdin.isatty():
         raise ConfigurationError("Nothing was erased: expected --yes, as there is no terminal to ask on.")
     if not yes and not typer.confirm("Erase? This cannot be undone."):
         raise typer.Exit(1)
     record = eraser.erase(opened, plan, reason, by)
-    typer.echo(f"erased; the record is {record.key}. Not reached: caches of other machines, other stores that this")
-    typer.echo("was pulled to, versions of a versioned bucket, backups, and the source itself.")
+    after = plan_erasure(opened, found, plan.scope)
+    if after.erased or after.blobs or len(after.holders) > len(plan.holders):
+        _print_plan(after)
+        raise StoreError(f"While {found} was erased, the artifacts above were published. Erase it again.")
+    typer.echo(f"{'erased in part' if plan.holders else 'erased'}; the record is {record.key}.")
+    _print_unreached(len(unlisted_blobs(opened)))
+
+
+def _print_unreached(unlisted: int) -> None:
+    if unlisted:
+        typer.echo(
+            f"{unlisted} blobs that no manifest lists, as unfinished work leaves them, may hold the data, too: "
+            "`gatehouse data gc --delete` removes them after the grace period."
+        )
+    typer.echo(
+        "Not reached: caches of other machines, other stores that this was pulled to, versions of a versioned bucket, "
+        "backups, downloads in scratch/, and the source itself."
+    )
+
+
+def _require_whole(plan: ErasurePlan, partly: bool) -> None:
+    """Refuse to erase what could still be read afterwards, unless that is asked for."""
+    options = " ".join(f"--{name}" for name in plan.to_add)
+    if plan.kept and not plan.blobs:
+        raise ConfigurationError(
+            f"Nothing was erased: each of the {len(plan.kept)} files is shared with the artifacts above, which would "
+            f"keep the data. Add {options} to erase these, too."
+        )
+    if plan.holders and not partly:
+        raise ConfigurationError(
+            f"Nothing was erased: {len(plan.holders)} artifacts, which are listed above, would still hold the data or "
+            f"what was derived from it. Add {options} to erase these, too, or --partly to leave them as they are."
+        )
 
 
 def _print_plan(plan: ErasurePlan) -> None:

@@ -18,6 +18,7 @@ from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreEr
 
 PARALLEL = 16
 T = TypeVar("T")
+_BLOBS = "blobs/"
 
 
 class _Altered(Exception):
@@ -81,7 +82,7 @@ class RemoteObjects:
         return self._create(key, path)
 
     def _create(self, key: str, content: bytes | Path) -> bool:
-        if key.startswith("blobs/"):
+        if key.startswith(_BLOBS):
             # To look first costs less than to send bytes that the server refuses.
             if key in self._known or self.stat(key) is not None:
                 self._known.add(key)
@@ -159,8 +160,9 @@ class RemoteObjects:
             ) from None
 
     def forget(self, key: str) -> None:
-        """Drop the cached bytes of a blob."""
-        self._cache.forget(key)
+        """Drop the cached bytes of `key`. Only blobs are cached."""
+        if key.startswith(_BLOBS):
+            self._cache.forget(key)
 
     def stat(self, key: str) -> Stat | None:
         """What the store knows of `key`."""

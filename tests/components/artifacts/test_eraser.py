@@ -90,6 +90,34 @@ def test_a_whole_family_goes_with_inputs_and_dependants(store: ArtifactStore) ->
     assert {store.objects.get_bytes(key) for key in store.objects.list("blobs")} == {b"configuration", b"more"}
 
 
+def test_what_was_derived_from_sharers_goes_with_the_dependants(store: ArtifactStore) -> None:
+    family = _family(store)
+    derived = store.publish("splits", "derived", {"d": b"derived"}, derived_from={"t": family["copy"]})
+    third = store.publish("splits", "third", {"d": b"derived"})
+    own = store.publish("splits", "own", {"d": b"own"}, derived_from={"c": family["other"]})
+    plan = plan_erasure(store, family["table"], Scope(dependants=True))
+    assert plan.holders == (family["copy"],) and plan.to_add == ("shared",)
+    plan = plan_erasure(store, family["table"], Scope(dependants=True, shared=True))
+    assert plan.sharers == tuple(sorted([family["copy"], third])) and derived in plan.erased
+    assert (plan.holders, plan.to_add, own in plan.erased) == ((), (), False)
+
+
+def test_a_plan_says_what_to_add_for_nothing_to_hold_the_data(store: ArtifactStore) -> None:
+    family = _family(store)
+    plan = plan_erasure(store, family["training"], Scope())
+    assert set(plan.holders) == {family["split"], family["snapshot"], family["table"]}
+    assert plan.to_add == ("inputs", "dependants", "shared")
+    assert plan_erasure(store, family["split"], Scope()).to_add == ("inputs", "shared")
+    assert plan_erasure(store, family["other"], Scope()).to_add == ()
+
+
+def test_the_configuration_of_a_project_holds_no_rows(store: ArtifactStore) -> None:
+    configuration = store.publish("config", "c", {"c": b"configuration"})
+    table = store.publish("datasets", "t", {"a": PERSON}, derived_from={"config": configuration})
+    plan = plan_erasure(store, table, Scope(inputs=True))
+    assert plan.erased == (table,) and plan.holders == ()
+
+
 def test_rows_that_were_set_aside_go_with_the_inputs(store: ArtifactStore) -> None:
     aside = store.publish("rejected", "t", {"r": PERSON})
     table = store.publish("datasets", "t", {"a": b"rows"}, details={"rejected": str(aside)})
