@@ -8,7 +8,6 @@ import ast
 import inspect
 import tempfile
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from kfp.compiler import Compiler
 
 from gatehouse.compilation import compile_project
 from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import load_project
 
@@ -64,22 +64,19 @@ def components() -> dict[str, Component]:
                 if name not in found:
                     found[name] = _component(name, spec, task, label, limits[label])
                 found[name].pipelines.append(path.stem.partition("-")[2])
-        for folder in _folders():
-            for name in _functions(folder / "component.py"):
-                if name not in found:
-                    found[name] = _alone(folder, name, Path(directory) / f"{name}.yaml")
+        for name in {name for names in _rooms().values() for name in names} - {*found}:
+            found[name] = _alone(name, Path(directory) / f"{name}.yaml")
     return found
 
 
-def _alone(folder: Path, name: str, path: Path) -> Component:
+def _alone(name: str, path: Path) -> Component:
     """A component that the example does not use, compiled as the only task of a pipeline."""
-    made = getattr(import_module(f"gatehouse.components.{_room(folder).replace('/', '.')}.component"), name)
 
     @dsl.pipeline(name=name.replace("_", "-"))
     def pipeline() -> None:
-        inputs = made.component_spec.inputs or {}
+        inputs = component_of(name).component_spec.inputs or {}
         given = {key: _EMPTY[str(value.type)] for key, value in inputs.items() if key not in ("store", "code")}
-        Tasks("alone", load_project(EXAMPLE)).add(made, **given)
+        Tasks("alone", load_project(EXAMPLE)).add(declared_stages()[name], **given)
 
     Compiler().compile(pipeline, str(path))
     spec, platform = yaml.safe_load_all(path.read_text())
@@ -157,8 +154,7 @@ def pages() -> dict[str, str]:
     """The README of every stage and the index, by path."""
     compiled = components()
     written: dict[str, str] = {}
-    for folder in _folders():
-        names = _functions(folder / "component.py")
+    for folder, names in _rooms().items():
         sections = [_section(compiled[name], _results(folder).get(name, "")) for name in names]
         head = f"# {_room(folder)}\n\n{_GENERATED}\n{_about(folder)}"
         written[f"components/{_room(folder)}/README.md"] = "\n".join([head, *sections])
@@ -166,18 +162,18 @@ def pages() -> dict[str, str]:
     return written
 
 
-def _folders() -> list[Path]:
-    return sorted(path.parent for path in _COMPONENTS.rglob("component.py"))
+def _rooms() -> dict[Path, list[str]]:
+    """The stages that are tasks, by the folder of their `stage.py`."""
+    rooms: dict[Path, list[str]] = {}
+    for name, stage in declared_stages().items():
+        if not stage.declared.inner:
+            path = stage.function.__module__.removeprefix("gatehouse.").replace(".", "/")
+            rooms.setdefault((ROOT / path).parent, []).append(name)
+    return dict(sorted(rooms.items()))
 
 
 def _room(folder: Path) -> str:
     return folder.relative_to(_COMPONENTS).as_posix()
-
-
-def _functions(path: Path) -> list[str]:
-    """Names of the components of an interface; one that is made by a function is named before `_component`."""
-    functions = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
-    return [name.removesuffix("_component") for name in functions if not name.startswith("_")]
 
 
 def _results(folder: Path) -> dict[str, str]:
@@ -229,12 +225,12 @@ def _section(component: Component, result: str) -> str:
 
 def _index(compiled: dict[str, Component]) -> str:
     stages, libraries = [], []
-    for folder in _folders():
-        names = ", ".join(f"`{name}`" for name in _functions(folder / "component.py"))
-        room = _room(folder)
-        stages.append([f"[{room}]({room}/README.md)", _first_line(folder / "__init__.py"), names])
+    rooms = _rooms()
+    for folder, names in rooms.items():
+        room, listed = _room(folder), ", ".join(f"`{name}`" for name in names)
+        stages.append([f"[{room}]({room}/README.md)", _first_line(folder / "__init__.py"), listed])
     for folder in sorted(path.parent for path in _COMPONENTS.glob("*/__init__.py")):
-        if not any(folder.rglob("component.py")):
+        if not any(room.is_relative_to(folder) for room in rooms):
             libraries.append([f"[{folder.name}]({folder.name})", _first_line(folder / "__init__.py")])
     declared = [stage.declared for _, stage in sorted(declared_stages().items())]
     effects = [
@@ -244,8 +240,8 @@ def _index(compiled: dict[str, Component]) -> str:
     return f"""# Components
 
 {_GENERATED}
-One folder a stage. A folder holds `component.py` (the interface that KFP sees, nothing else), `stage.py` (the stage
-itself, a function of a request and the store), and what they need.
+One folder a stage. A folder holds `stage.py` (the stage itself, a function of a request and the store), what it needs,
+and `component.py` where KFP sees more of it than the fields of request and result.
 
 {table(["stage", "what it does", "components"], stages)}
 Libraries are shared; a library never imports a stage.

@@ -6,17 +6,17 @@ from typing import Any
 from kfp.dsl import PipelineTask
 from pydantic import BaseModel
 
-from gatehouse.components.alerting.component import alert
+from gatehouse.components.alerting.stage import alert
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.control.component import require_contract
-from gatehouse.components.features.computing.component import compute_features
-from gatehouse.components.features.computing.previous.component import previous_features
-from gatehouse.components.features.freshness.component import freshness
-from gatehouse.components.features.point_in_time.component import retrieve_training_set
-from gatehouse.components.snapshot.component import snapshot
+from gatehouse.components.control.stage import require_contract
+from gatehouse.components.features.computing.previous.stage import previous_features
+from gatehouse.components.features.computing.stage import compute_features
+from gatehouse.components.features.freshness.stage import freshness
+from gatehouse.components.features.point_in_time.stage import retrieve_training_set
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
-from gatehouse.components.validation.component import validate
+from gatehouse.components.snapshot.stage import snapshot
 from gatehouse.components.validation.contract import parse_contract
+from gatehouse.components.validation.stage import validate
 from gatehouse.pipelines.tasks import Tasks, entrust
 from gatehouse.project import Project
 

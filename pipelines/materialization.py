@@ -4,8 +4,8 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.control.component import require_no_skew
-from gatehouse.components.features.online.component import materialize
+from gatehouse.components.control.stage import require_no_skew
+from gatehouse.components.features.online.stage import materialize
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks, entrust
 from gatehouse.project import Project

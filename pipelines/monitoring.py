@@ -4,8 +4,8 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.monitoring.component import monitor
-from gatehouse.components.registry.champion.component import champion
+from gatehouse.components.monitoring.stage import monitor
+from gatehouse.components.registry.champion.stage import champion
 from gatehouse.pipelines.data import add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project

@@ -4,7 +4,7 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.components.registry.promoting.component import promote
+from gatehouse.components.registry.promoting.stage import promote
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 

@@ -1,6 +1,5 @@
 """The tasks of a pipeline: each gets what its stage declares, and what every task of a run shares."""
 
-import importlib.util
 from functools import cache
 from typing import Any
 
@@ -9,8 +8,10 @@ from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
-from gatehouse.components.artifacts.stage import declared_stages
-from gatehouse.components.control.component import prepare_component
+from gatehouse.components.artifacts.stage import Stage, declared_stages
+from gatehouse.components.control.stage import prepare
+from gatehouse.pipelines.interfaces import component_of
+from gatehouse.pipelines.preparation import prepare_component
 from gatehouse.project import Project, TaskResources
 
 RETRIES = 2
@@ -55,25 +56,30 @@ class Tasks:
         if force is not None:
             stages = forcible_stages()
             configs = [str(config.reference) for config in self.project.configs()]
-            self._prepared = self.add(prepare_component(stages), force=force, stages=list(stages), configs=configs)
+            arguments = {"force": force, "stages": list(stages), "configs": configs}
+            self._prepared = self._add(prepare_component(stages), prepare, "", 0, arguments)
 
-    def add(self, component: Any, *, title: str = "", minutes: int = 0, **arguments: Any) -> PipelineTask:
-        """Add a task with the settings of its stage; the store, its code and its nonce are given to it.
+    def add(self, stage: Stage[Any, Any], /, *, title: str = "", minutes: int = 0, **arguments: Any) -> PipelineTask:
+        """Add the task of a stage, with the settings that it declares; store, code and nonce are given to it.
 
         Args:
-            component: The KFP component of a stage; it has the stage's name.
+            stage: The stage.
             title: What people call the task, where its stage runs twice in a pipeline.
             minutes: The least timeout, where the configuration lets the task run longer than the stage declares.
-            **arguments: The component's other parameters.
+            **arguments: The other parameters of its component: the fields of its request.
         """
-        stage = declared_stages()[component.name.replace("-", "_")]
-        arguments["store"] = self._store
+        component = component_of(stage.name)
         if "code" in component.component_spec.inputs:
             arguments["code"] = stage.code()
         if "force" in component.component_spec.inputs and "force" not in arguments:
             assert self._prepared is not None, f"{stage.name} can be forced: begin the pipeline with `force`"
             arguments["force"] = self._prepared.outputs[stage.name]
-        task = component(**arguments)
+        return self._add(component, stage, title, minutes, arguments)
+
+    def _add(
+        self, component: Any, stage: Stage[Any, Any], title: str, minutes: int, arguments: dict[str, Any]
+    ) -> PipelineTask:
+        task = component(store=self._store, **arguments)
         title = title or stage.declared.title
         self.plan.append((task.name, stage.name, title))
         return _configured(task, stage.declared, title, minutes, self.project.file.resources.get(stage.name))
@@ -82,23 +88,8 @@ class Tasks:
 @cache
 def forcible_stages() -> tuple[str, ...]:
     """Names of the stages whose component takes a nonce, in order."""
-    found = []
-    for name, stage in declared_stages().items():
-        component = _component(name, stage.function.__module__)
-        if component is not None and "force" in component.component_spec.inputs and name != "prepare":
-            found.append(name)
-    return tuple(sorted(found))
-
-
-def _component(name: str, module: str) -> Any:
-    """The component of a stage, from the nearest `component.py` above the stage's module that has it, or None."""
-    while (module := module.rpartition(".")[0]).count("."):
-        interface = f"{module}.component"
-        if importlib.util.find_spec(interface) is not None:
-            component = getattr(importlib.import_module(interface), name, None)
-            if component is not None:
-                return component
-    return None
+    tasks = (name for name, stage in declared_stages().items() if not stage.declared.inner and name != prepare.name)
+    return tuple(sorted(name for name in tasks if "force" in component_of(name).component_spec.inputs))
 
 
 def _configured(

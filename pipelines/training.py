@@ -6,20 +6,20 @@ from kfp import dsl
 from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.control.component import require_no_leakage
-from gatehouse.components.evaluation.component import evaluate
-from gatehouse.components.features.leakage.component import check_leakage
+from gatehouse.components.control.stage import require_no_leakage
+from gatehouse.components.evaluation.stage import evaluate
+from gatehouse.components.features.leakage.stage import check_leakage
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.timeouts import stage_minutes
-from gatehouse.components.registry.registering.component import register
-from gatehouse.components.registry.resolving.component import resolve
-from gatehouse.components.splitting.component import split
+from gatehouse.components.registry.registering.stage import register
+from gatehouse.components.registry.resolving.stage import resolve
+from gatehouse.components.splitting.stage import split
 from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.training.component import train
 from gatehouse.components.training.spec import operation_of
-from gatehouse.components.training.transformation.component import fit_transformation
-from gatehouse.components.tuning.component import tune
+from gatehouse.components.training.stage import train
+from gatehouse.components.training.transformation.stage import fit_transformation
+from gatehouse.components.tuning.stage import tune
 from gatehouse.images import image
 from gatehouse.pipelines.data import Data, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks

@@ -51,7 +51,7 @@ def sources(*folders: str) -> tuple[Source, ...]:
 
 
 def stage_folders() -> list[Path]:
-    """The folders of the stages."""
+    """The folders of the stages that write their KFP interface themselves."""
     found = sorted(path.parent for path in COMPONENTS.rglob("component.py"))
     assert found, "no stage in components/"
     return found

@@ -43,6 +43,10 @@ class Resources:
 USUAL = Resources()
 
 
+CONTENTS = "gatehouse.components.reports.contents:page"
+"""A page for any artifact: its numbers as bars, its columns and files, and what it was made from."""
+
+
 @dataclass(frozen=True)
 class Declaration:
     """A stage as it is declared in its room.
@@ -53,7 +57,8 @@ class Declaration:
         effects: What it does to the world; a pure function by default.
         resources: What its pod gets.
         pages: What draws the page of an artifact of a kind: a function `(store, reference) -> HTML`, named as
-            `package.module:name`, by kind.
+            `package.module:name`, by kind; `CONTENTS` for one without code of its own.
+        inner: Whether only other stages call it, and no task does.
     """
 
     name: str
@@ -61,3 +66,4 @@ class Declaration:
     effects: Effects = PURE
     resources: Resources = USUAL
     pages: Mapping[str, str] = field(default_factory=dict)
+    inner: bool = False

@@ -73,7 +73,9 @@ class Stage(Generic[Req, Res]):
         self.outside = outside
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
-        self._result: type[Res] = get_type_hints(function)["return"]
+        self.request: type[Req]
+        self.result: type[Res]
+        self.request, _, self.result = get_type_hints(function).values()
 
     def sources(self) -> Code:
         """What decides this stage's result as it stands on disk, apart from its request."""
@@ -180,7 +182,7 @@ class Stage(Generic[Req, Res]):
         """The result that the memo holds; none where it is of another form than results have now."""
         known = memo.recall(store, self.name, key, attempt.warn)
         try:
-            return None if known is None else self._result.model_validate(known)
+            return None if known is None else self.result.model_validate(known)
         except ValidationError:
             return None
 
@@ -207,6 +209,7 @@ def stage(
     effects: Effects = PURE,
     resources: Resources = USUAL,
     pages: Mapping[str, str] | None = None,
+    inner: bool = False,
     outside: Callable[[Any], str] | None = None,
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
     """Make a function `(request, store) -> result` a stage.
@@ -218,11 +221,12 @@ def stage(
         resources: What its pod gets.
         pages: What draws the page of an artifact of a kind: a function `(store, reference) -> HTML`, named as
             `package.module:name`, by kind.
+        inner: Whether only other stages call it, and no task does.
         outside: Digest of code outside of `gatehouse` that a request names and its result depends on; empty for none.
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
-        declared = Stage(Declaration(name, title, effects, resources, pages or {}), function, outside)
+        declared = Stage(Declaration(name, title, effects, resources, pages or {}, inner), function, outside)
         STAGES[name] = declared
         return declared
 

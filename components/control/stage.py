@@ -82,7 +82,13 @@ def forced(force: str, stages: Collection[str]) -> dict[str, str]:
 
 
 class Requirement(StageModel):
-    """A verdict, the reasons that were given for it, and the reference of the report that explains them."""
+    """A verdict, and why.
+
+    Attributes:
+        verdict: What a stage judged.
+        reasons: Why, as the stage gave them.
+        report: Reference of the artifact that explains it.
+    """
 
     verdict: str
     reasons: tuple[str, ...] = ()

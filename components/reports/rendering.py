@@ -3,32 +3,29 @@
 import tempfile
 from pathlib import Path
 
+from gatehouse.components.artifacts.declaration import CONTENTS
 from gatehouse.components.artifacts.pages import draw
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import STAGES, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError
 
 
 def has_page(reference: Reference) -> bool:
-    """Whether artifacts of this kind have a page."""
+    """Whether a stage declares a page for artifacts of this kind; `rendered` draws one for any other too."""
     return _page(reference.kind) is not None
 
 
 def rendered(store: ArtifactStore, reference: Reference | str) -> Path:
     """The HTML file of an artifact's page: the one in the store where the store is on this machine, else a copy.
 
+    The page is the one that a stage declares for the kind; without one it shows what the artifact contains.
+
     Raises:
-        ConfigurationError: if artifacts of this kind have no page.
         MissingArtifactError, CorruptArtifactError: if the artifact is not there or not what its reference says.
     """
     named = Reference.parse(str(reference))
-    page = _page(named.kind)
-    if page is None:
-        kinds = sorted(kind for stage in declared_stages().values() for kind in stage.declared.pages)
-        raise ConfigurationError(f"{named} has no page: expected an artifact of the kinds {', '.join(kinds)}.")
     store.manifest(named)
-    return _file(store, draw(store, named, page))
+    return _file(store, draw(store, named, _page(named.kind) or CONTENTS))
 
 
 def _page(kind: str) -> str | None:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 class SplitRequest(StageModel):
-    """A training set and the strategy that divides it."""
+    """A training set and the strategy that divides it.
+
+    Attributes:
+        training_set: Reference of the training set.
+        spec: The strategy, as canonical JSON of a SplitSpec.
+    """
 
     training_set: str
     spec: SplitSpec

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 from pydantic import BaseModel
@@ -78,9 +78,8 @@ def _declared(stage: str) -> Stage[Any, Any]:
 
 
 def _of_code(stage: Stage[Any, Any]) -> dict[str, Any]:
-    request = next(iter(get_type_hints(stage.function).values()))
-    left_out = sorted(_operational(request))
-    body = {"fields": sorted(set(request.model_fields) - set(left_out)), "left_out": left_out}
+    left_out = sorted(_operational(stage.request))
+    body = {"fields": sorted(set(stage.request.model_fields) - set(left_out)), "left_out": left_out}
     effects = stage.declared.effects
     return body | stage.sources().to_json() | {"memo": effects.memo, "why": effects.why}
 

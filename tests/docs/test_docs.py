@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import COMPONENTS, ROOT
+from gatehouse.components.artifacts.stage import declared_stages
+from tests.source_tree import ROOT
 
 SCRIPTS = sorted((ROOT / "docs").glob("[a-z]*.py"))
 _LEFT_OUT = {".venv", "node_modules", ".gatehouse", "build", "dist"}
@@ -51,7 +52,11 @@ def test_there_are_scripts() -> None:
 
 
 def test_every_stage_has_a_page() -> None:
-    stages = [path.parent for path in COMPONENTS.rglob("component.py")]
+    stages = [
+        ROOT.joinpath(*stage.function.__module__.split(".")[1:]).parent
+        for stage in declared_stages().values()
+        if not stage.declared.inner
+    ]
     assert stages
     assert [folder.name for folder in stages if not (folder / "README.md").is_file()] == []
 

@@ -30,7 +30,7 @@ class BaselineResult(StageModel):
     baseline: str
 
 
-@stage("fit_baseline", title="Fit the baseline")
+@stage("fit_baseline", title="Fit the baseline", inner=True)
 def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResult:
     """Fit the task's baseline, and trees where they are wanted, on the train part; again only when the data changes.
 

@@ -10,7 +10,14 @@ from gatehouse.components.artifacts.store import ArtifactStore
 
 
 class ComputeRequest(StageModel):
-    """A snapshot, the feature definitions (a configuration reference) to run on it, and earlier feature tables."""
+    """A snapshot, the feature definitions to run on it, and earlier feature tables.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        definitions: Reference of the feature definitions.
+        project: Name of the project.
+        parent: Reference of earlier feature tables that they are added to; empty to compute all of them.
+    """
 
     snapshot: str
     definitions: str

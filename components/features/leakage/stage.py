@@ -15,7 +15,16 @@ REPORT = "leakage.json"
 
 
 class LeakageRequest(StageModel):
-    """A training set with all that it was made from; a feature above the ROC AUC `alarm` is taken for a leak."""
+    """A training set with all that it was made from.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        training_set: Reference of the training set.
+        definitions: Reference of the feature definitions.
+        alarm: ROC AUC above which one feature is taken for a leak.
+        cuts: Moments of the past at which the training set is computed again.
+    """
 
     snapshot: str
     feature_tables: str

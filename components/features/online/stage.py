@@ -19,10 +19,17 @@ REPORT = "skew.json"
 
 
 class MaterializeRequest(StageModel):
-    """What to write to the online store: the rows of a service's views known at `as_of` (ISO 8601).
+    """What to write to the online store: the rows of a service's views that were known at a time.
 
-    A skew above `max_skew` fails the verdict. `rewrite` writes everything from the beginning, also where the store was
-    brought to a later time before.
+    Attributes:
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        project: Name of the project, whose online store is written.
+        service: Name of the feature service.
+        as_of: Time up to which features are written, ISO 8601.
+        max_skew: Share of differing values above which the verdict is fail.
+        rewrite: Write everything from the beginning, also where the store was brought to a later time before.
     """
 
     snapshot: str

@@ -8,7 +8,11 @@ from gatehouse.errors import GatehouseError
 
 
 class ChampionRequest(StageModel):
-    """The name under which models are registered."""
+    """Whose champion is wanted.
+
+    Attributes:
+        model_name: Name under which models are registered.
+    """
 
     model_name: str
 

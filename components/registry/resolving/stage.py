@@ -10,7 +10,15 @@ from gatehouse.components.registry.state import Subject
 
 
 class ResolveRequest(StageModel):
-    """The candidate, the test set it will be measured on, and the policy it will be held against."""
+    """The candidate, the test set it will be measured on, and the policy it will be held against.
+
+    Attributes:
+        model_name: Name under which models are registered.
+        candidate: Reference of the candidate.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        policy: The promotion policy, as canonical JSON of a GatePolicy.
+    """
 
     model_name: str
     candidate: str

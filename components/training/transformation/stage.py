@@ -11,7 +11,14 @@ FILE = "transformation.json"
 
 
 class FitRequest(StageModel):
-    """The rows to fit on, and what to fit."""
+    """The rows to fit on, and what to fit.
+
+    Attributes:
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        spec: What is fitted, as canonical JSON of a TransformationSpec.
+        model_name: Name of the model.
+    """
 
     training_set: str
     split: str

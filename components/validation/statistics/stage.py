@@ -45,7 +45,7 @@ class MeasureResult(StageModel):
     statistics: str
 
 
-@stage("measure", title="Measure the tables", resources=Resources(cpu="2", memory="4G"))
+@stage("measure", title="Measure the tables", resources=Resources(cpu="2", memory="4G"), inner=True)
 def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
     """Measure every table in one pass.
 

@@ -13,6 +13,7 @@ from gatehouse.components.alerting.stage import AlertRequest, AlertResult, alert
 from gatehouse.components.alerting.webhook import ADDRESS, RetryPolicy
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.pipelines.interfaces import component_of
 from tests.components.alerting.hook import Hook, hooked
 from tests.components.validation.conftest import Validate
 
@@ -214,11 +215,9 @@ def test_the_address_is_written_nowhere(
 
 
 def test_the_component_hands_on_whether_it_arrived(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gatehouse.components.alerting.component import alert as component
-
     with hooked(200) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)
-        outputs = component.python_func(
+        outputs = component_of("alert").python_func(
             store=store.address,
             project="flights",
             pipeline="training",
@@ -228,5 +227,5 @@ def test_the_component_hands_on_whether_it_arrived(store: ArtifactStore, monkeyp
             report=store.address_of(validated(store, "fail")),
             when="fail",
         )
-    assert outputs == (True, "answered 200")
+    assert outputs == (True, True, 1, "answered 200")
     assert told(hook)[0]["report"] == validated(store, "fail")

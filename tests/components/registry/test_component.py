@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.registry.champion.component import champion
 from gatehouse.components.registry.promoting.component import promote
 from gatehouse.components.registry.registering.component import register
-from gatehouse.components.registry.resolving.component import resolve
 from gatehouse.errors import ConfigurationError
+from gatehouse.pipelines.interfaces import component_of
 from tests.components.registry.gate import MANUAL, NAME, Gate
 
 
@@ -18,14 +17,14 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
     store, policy = gate.store.address, canonical_json(MANUAL.model_dump(mode="json"))
     model = gate.model(1)
     asked = (gate.store.address_of(model), gate.store.address_of(gate.training_set), gate.split, policy)
-    assert resolve.python_func(store, NAME, *asked) == ("",)
+    assert component_of("resolve").python_func(store, NAME, *asked) == ("",)
     evaluation = gate.evaluate(model, "", policy=MANUAL)
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
     entered = register.python_func(store, NAME, asked[0], gate.store.address_of(evaluation), policy, summary)
     assert entered == ("awaiting approval", 1, "staging")
     assert Path(summary.path).read_text().startswith(f"# {NAME}: awaiting approval\n")
     assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model)
-    assert champion.python_func(store, NAME) == (model, gate.training_set, gate.split)
+    assert component_of("champion").python_func(store, NAME) == (model, gate.training_set, gate.split)
 
 
 def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) -> None:

@@ -17,7 +17,13 @@ _RECORDS = "feature-parents"
 
 
 class PreviousRequest(StageModel):
-    """For which snapshot and definitions earlier feature tables of the project are wanted."""
+    """For which snapshot and definitions earlier feature tables of the project are wanted.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        definitions: Reference of the feature definitions.
+        project: Name of the project.
+    """
 
     snapshot: str
     definitions: str

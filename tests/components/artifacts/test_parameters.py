@@ -1,0 +1,103 @@
+"""Requests and results as parameters: what is carried as it is, what as JSON, and that nothing is lost on the way."""
+
+from datetime import timedelta
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gatehouse.components.artifacts.declaration import Declaration
+from gatehouse.components.artifacts.identity import Spec, operational
+from gatehouse.components.artifacts.parameters import defaults_of, inputs_of, outputs_of, request_of, values_of
+from gatehouse.components.artifacts.stage import Stage, StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+
+
+class Window(Spec):
+    """A model inside a request."""
+
+    length: timedelta
+    names: tuple[str, ...] = ()
+
+
+class Asked(StageModel):
+    """A request with a field of every kind."""
+
+    text: str
+    window: Window
+    word: Literal["some", "all"] = "all"
+    count: int = 3
+    share: float = 0.5
+    flag: bool = False
+    names: tuple[str, ...] = ("a",)
+    more: Window | None = None
+    place: str = operational("here")
+
+
+class Given(StageModel):
+    """A result with a field of every kind."""
+
+    text: str
+    rows: dict[str, int]
+    reasons: tuple[str, ...]
+    window: Window
+
+
+def _ask(request: Asked, store: ArtifactStore) -> Given:
+    raise AssertionError
+
+
+STAGE = Stage(Declaration("ask", "Ask"), _ask)
+PLAIN = {"text": "str", "word": "str", "count": "int", "share": "float", "flag": "bool", "names": "list"}
+WINDOWS = st.builds(
+    Window, length=st.timedeltas(timedelta(0), timedelta(days=9)), names=st.lists(st.text(max_size=3)).map(tuple)
+)
+REQUESTS = st.builds(
+    Asked,
+    text=st.text(max_size=5),
+    window=WINDOWS,
+    word=st.sampled_from(["some", "all"]),
+    count=st.integers(-(10**9), 10**9),
+    share=st.floats(allow_nan=False, allow_infinity=False),
+    flag=st.booleans(),
+    names=st.lists(st.text(max_size=3)).map(tuple),
+    more=st.none() | WINDOWS,
+)
+
+
+def test_every_field_that_identifies_a_request_is_a_parameter() -> None:
+    assert inputs_of(STAGE) == PLAIN | {"window": "str", "more": "str"}
+    assert outputs_of(STAGE) == {"text": "str", "rows": "dict", "reasons": "list", "window": "str"}
+    assert defaults_of(STAGE) == {
+        "word": "all",
+        "count": 3,
+        "share": 0.5,
+        "flag": False,
+        "names": ["a"],
+        "more": "null",
+    }
+
+
+@given(REQUESTS)
+def test_a_request_survives_its_parameters(request_: Asked) -> None:
+    carried = dict(zip(Asked.model_fields, values_of(request_), strict=True))
+    assert request_of(STAGE, **{name: carried[name] for name in inputs_of(STAGE)}) == request_
+
+
+def test_parameters_that_are_left_out_have_their_default() -> None:
+    window = '{"length": "PT1H"}'
+    assert request_of(STAGE, text="x", window=window) == request_of(
+        STAGE, text="x", window=window, **defaults_of(STAGE)
+    )
+
+
+def test_parameters_that_are_no_request_are_refused() -> None:
+    with pytest.raises(ValidationError, match="word"):
+        request_of(STAGE, text="x", window='{"length": "PT1H"}', word="none")
+
+
+def test_a_result_becomes_values_in_the_order_of_its_fields() -> None:
+    result = Given(text="x", rows={"a": 1}, reasons=("why",), window=Window(length=timedelta(hours=1)))
+    assert values_of(result) == ("x", {"a": 1}, ["why"], '{"length": "PT1H", "names": []}')
