@@ -1,18 +1,20 @@
 """What the commands on features share: a project's definitions, and its newest feature tables in a store."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gatehouse.commands.output import open_store
 from gatehouse.commands.run import EXAMPLE
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions.changes import definition_of
 from gatehouse.components.features.definitions.declarations import FeatureView
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View, read_repository
 from gatehouse.components.features.table_files import view_tables
@@ -97,29 +99,52 @@ class FeatureProject:
         now = str(self.project.definitions.reference)
         return sorted(found, key=lambda each: (each.as_of, each.definitions == now, each.reference.digest))
 
-    def tables(self, store: ArtifactStore, needed: Iterable[View] = ()) -> Tables:
-        """The newest feature tables.
+    def newest(self, store: ArtifactStore) -> list[Tables]:
+        """The feature tables of the newest moment, those computed with the present definitions last."""
+        found = self.history(store)
+        return [each for each in found if each.as_of == found[-1].as_of]
+
+    def tables(self, store: ArtifactStore, needed: Iterable[View]) -> Tables:
+        """The newest feature tables, which the present definitions give for every view that is needed.
 
         Raises:
-            MissingArtifactError: if there are none, or they lack what the definitions promise of a view that is needed.
+            MissingArtifactError: if there are none, or they were computed with other definitions of these views.
         """
-        found = self.history(store)
+        found, views = self.newest(store), list(needed)
         if not found:
             name = self.project.name
             raise MissingArtifactError(
                 f"The store {store.address} has no feature tables of {name}. `gatehouse run` computes them."
             )
-        for view in needed:
-            table = found[-1].views.get(view.name)
-            names = {column.name for column in store.manifest(table).columns} if table else set()
-            lacking = sorted({*view.columns} - names)
-            if lacking:
-                what = f"the columns {', '.join(lacking)}" if table else "it"
-                raise MissingArtifactError(
-                    f"{view.name}: expected {what} in the newest feature tables, {found[-1].reference}: they were "
-                    "computed with other definitions. `gatehouse run` computes them again."
-                )
-        return found[-1]
+        fitting = (each for each in reversed(found) if not any(self.misfit(each, view) for view in views))
+        chosen = next(fitting, None)
+        if chosen is None:
+            lines = [f"{view.name} ({what})" for view in views if (what := self.misfit(found[-1], view))]
+            others = f", nor do {len(found) - 1} others of that moment" if found[1:] else ""
+            raise MissingArtifactError(
+                f"The newest feature tables, {found[-1].reference} as of {moment(found[-1].as_of)}, do not hold what "
+                f"the present definitions say of {', '.join(lines)}{others}. `gatehouse run` computes them again; or "
+                "go back to the definitions that they were computed with."
+            )
+        return chosen
+
+    def misfit(self, tables: Tables, view: View) -> str:
+        """What of a view's definition is another one than its table was computed with; empty for nothing."""
+        reference = tables.views.get(view.name)
+        if reference is None:
+            return "no table"
+        before, now = tables.store.manifest(reference).configuration, definition_of(self.repository, view)
+        return ", ".join(
+            name if part in ("code", "view") else f"{part} {name}"
+            for part in ("code", "view", "keys", "sources")
+            for name in _differing(before.get(part, {}), now[part])
+        )
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The names whose values differ; the order of features counts for nothing."""
+    written = [{name: canonical_json(value) for name, value in one.items()} for one in (before, now)]
+    return sorted(name for name in {*before, *now} if written[0].get(name) != written[1].get(name))
 
 
 def tables_of_reference(store: ArtifactStore, reference: str) -> Tables:

@@ -37,8 +37,11 @@ def list_views(
     """List the project's feature views, with the newest table of each."""
     opened, found = open_features(project), store_if_there(store)
     tables = _newest(opened, found)
-    rows = [_facts(view) | _held(tables, view) for view in opened.repository.views.values()]
-    rows += [_facts_on_demand(view) | {"table": "", "rows": None} for view in opened.repository.on_demand.values()]
+    rows = [_facts(view) | _held(opened, tables, view) for view in opened.repository.views.values()]
+    rows += [
+        _facts_on_demand(view) | {"table": "", "rows": None, "differs": ""}
+        for view in opened.repository.on_demand.values()
+    ]
     if as_json:
         print_json(rows)
         return
@@ -55,7 +58,9 @@ def list_views(
         cells += [str(row["version"]), row["ttl"] or "for ever", row["available"]] if stored else ["", "", "on demand"]
         fresh = [row["freshness"]] if with_freshness else []
         held = f"{row['rows']:,}" if row["table"] else ""
-        table.add_row(*cells, *fresh, held, Text(row["table"] or ("none yet" if stored else ""), style="dim"))
+        other = Text(f"  of another definition: {row['differs']}" if row["differs"] else "", style="yellow")
+        newest = Text(row["table"] or ("none yet" if stored else ""), style="dim")
+        table.add_row(*cells, *fresh, held, Text.assemble(newest, other))
     print_table(table)
     if tables is not None:
         typer.echo(f"\n{tables.reference}, as of {moment(tables.as_of)}")
@@ -148,8 +153,10 @@ def _print_query(console: Console, file: str, query: str) -> None:
 
 
 def _newest(opened: FeatureProject, store: ArtifactStore | None) -> Tables | None:
-    found = opened.history(store) if store else []
-    return found[-1] if found else None
+    """Those of the newest moment in which most tables are as the present definitions say."""
+    views = opened.repository.views.values()
+    found = opened.newest(store) if store else []
+    return max(reversed(found), key=lambda one: sum(not opened.misfit(one, view) for view in views), default=None)
 
 
 def _facts(view: View) -> dict[str, Any]:
@@ -182,10 +189,11 @@ def _facts_on_demand(view: OnDemand) -> dict[str, Any]:
     }
 
 
-def _held(tables: Tables | None, view: View) -> dict[str, Any]:
+def _held(opened: FeatureProject, tables: Tables | None, view: View) -> dict[str, Any]:
     reference = tables.views.get(view.name, "") if tables else ""
     rows = tables.store.manifest(reference).rows if tables and reference else None
-    return {"table": reference, "rows": rows}
+    differs = opened.misfit(tables, view) if tables and reference else ""
+    return {"table": reference, "rows": rows, "differs": differs}
 
 
 def _kinds(features: dict[str, str]) -> str:

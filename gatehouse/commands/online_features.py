@@ -11,10 +11,8 @@ from rich.text import Text
 from gatehouse.commands.feature_project import ProjectOption, Tables, moment, open_features, tables_of_reference
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
-from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import View
 from gatehouse.errors import ConfigurationError
-from gatehouse.project import Config
 
 ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,7 +36,7 @@ def materialize(
     request = MaterializeRequest(
         snapshot=tables.snapshot,
         feature_tables=str(tables.reference),
-        definitions=_with_settings_of_now(found, tables.definitions, opened.repository.folder),
+        definitions=str(opened.project.definitions.publish(found)),
         project=opened.project.name,
         service=service or opened.project.file.features.service,
         as_of=_as_of(as_of, tables).isoformat(),
@@ -61,18 +59,6 @@ def materialize(
             typer.echo(f"  {reason}")
         typer.echo(found.address_of(result.report))
     raise typer.Exit(0 if result.verdict == "pass" else 1)
-
-
-def _with_settings_of_now(store: ArtifactStore, definitions: str, folder: Path) -> str:
-    """The definitions of feature tables with the settings in `folder`: where to write is a matter of now."""
-    from gatehouse.components.features.definitions.settings import SETTINGS_FILE
-
-    manifest = store.manifest(definitions)
-    files: dict[str, bytes] = {entry.path: store.read_bytes(definitions, entry.path) for entry in manifest.files}
-    files.pop(SETTINGS_FILE, None)
-    path = folder / SETTINGS_FILE
-    now = {SETTINGS_FILE: path.read_bytes()} if path.is_file() else {}
-    return str(Config(manifest.name, files | now).publish(store))
 
 
 def _as_of(text: str, tables: Tables) -> datetime:

@@ -45,7 +45,6 @@ def push(
     as_json: JsonOption = False,
 ) -> None:
     """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
-    from gatehouse.components.features.definitions.repository import check_out
     from gatehouse.components.features.online.opening import open_online
     from gatehouse.components.features.streaming.batch_folder import BatchFolder, BatchState, streams_folder
     from gatehouse.components.features.streaming.opening import open_stream
@@ -55,35 +54,33 @@ def push(
 
     urls = _urls(source)
     opened, found = open_features(project), open_store(store)
-    tables = opened.tables(found)
+    tables = opened.tables(found, map(opened.view, view or opened.repository.views))
     start = start_from(found, str(tables.reference))
     folder = streams_folder(found, opened.project.name, tables.reference)
     aside = _Aside(folder / "misfits.jsonl")
-    with found.workspace() as workspace:
-        repository = check_out(found, tables.definitions, workspace / "feature_repo")
-        online = open_online(found, opened.project.name, opened.repository.folder)
-        pusher = Pusher(repository, start, BatchFolder(folder), online, [*urls], view or ())
+    online = open_online(found, opened.project.name, opened.repository.folder)
+    pusher = Pusher(opened.repository, start, BatchFolder(folder), online, [*urls], view or ())
 
-        def streams(state: BatchState) -> dict[str, MessageStream]:
-            return {
-                table: open_stream(url, start.group, start.as_of, state.positions.get(table, {}))
-                for table, url in urls.items()
-            }
+    def streams(state: BatchState) -> dict[str, MessageStream]:
+        return {
+            table: open_stream(url, start.group, start.as_of, state.positions.get(table, {}))
+            for table, url in urls.items()
+        }
 
-        def told(state: BatchState) -> None:
-            if not as_json:
-                rows = sum(counts["rows"] for counts in state.counts.values())
-                typer.echo(f"batch {state.number}: {rows:,} rows so far, known until {moment(_whole(state.as_of))}")
-                aside.tell()
+    def told(state: BatchState) -> None:
+        if not as_json:
+            rows = sum(counts["rows"] for counts in state.counts.values())
+            typer.echo(f"batch {state.number}: {rows:,} rows so far, known until {moment(_whole(state.as_of))}")
+            aside.tell()
 
-        state = push_streams(
-            pusher,
-            streams,
-            interval=timedelta(seconds=interval),
-            wait=wait,
-            until_idle=until_idle,
-            progress=told,
-        )
+    state = push_streams(
+        pusher,
+        streams,
+        interval=timedelta(seconds=interval),
+        wait=wait,
+        until_idle=until_idle,
+        progress=told,
+    )
     if as_json:
         print_json({"folder": str(folder), "as_of": state.as_of.isoformat(), "counts": state.counts})
     else:

@@ -402,7 +402,40 @@ def test_definitions_newer_than_the_tables_are_told(place: Place, tmp_path: Path
         definitions.read_text().replace('"town": "categorical"', '"town": "categorical", "bill": "numeric"')
     )
     rows = ask(tmp_path, "8,2013-06-01 12:10:00Z,x")
-    assert "trips: expected the columns bill in the newest feature tables" in place.fails(
-        "retrieve", rows, tmp_path / "o.csv"
-    )
+    expected = "do not hold what the present definitions say of trips (features). `gatehouse run` computes them again"
+    assert expected in place.fails("retrieve", rows, tmp_path / "o.csv")
     assert "categorical" in place.run("show", "trips").stdout
+
+
+def test_tables_of_other_definitions_are_never_taken_for_those_of_the_present_ones(
+    place: Place, tmp_path: Path
+) -> None:
+    """Of one moment there are tables of three definitions; the digests' order must not choose."""
+    query, rows = place.project / "repo/views/trips.sql", ask(tmp_path, "007,2013-06-01 12:40:00Z,x")
+
+    def fare() -> Any:
+        place.run("retrieve", rows, tmp_path / "out.parquet")
+        return pq.read_table(tmp_path / "out.parquet")["fare"].to_pylist()
+
+    factors = (1, 10, 100)
+    for factor in factors:
+        query.write_text(VIEW.replace("fare,", f"fare * {factor} AS fare,"))
+        place.compute()
+    for factor in factors:
+        query.write_text(f"-- Of {factor}.\n" + VIEW.replace("fare,", f"fare * {factor}  AS fare,"))
+        assert fare() == [2.5 * factor]
+        assert [one["differs"] for one in place.json("list")] == ["", ""]
+    query.write_text(VIEW.replace("fare,", "fare * 1000 AS fare,"))
+    for command in (("retrieve", rows, tmp_path / "o.csv"), ("materialize",), ("skew",)):
+        assert "say of trips (views/trips.sql), nor do 3 others of that moment" in place.fails(*command)
+    assert place.json("list")[0]["differs"] == "views/trips.sql"
+    assert "of another definition: views/trips.sql" in place.run("list").stdout
+
+
+def test_a_comment_in_the_definitions_takes_the_same_tables(place: Place) -> None:
+    place.run("materialize")
+    for path in (place.project / "repo").rglob("*.*"):
+        if path.suffix in (".py", ".sql"):
+            mark = "--" if path.suffix == ".sql" else "#"
+            path.write_text(f"{mark} What it is.\n{path.read_text()}")
+    assert place.json("skew")["views"][0]["newest"]
