@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import importlib
 import os
 import pickle
 import re
@@ -88,6 +89,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("--quick") and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
         return True if _SLOW.search(collection_path.read_text()) else None
     return None
+
+
+def pytest_pycollect_makemodule(module_path: Path) -> None:
+    """Import Feast quickly, before a test file does it in its own way."""
+    if "feast" not in sys.modules and re.search(r"^ *(from|import) feast\b", module_path.read_text(), re.MULTILINE):
+        importlib.import_module("gatehouse.components.features.point_in_time.feast_store")
 
 
 def _folder(nodeid: str) -> str:

@@ -48,6 +48,8 @@ def test_the_first_run_registers_a_champion_and_every_reference_verifies(first: 
     registered = outcome.result("register")
     assert (registered["decision"], registered["version"]) == ("approved", 1)
     assert set(registered["aliases"]) == {"champion", "staging"}
+    joined = outcome.latest("retrieve_training_set")
+    assert joined is not None and FRAMEWORKS & set(joined.body["imported"]) == {"feast"}
     for reference in store.references():
         store.verify(reference)
     for event in outcome.events:

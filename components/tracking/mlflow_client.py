@@ -5,6 +5,7 @@ does not import MLflow, which takes about two seconds: ask `is_shown` first.
 """
 
 import fcntl
+import importlib
 import logging
 import math
 import os
@@ -27,6 +28,8 @@ from gatehouse.components.tracking.spool import Point as SpooledPoint
 from gatehouse.errors import GatehouseError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
@@ -271,9 +274,29 @@ def quiet_client(uri: str) -> "MlflowClient":
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
 
+        _leave_out_feast()
         for chatty in ("mlflow", "alembic"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def _leave_out_feast() -> None:
+    """Load MLflow's plug-ins for the headers of requests, but not Feast's, which imports all of Feast.
+
+    It adds a header to what Feast itself sends, and to nothing else.
+    """
+    from mlflow.utils import plugins
+
+    entry_points = plugins.get_entry_points
+
+    def others(group: str) -> "list[EntryPoint]":
+        return [one for one in entry_points(group) if one.module.partition(".")[0] != "feast"]
+
+    plugins.get_entry_points = others
+    try:
+        importlib.import_module("mlflow.tracking.request_header.registry")
+    finally:
+        plugins.get_entry_points = entry_points
 
 
 def require_server(uri: str) -> None:

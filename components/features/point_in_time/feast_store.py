@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+from gatehouse.components.features.point_in_time.feast_import import quickly
+
+with quickly():
     from feast import FeatureStore, RepoConfig
 
 from gatehouse.components.features.definitions.repository import Repository

@@ -3,10 +3,12 @@
 import socket
 import sys
 import time
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
-from gatehouse.components.tracking.mlflow_client import ServerAwayError, require_server
+from gatehouse.components.tracking.mlflow_client import ServerAwayError, quiet_client, require_server
 from gatehouse.components.tracking.runs import RunReader
 
 
@@ -39,3 +41,22 @@ def test_what_is_reached_in_another_way_is_left_to_mlflow(port: int, monkeypatch
     require_server("databricks")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     require_server(f"http://mlflow.example:{port}")
+
+
+def test_a_client_loads_the_plug_ins_of_mlflow_but_not_that_which_imports_feast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.utils import plugins
+
+    registry = "mlflow.tracking.request_header.registry"
+    entry_points = plugins.get_entry_points
+    loaded: list[str] = []
+    other = metadata.EntryPoint("ours", "collections:OrderedDict", "mlflow.request_header_provider")
+    monkeypatch.setattr(plugins, "get_entry_points", lambda group: [*entry_points(group), other])
+    monkeypatch.setattr(metadata.EntryPoint, "load", lambda point: loaded.append(point.module) or dict)
+    monkeypatch.delitem(sys.modules, registry, raising=False)
+    assert "feast" in {point.name for point in plugins.get_entry_points("mlflow.request_header_provider")}
+    quiet_client(f"sqlite:///{tmp_path}/mlflow.db")
+    assert loaded == ["collections"]
+    monkeypatch.delitem(sys.modules, registry)
+    assert plugins.get_entry_points("mlflow.request_header_provider")[-1] == other

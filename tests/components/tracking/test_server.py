@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from gatehouse.commands.runs import app
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.mlflow_client import quiet_client
 from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool, shipped_live
 from gatehouse.components.tracking.spool import SpoolWriter
 from tests.components.tracking.servers import Proxy, mlflow_server
@@ -37,7 +37,7 @@ def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 
 def _steps(proxy: Proxy, experiment: str) -> list[int]:
-    client = MlflowClient(proxy.url)
+    client = quiet_client(proxy.url)
     found = client.get_experiment_by_name(experiment)
     runs = client.search_runs([found.experiment_id]) if found else []
     return sorted(point.step for run in runs for point in client.get_metric_history(run.info.run_id, "loss"))
