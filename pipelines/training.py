@@ -68,6 +68,7 @@ def _add_split_tasks(tasks: Tasks, data: Data) -> Any:
         training_set=data.training_set,
         definitions=str(tasks.project.definitions.reference),
         alarm=file.features.leakage_alarm,
+        unchecked=file.features.unchecked,
     )
     verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))
     clean = tasks.add(require_no_leakage, verdict=verdict, reasons=reasons, report=report)

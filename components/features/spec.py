@@ -1,6 +1,6 @@
 """What a project says about its features: where they are defined, and which service a model reads."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,11 @@ class FeaturesSpec(Spec):
     service: str = Field(description="Feature service that the training set is retrieved through.")
     leakage_alarm: float = Field(
         0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak."
+    )
+    unchecked: dict[str, Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Views that the check for leakage cannot replay, as nobody says since when rows of their tables "
+        "are known, each with the reason why that is accepted. It warns of these; any other such view fails.",
     )
     freshness_against: Literal["as_of", "clock"] = Field(
         "clock",

@@ -19,11 +19,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from gatehouse.components.features.computing.compute import compute_views, go_back, run_macros
 from gatehouse.components.features.database import connect, open_tables, quoted, set_time, time_literal
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.components.features.definitions.repository import Repository, View
+from gatehouse.components.features.definitions.repository import Repository, View, tables_of
 from gatehouse.components.features.point_in_time.asof_join import asof_join
 from gatehouse.components.features.point_in_time.view_join import joined
 from gatehouse.components.features.table_files import CORRECTED, Files
@@ -71,16 +72,63 @@ class Difference:
         return asdict(self) | {"stored": str(self.stored), "replayed": str(self.replayed)}
 
 
-def cut_times(decisions: pa.ChunkedArray, count: int) -> list[datetime]:
-    """Moments spread evenly over the decisions: a busy time gets as many as it has decisions.
+def cut_times(moments: pa.ChunkedArray, count: int) -> list[datetime]:
+    """Moments spread evenly over those given: a busy time gets as many as it has rows.
 
     Args:
-        decisions: The times of the decisions, in UTC, in any order; shape (rows,).
-        count: How many moments; there are fewer where decisions coincide, and none without decisions.
+        moments: When rows were decided, or were known from; in UTC, in any order, shape (rows,).
+        count: How many to choose; there are fewer where moments coincide, and none where none is given.
     """
-    ordered = pc.sort_indices(decisions)
-    places = [int((number + 0.5) * len(decisions) / count) for number in range(count)]
-    return sorted({decisions[ordered[place].as_py()].as_py() for place in places}) if len(decisions) else []
+    ordered = pc.sort_indices(moments)
+    places = [int((number + 0.5) * len(moments) / count) for number in range(count)]
+    return sorted({moments[ordered[place].as_py()].as_py() for place in places}) if len(moments) else []
+
+
+def without_history(repository: Repository, view: str) -> list[str]:
+    """Raw tables that a view reads and of which nobody says since when their rows are known.
+
+    A replay takes nothing away from such a table. A static view is declared to read what was always known.
+    """
+    if repository.views[view].spec.static:
+        return []
+    return [name for name in tables_of(repository, [repository.views[view].query]) if name not in repository.known]
+
+
+def plan(
+    repository: Repository,
+    feature_tables: Mapping[str, Files],
+    training_set: pa.Table,
+    views: Mapping[str, Sequence[str]],
+    count: int,
+) -> dict[datetime, list[str]]:
+    """Which views to replay at which moments: all of them at `count` decisions, and each at `count` rows of its own.
+
+    A row is looked at in the moment from which it counts: what it knows of later times cannot be computed then. So a
+    leak that shows in half of a view's rows stays unseen with a probability of at most 0.5 ** count, however few rows
+    the view has beside the training set's (under 1 % with 7).
+
+    Args:
+        repository: The feature definitions.
+        feature_tables: The Parquet files of every view as it was computed.
+        training_set: What was retrieved; rows of views that count outside the time of its decisions are not looked at.
+        views: Features by view.
+        count: How many moments of each kind.
+    """
+    decisions = training_set["decision_time"]
+    planned = {cut: list(views) for cut in cut_times(decisions, count)}
+    if not planned:
+        return {}
+    span = pc.min_max(decisions).as_py()
+    for name in views:
+        if repository.views[name].spec.static:
+            continue
+        known = pq.ParquetDataset([*feature_tables[name].values()]).read([KNOWN_FROM])[KNOWN_FROM]
+        known = pc.cast(known, pa.timestamp("us", "UTC"))
+        inside = pc.and_(pc.greater_equal(known, span["min"]), pc.less_equal(known, span["max"]))
+        for cut in cut_times(known.filter(inside), count):
+            planned.setdefault(cut, [])
+            planned[cut] += [name] if name not in planned[cut] else []
+    return dict(sorted(planned.items()))
 
 
 def replay(
@@ -91,7 +139,7 @@ def replay(
     views: Mapping[str, Sequence[str]],
     cut: datetime,
     window: timedelta = WINDOW,
-) -> tuple[int, list[Difference]]:
+) -> tuple[int, dict[str, int], list[Difference]]:
     """Replay one cut.
 
     Args:
@@ -104,7 +152,7 @@ def replay(
         window: Rows in (cut - window, cut] are compared.
 
     Returns:
-        How many entity rows were compared, and the features that differ.
+        How many entity rows were compared, how many feature rows of each view, and the features that differ.
     """
     decided = pc.and_(
         pc.greater(training_set["decision_time"], pa.scalar(cut - window, pa.timestamp("us", "UTC"))),
@@ -113,26 +161,28 @@ def replay(
     stored = training_set.filter(decided)
     rows = stored.select([*repository.entity_keys, "decision_time"])
     found: list[Difference] = []
+    compared: dict[str, int] = {}
     with connect() as connection:
         open_tables(connection, tables, "source")
         open_tables(connection, {name: [*feature_tables[name].values()] for name in views}, "features")
         set_time(connection, "as_of", cut)
         set_time(connection, "since", cut - window - repository.history if repository.history else _BEGINNING)
         run_macros(connection, repository)
-        for table in tables:
+        for table in tables_of(repository, [repository.views[name].query for name in views]):
             go_back(connection, repository, table)
         for name, table in compute_views(connection, repository, views).items():
             connection.register(f"computed_{name}", table)
             _replay_corrections(connection, repository.views[name], feature_tables[name], cut)
-            found += _compare_tables(connection, repository.views[name], cut, window)
+            compared[name], differing = _compare_tables(connection, repository.views[name], cut, window)
+            found += differing
         joins = [joined(repository.views[name], f"replayed_{name}", features) for name, features in views.items()]
         replayed = asof_join(connection, rows, "decision_time", joins)
     for view, features in views.items():
-        compared = (
+        joined_values = (
             _difference("training set", view, cut, rows, name, stored[name], replayed[name]) for name in features
         )
-        found += [one for one in compared if one]
-    return stored.num_rows, found
+        found += [one for one in joined_values if one]
+    return stored.num_rows, compared, found
 
 
 def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, files: Files, cut: datetime) -> None:
@@ -158,7 +208,7 @@ def _replay_corrections(connection: duckdb.DuckDBPyConnection, view: View, files
 
 def _compare_tables(
     connection: duckdb.DuckDBPyConnection, view: View, cut: datetime, window: timedelta
-) -> list[Difference]:
+) -> tuple[int, list[Difference]]:
     """Compare one view's stored rows in the window with the replayed ones; a row only one side has differs whole."""
     keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
     known = quoted(KNOWN_FROM)
@@ -182,7 +232,7 @@ def _compare_tables(
         )
         for name in view.spec.features
     )
-    return [one for one in compared if one]
+    return both.num_rows, [one for one in compared if one]
 
 
 def _difference(

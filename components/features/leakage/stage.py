@@ -1,21 +1,27 @@
 """The stage that judges whether a training set holds only what was known at decision time."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from gatehouse.components.features.leakage.replay import Difference
 
 REPORT = "leakage.json"
+_NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
+_NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
+_ADVICE = "Where that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
 
 
 class LeakageRequest(StageModel):
-    """A training set with all that it was made from.
+    """A training set with all that it was made from, and how it is judged.
 
     Attributes:
         snapshot: Reference of the snapshot.
@@ -23,23 +29,28 @@ class LeakageRequest(StageModel):
         training_set: Reference of the training set.
         definitions: Reference of the feature definitions.
         alarm: ROC AUC above which one feature is taken for a leak.
-        cuts: Moments of the past at which the training set is computed again.
+        cuts: How many moments are replayed of the decisions, and of each view's own rows.
+        unchecked: Views that need not be checked, each with the reason; other views that cannot be checked fail.
     """
+
+    format_version: ClassVar[int] = 2
 
     snapshot: str
     feature_tables: str
     training_set: str
     definitions: str
     alarm: float = 0.80
-    cuts: int = 6
+    cuts: int = 7
+    unchecked: dict[str, str] = Field(default_factory=dict)
 
 
 class LeakageResult(StageModel):
-    """The leakage report; the verdict `pass` or `fail`, and why."""
+    """The leakage report; the verdict `pass` or `fail`, and why; what was not checked with a person's consent."""
 
     leakage: str
     verdict: str
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @stage(
@@ -49,34 +60,50 @@ class LeakageResult(StageModel):
     pages={"leakage": "gatehouse.components.features.leakage.report:page"},
 )
 def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResult:
-    """Judge whether the training set holds only what was known at decision time; it writes its report either way."""
+    """Judge whether the training set holds only what was known at decision time; it writes its report either way.
+
+    Raises:
+        ConfigurationError: if `unchecked` names what is no view of the training set.
+    """
     import pyarrow.parquet as pq
 
     from gatehouse.components.features.definitions.repository import check_out
-    from gatehouse.components.features.leakage.replay import Difference, cut_times, replay
+    from gatehouse.components.features.leakage.replay import Difference, plan, replay, without_history
     from gatehouse.components.features.leakage.single_features import single_feature_auc
     from gatehouse.components.features.table_files import feature_files, raw_tables
 
     manifest = store.manifest(request.training_set)
-    details = manifest.details
+    details, views = manifest.details, manifest.details["views"]
+    _require_views(request.unchecked, views)
     training_set = pq.read_table(store.paths(request.training_set))
     tables, features = raw_tables(store, request.snapshot), feature_files(store, request.feature_tables)
     cuts: list[dict[str, Any]] = []
     differences: list[Difference] = []
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
-        for cut in cut_times(training_set["decision_time"], request.cuts):
-            rows, found = replay(repository, tables, features, training_set, details["views"], cut)
-            cuts.append({"cut": cut.isoformat(), "rows": rows})
+        lacking = {name: without_history(repository, name) for name in views}
+        static = {name for name in views if repository.views[name].spec.static}
+        for cut, names in plan(repository, features, training_set, views, request.cuts).items():
+            chosen = {name: views[name] for name in names}
+            rows, compared, found = replay(repository, tables, features, training_set, chosen, cut)
+            cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
             differences += found
     areas = single_feature_auc(training_set, details["label"], details["numeric"], details["categorical"])
-    reasons = _reasons(differences, areas, request.alarm)
+    met = {name for one in cuts for name, rows in one["views"].items() if rows}
+    unchecked = {name: _NO_HISTORY.format(name, ", ".join(missing)) for name, missing in lacking.items() if missing}
+    unchecked |= {name: _NO_ROWS.format(name) for name in views if name not in {*met, *static, *unchecked}}
+    refused = [text for name, text in unchecked.items() if name not in request.unchecked]
+    warnings = [f"{text} {request.unchecked[name]}" for name, text in unchecked.items() if name in request.unchecked]
+    reasons = [*_reasons(differences, areas, request.alarm), *(f"{text} {_ADVICE}" for text in refused)]
     verdict = "fail" if reasons else "pass"
     body = {
         "verdict": verdict,
         "reasons": reasons,
+        "warnings": warnings,
         "alarm": request.alarm,
         "rows": training_set.num_rows,
+        "views": {name: _status(name, static, unchecked) for name in views},
+        "planned": request.cuts,
         "cuts": cuts,
         "differences": [one.as_dict() for one in differences],
         "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
@@ -91,10 +118,25 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             "snapshot": request.snapshot,
             "definitions": request.definitions,
         },
-        configuration={"alarm": request.alarm, "cuts": request.cuts},
+        configuration={"alarm": request.alarm, "cuts": request.cuts, "unchecked": request.unchecked},
         details={"verdict": verdict},
     )
-    return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons))
+    return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons), warnings=tuple(warnings))
+
+
+def _require_views(unchecked: Mapping[str, str], views: Mapping[str, object]) -> None:
+    for name in unchecked:
+        if name not in views:
+            raise ConfigurationError(
+                f"features.unchecked: expected views of the training set, which are {', '.join(views)}; found {name}. "
+                "Remove it."
+            )
+
+
+def _status(view: str, static: Collection[str], unchecked: Collection[str]) -> str:
+    if view in static:
+        return "declared static"
+    return "not checked" if view in unchecked else "replayed"
 
 
 def _reasons(differences: Sequence["Difference"], areas: Mapping[str, float], alarm: float) -> list[str]:

@@ -42,8 +42,9 @@ class Flights:
         self.files = {str(path.relative_to(repository.folder)): path.read_text() for path in paths}
 
     def definitions(self, changes: Mapping[str, str] | None = None) -> str:
-        """Publish the definitions, with other texts in place of some files."""
-        return publish_definitions(self.store, "flights-features", self.files | dict(changes or {}))
+        """Publish the definitions, with other texts in place of some files; where a text is empty, without the file."""
+        files = {path: text for path, text in (self.files | dict(changes or {})).items() if text}
+        return publish_definitions(self.store, "flights-features", files)
 
     def changed(self, file: str, *changes: tuple[str, str]) -> dict[str, str]:
         """A file of the definitions with texts replaced, each of which is there."""

@@ -7,12 +7,19 @@ def test_the_verdict_says_how_many_rows_were_compared() -> None:
     body = {
         "verdict": "pass",
         "reasons": [],
+        "warnings": ["history: not checked, as nobody says since when the rows of orders are known. Bought once."],
         "alarm": 0.9,
         "rows": 1846,
-        "cuts": [{"cut": "2024-05-01", "rows": 4}, {"cut": "2024-06-01", "rows": 9}],
+        "views": {"share": "replayed", "history": "not checked"},
+        "planned": 7,
+        "cuts": [
+            {"cut": "2024-05-01", "rows": 4, "views": {"share": 4, "history": 2}},
+            {"cut": "2024-06-01", "rows": 9, "views": {"share": 5}},
+        ],
         "differences": [],
         "single_feature_auc": {"share": 0.6},
     }
     page = leakage_page("shop", body)
-    said = "Nothing was used before it was known in what was compared: 13 rows at 2 cuts, of the 1,846 rows"
-    assert said in page
+    said = "in what was compared: 11 rows of views and 13 of the training set&#x27;s 1,846 rows, at 2 cuts."
+    assert said in page and "Bought once." in page
+    assert "with a probability of 0.8% at most" in page

@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping
 
+import pytest
+
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.features.leakage.report import page
 from gatehouse.components.features.leakage.stage import LeakageRequest, LeakageResult, check_leakage
+from gatehouse.errors import ConfigurationError
 from tests.components.features.flights import Flights
 
 
-def checked(flights: Flights, changes: Mapping[str, str] | None = None, cuts: int = 3) -> LeakageResult:
+def checked(
+    flights: Flights,
+    changes: Mapping[str, str] | None = None,
+    cuts: int = 3,
+    unchecked: Mapping[str, str] | None = None,
+) -> LeakageResult:
     """The verdict on a training set of the first week, with other definitions."""
     first = flights.first_week
     snapshot = flights.store.manifest(first).derived_from["snapshot"]
@@ -21,6 +29,7 @@ def checked(flights: Flights, changes: Mapping[str, str] | None = None, cuts: in
         definitions=definitions,
         alarm=0.80,
         cuts=cuts,
+        unchecked=dict(unchecked or {}),
     )
     return check_leakage.function(request, flights.store)
 
@@ -29,11 +38,16 @@ def test_honest_views_pass(flights: Flights) -> None:
     result = checked(flights)
     assert (result.verdict, result.reasons) == ("pass", ())
     report = flights.store.read_json(result.leakage, "leakage.json")
-    assert len(report["cuts"]) == 3
-    assert all(cut["rows"] > 0 for cut in report["cuts"])
+    replayed = {name for name, status in report["views"].items() if status == "replayed"}
+    assert report["views"].keys() - replayed == {"aircraft"} and report["views"]["aircraft"] == "declared static"
+    for name in replayed:
+        compared = [cut["views"][name] for cut in report["cuts"] if name in cut["views"]]
+        assert 3 < len(compared) <= 6 and sum(rows > 0 for rows in compared) >= 3, name
     assert max(report["single_feature_auc"].values()) < 0.80
     assert [entry.path for entry in flights.store.manifest(result.leakage).files] == ["leakage.json"]
-    assert f"of the {report['rows']:,} rows of the training set" in page(flights.store, result.leakage)
+    assert f"of the training set's {report['rows']:,} rows" in page(flights.store, result.leakage).replace(
+        "&#x27;", "'"
+    )
 
 
 LEAKS = {
@@ -62,6 +76,42 @@ def test_views_stamped_before_they_are_known_are_caught_and_no_others(flights: F
     shown = page(flights.store, result.leakage)
     assert first["stored"] != first["replayed"] and f"flight_id={first['first']['flight_id']}" in shown
     assert canonical_json(body)
+
+
+def test_a_leak_in_a_view_of_few_rows_is_caught(flights: Flights) -> None:
+    """Legs of one aircraft on one day: a cut in the middle of all decisions meets none of them."""
+    few = flights.changed(
+        "views/aircraft_last_leg.sql",
+        *LEAKS["aircraft_last_leg.last_leg_delay"],
+        ("GROUP BY tailnum", "AND tailnum = 'N730MQ' AND landed_at < TIMESTAMPTZ '2013-01-03' GROUP BY tailnum"),
+    )
+    result = checked(flights, few, cuts=1)
+    assert any("last_leg_delay holds what was not known" in reason for reason in result.reasons)
+
+
+def test_a_view_of_which_no_row_was_compared_is_not_checked(flights: Flights) -> None:
+    late = flights.changed(
+        "views/aircraft_last_leg.sql", ("GROUP BY", "AND landed_at > TIMESTAMPTZ '2014-01-01' GROUP BY")
+    )
+    result = checked(flights, late, cuts=1)
+    told = "aircraft_last_leg: not checked, as none of its rows counts from a time between the first and the last"
+    assert [reason.startswith(told) for reason in result.reasons] == [True]
+
+
+def test_a_view_whose_tables_have_no_history_is_not_checked(flights: Flights) -> None:
+    without = {"known/weather.sql": ""}
+    result = checked(flights, without, cuts=1)
+    assert result.verdict == "fail"
+    told = (
+        "origin_weather: not checked, as no features/known/<table>.sql says since when the rows of weather are known."
+    )
+    assert [reason.startswith(told) for reason in result.reasons] == [True]
+    assert "not checked" in page(flights.store, result.leakage)
+    accepted = checked(flights, without, cuts=1, unchecked={"origin_weather": "Bought once, hour by hour."})
+    assert (accepted.verdict, accepted.reasons) == ("pass", ())
+    assert accepted.warnings == (f"{told} Bought once, hour by hour.",)
+    with pytest.raises(ConfigurationError, match=r"features\.unchecked: expected views .* found wether"):
+        checked(flights, without, cuts=1, unchecked={"wether": "Bought."})
 
 
 def test_a_feature_that_tells_the_label_raises_the_alarm(flights: Flights) -> None:
