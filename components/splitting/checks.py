@@ -40,8 +40,12 @@ from gatehouse.components.splitting.time_order import (
 from gatehouse.components.splitting.training_set import Labels, Times, TrainingSet
 
 NAMES: tuple[CheckName, ...] = get_args(CheckName)
-PASSED, FAILED, COULD_NOT_RUN = "passed", "failed", "could not run"
+PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not run"
 _POINTS = 20_000
+_MEANINGLESS = 0.2
+"""Share of repeated rows from which on a part measures what a model remembers."""
+_CONCLUSIVE = 0.8
+"""What the ROC AUC of a feature must be above at least, by its interval, for a part of few rows to tell anything."""
 _THRESHOLDS = ("psi", "single_feature_auc")
 
 Pair = tuple[str, str]
@@ -59,8 +63,8 @@ class Check:
 
     Attributes:
         name: Which.
-        status: `passed`, `failed` or `could not run`.
-        severity: `fail`, `warn` or `note`: what a failure means.
+        status: `passed`, `failed`, `noted` (found, where its severity is `note`) or `could not run`.
+        severity: `fail`, `warn` or `note`: what it means that something was found.
         said: What was found, or why it could not run, one sentence each.
         required: Whether the configuration demands that it runs and passes.
     """
@@ -167,20 +171,25 @@ def _run(name: CheckName, subject: Subject, promises: tuple[Pair, ...]) -> Check
     except CannotRun as reason:
         status = COULD_NOT_RUN
         remarks.append(str(reason))
-    # What was found stays found, also where a check could not run to its end.
-    status = FAILED if findings else status
     pairs = {pair for pair, _ in findings}
     broken = not pairs.isdisjoint(promises) if pairs else bool(promises)
-    severity = wanted or ("fail" if broken else _severity(name, subject.spec, pairs))
+    severity = wanted or ("fail" if broken else _severity(name, subject, pairs))
+    # What was found stays found, also where a check could not run to its end.
+    if findings:
+        status = NOTED if severity == "note" else FAILED
     said = (*(text for _, text in findings), *remarks)
     return Check(name, status, severity, said, required=wanted == "fail" or bool(promises))
 
 
-def _severity(name: CheckName, spec: SplitSpec, pairs: set[Pair | None]) -> Severity:
-    """How bad a failure between these pairs is where the strategy does not promise them.
+def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Severity:
+    """How bad a finding between these pairs is where the strategy does not promise them.
 
     Groups that the configuration names must not be on two sides, whatever the strategy promises: their pair is None.
+    A part that mostly repeats another measures nothing.
     """
+    spec = subject.spec
+    if name == "duplicates" and pairs and any(one.exact > _MEANINGLESS * one.rows for one in subject.shared()):
+        return "fail"
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"
     if name in ("duplicates", "near_duplicates", "single_feature"):
@@ -294,13 +303,18 @@ def _single_feature(subject: Subject) -> Iterator[Finding | Remark]:
     areas = {name: subject.profiles()[name].auc() for name in subject.training_set.features}
     if not areas:
         raise CannotRun("the training set does not say which of its columns are features")
-    if all(area is None for area in areas.values()):
-        raise CannotRun(f"train and validation need {MIN_ROWS} rows and both labels each")
     alarm = subject.spec.checks.single_feature_auc
+    unsure = []
     for name, area in sorted(areas.items()):
-        if area is not None and area > alarm:
-            text = f"{name} alone tells the label of validation with ROC AUC {area:.3f}, more than {alarm:g}: "
+        if area is None:
+            raise CannotRun("train and validation need rows with both labels")
+        if area.value > alarm and area.low > _CONCLUSIVE:
+            text = f"{name} alone tells the label of validation with ROC AUC {area.value:.3f}, more than {alarm:g}: "
             yield None, text + "it may hold the outcome"
+        elif area.high > alarm and area.low <= _CONCLUSIVE:
+            unsure.append(f"{name} ({area.low:.2f} to {area.high:.2f})")
+    if unsure:
+        raise CannotRun(f"validation has too few rows to tell a leak from chance: ROC AUC of {', '.join(unsure)}")
 
 
 def _availability(subject: Subject) -> Iterator[Finding | Remark]:

@@ -3,6 +3,7 @@
 The bins are fitted on train. At most 200,000 rows of a part are counted, evenly spaced, which is enough for both.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ MIN_ROWS = 500
 _ROWS = 200_000
 _BINS, _CATEGORIES, _COMPARED = 32, 1000, 30
 _SMOOTHING = 20.0
+_ONE_SIDED = 1.644854
 _MISSING = "\0missing"
 
 
@@ -51,20 +53,44 @@ class Profile:
             return None
         return population_stability(found, others)
 
-    def auc(self) -> float | None:
+    def auc(self) -> "Area | None":
         """ROC AUC on validation of the label rate that the row's bin has in train, shrunk by 20 rows towards the mean.
 
-        None where train or validation have fewer than `MIN_ROWS` rows, or one class.
+        None where train or validation have one class only.
         """
         train, judged = self.counts[0], self.counts[1]
-        if min(train.sum(), judged.sum()) < MIN_ROWS or not train.sum(axis=0).all() or not judged.sum(axis=0).all():
+        if not train.sum(axis=0).all() or not judged.sum(axis=0).all():
             return None
         mean = train[:, 1].sum() / train.sum()
         scores = (train[:, 1] + _SMOOTHING * mean) / (train.sum(axis=1) + _SMOOTHING)
         levels, group = np.unique(scores, return_inverse=True)
         negative, positive = (np.bincount(group, judged[:, label], len(levels)) for label in (0, 1))
         below = np.cumsum(negative) - negative
-        return float(np.sum(positive * (below + negative / 2)) / (positive.sum() * negative.sum()))
+        pairs = int(positive.sum()) * int(negative.sum())
+        return Area.of(
+            float(np.sum(positive * (below + negative / 2)) / pairs), int(min(positive.sum(), negative.sum()))
+        )
+
+
+@dataclass(frozen=True)
+class Area:
+    """A ROC AUC, and the ends of its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, rows: int) -> "Area":
+        """With the interval of Wilson (1927), as if `value` were a share of `rows`, the rows of the rarer label.
+
+        The variance of a ROC AUC A is at most A (1 - A) / rows (Birnbaum and Klose 1957), so that the interval is wide
+        enough; unlike a normal one it is not empty at 1.
+        """
+        square = _ONE_SIDED**2 / rows
+        spread = _ONE_SIDED * math.sqrt(value * (1 - value) / rows + square / (4 * rows))
+        middle = value + square / 2
+        return cls(value, (middle - spread) / (1 + square), (middle + spread) / (1 + square))
 
 
 def sampled(parts: Parts) -> Parts:

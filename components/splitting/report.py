@@ -12,7 +12,12 @@ from gatehouse.components.splitting.partition import PARTS
 
 Json = Mapping[str, Any]
 
-_SIGNS = {"passed": "✓\u00a0passed", "failed": "✕\u00a0failed", "could not run": "?\u00a0could not run"}
+_SIGNS = {
+    "passed": ("✓\u00a0passed", "good"),
+    "failed": ("✕\u00a0failed", "bad"),
+    "noted": ("✕\u00a0noted", "soft"),
+    "could not run": ("?\u00a0could not run", "warn"),
+}
 _SHOWN, _SAID = 20, 4
 
 
@@ -39,30 +44,27 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 
 def _verdict(checks: Sequence[Json]) -> Verdict:
-    failed = [one for one in checks if one["status"] == "failed"]
-    warned = [f"{one['name']}: {text}" for one in failed if one["severity"] != "note" for text in one["said"]]
+    warned = [f"{one['name']}: {text}" for one in checks if one["status"] == "failed" for text in one["said"]]
     if warned:
         return Verdict("warn", "\n".join(warned))
-    unable = [one["name"] for one in checks if one["status"] == "could not run"]
     lines = ["Every check that counts and could run has passed."]
-    lines += [f"Failed, and only noted: {', '.join(one['name'] for one in failed)}."] if failed else []
-    lines += [f"Could not run: {', '.join(unable)}."] if unable else []
+    for status, words in (("noted", "Noted only"), ("could not run", "Could not run")):
+        named = [one["name"] for one in checks if one["status"] == status]
+        lines += [f"{words}: {', '.join(named)}."] if named else []
     return Verdict("pass", "\n".join(lines))
 
 
 def _add_checks(drawn: Report, checks: Sequence[Json]) -> None:
     drawn.section(
         "Checks",
-        "A failed check ends the run (fail), is a warning (warn), or is only noted (note), where the strategy does not "
-        "promise what it looks for. A check that could not run has not passed.",
+        "A check that found something ends the run (fail), is a warning (warn), or is only noted (note), where the "
+        "strategy does not promise what it looks for. A check that could not run has not passed.",
     )
     rows = []
     for one in checks:
         could_not_run = one["status"] == "could not run"
-        mark = {"passed": "good", "could not run": "warn"}.get(one["status"], "bad")
-        mark = "soft" if mark == "bad" and one["severity"] == "note" else mark
         meant = "note" if could_not_run and not one["required"] else one["severity"]
-        rows.append([Marked(_SIGNS[one["status"]], mark), one["name"], meant, "; ".join(_short(one["said"]))])
+        rows.append([Marked(*_SIGNS[one["status"]]), one["name"], meant, "; ".join(_short(one["said"]))])
     drawn.table(["", "check", "severity", "found"], rows)
 
 

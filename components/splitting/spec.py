@@ -51,9 +51,10 @@ class Fractions(Spec):
 class Checks(Spec):
     """What is looked for after the rows are divided, and how bad it is.
 
-    A check has passed, failed, or could not run. One that failed ends the run (`fail`), is shown as a warning (`warn`)
-    or only stands in the report (`note`). A check that could not run ends the run only where its severity is set to
-    `fail` here. By default what the strategy promises is `fail`, what it does not promise is `note`.
+    A check that finds something ends the run (`fail`), is a warning of the run (`warn`) or only stands in the report
+    (`note`). A check that could not run ends the run only where its severity is set to `fail` here. By default what the
+    strategy promises is `fail`, and so is a part of which more than a fifth repeats the features of an earlier part;
+    other duplicates and features that tell the label are `warn`, and what the strategy does not promise is `note`.
     """
 
     severity: dict[CheckName, Severity] = Field({}, description="Severity by check, where it is not the default.")

@@ -39,7 +39,8 @@ class SplitResult(StageModel):
         folds: Reference of the folds; empty where the strategy has none.
         report: Reference of the checks and of what was measured.
         rows: Rows of each part, and rows in no part, by reason.
-        checks: `passed`, `failed` or `could not run` by check.
+        checks: `passed`, `failed`, `noted` or `could not run` by check.
+        warnings: What a check found that does not end the run.
     """
 
     split: str
@@ -47,6 +48,7 @@ class SplitResult(StageModel):
     report: str
     rows: dict[str, int]
     checks: dict[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 @stage("split", title="Split", pages={"split-checks": "gatehouse.components.splitting.report:page"})
@@ -66,7 +68,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         LeakageError: listing every check that ends the run: a part is empty or has one class only, or does not keep
             what its strategy promises.
     """
-    from gatehouse.components.splitting.checks import as_json, run_checks
+    from gatehouse.components.splitting.checks import FAILED, as_json, run_checks
     from gatehouse.components.splitting.divide import divide
     from gatehouse.components.splitting.measures import measures
     from gatehouse.components.splitting.training_set import TrainingSet
@@ -97,6 +99,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         report=str(report),
         rows={name: len(rows) for name, rows in partition.parts.items()} | partition.left_out,
         checks={one.name: one.status for one in checks},
+        warnings=tuple(f"{one.name}: {text}" for one in checks if one.status == FAILED for text in one.said),
     )
 
 

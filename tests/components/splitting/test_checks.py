@@ -7,7 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.components.splitting.checks import COULD_NOT_RUN, FAILED, NAMES, PASSED, Check, Subject, run_checks
+from gatehouse.components.splitting.checks import (
+    COULD_NOT_RUN,
+    FAILED,
+    NAMES,
+    NOTED,
+    PASSED,
+    Check,
+    Subject,
+    run_checks,
+)
 from gatehouse.components.splitting.divide import divide
 from tests.components.splitting.conftest import opened, spec_of
 
@@ -62,7 +71,7 @@ def test_a_good_split_by_time_passes_what_it_promises(tmp_path: Path) -> None:
     ]
     assert not any(one.ends_the_run for one in checks.values())
     # Time moves by construction: it is noted, no more.
-    assert (checks["decision_time_drift"].status, checks["decision_time_drift"].severity) == (FAILED, "note")
+    assert (checks["decision_time_drift"].status, checks["decision_time_drift"].severity) == (NOTED, "note")
 
 
 def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Path) -> None:
@@ -80,7 +89,7 @@ def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Pa
 
 def test_a_random_split_is_noted_not_to_be_in_order_of_time(tmp_path: Path) -> None:
     checks = _checks(tmp_path, strategy="random")
-    assert (checks["time_order"].status, checks["time_order"].severity) == (FAILED, "note")
+    assert (checks["time_order"].status, checks["time_order"].severity) == (NOTED, "note")
     assert not checks["time_order"].ends_the_run
     assert (checks["decision_time_drift"].status, checks["decision_time_drift"].severity) == (PASSED, "warn")
 
@@ -111,7 +120,7 @@ def test_entities_promise_for_their_own_keys_only(tmp_path: Path) -> None:
     entity = _checks(tmp_path, columns, strategy="entity")
     assert entity["entity_overlap"].status == PASSED
     group = _checks(tmp_path, columns, **BY_GROUP)
-    assert (group["entity_overlap"].status, group["entity_overlap"].severity) == (FAILED, "note")
+    assert (group["entity_overlap"].status, group["entity_overlap"].severity) == (NOTED, "note")
 
 
 def test_missing_groups_are_shared_by_nobody(tmp_path: Path) -> None:
@@ -228,9 +237,27 @@ def test_a_column_that_moved_between_the_parts_is_found(tmp_path: Path) -> None:
 def test_few_rows_are_not_judged(tmp_path: Path) -> None:
     columns = {name: values[:600] for name, values in _columns().items()}
     checks = _checks(tmp_path, columns, strategy="random")
-    assert {checks[name].status for name in ("feature_drift", "decision_time_drift", "single_feature")} == {
-        COULD_NOT_RUN
-    }
+    assert {checks[name].status for name in ("feature_drift", "decision_time_drift")} == {COULD_NOT_RUN}
+
+
+@pytest.mark.parametrize(("rows", "status"), [(600, FAILED), (40, COULD_NOT_RUN)])
+def test_a_feature_that_is_the_label_is_found_among_few_rows(tmp_path: Path, rows: int, status: str) -> None:
+    columns = {name: values[:rows] for name, values in _columns().items()}
+    columns["size"] = columns["label"] + 0.001 * columns["size"]
+    found = _checks(tmp_path, columns, strategy="random")["single_feature"]
+    assert found.status == status and "size" in found.said[0], found.said
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.1, "warn"), (0.3, "fail")])
+def test_a_part_that_mostly_repeats_another_measures_nothing(tmp_path: Path, share: float, severity: str) -> None:
+    columns = _columns()
+    count = int(share * 1464)
+    for name in ("size", "colour"):
+        columns[name][2904 : 2904 + count] = columns[name][:count]
+    found = _checks(tmp_path, columns, **IN_TIME)["duplicates"]
+    assert (found.status, found.severity, found.ends_the_run) == (FAILED, severity, severity == "fail")
+    kept = _checks(tmp_path, columns, **IN_TIME, checks={"severity": {"duplicates": "warn"}})["duplicates"]
+    assert not kept.ends_the_run
 
 
 def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_path: Path) -> None:
@@ -267,7 +294,7 @@ def test_folds_promise_among_themselves_what_a_test_part_by_time_cannot(tmp_path
     by_hash = _checks(tmp_path, **folds, test_fraction=0.2)
     assert by_hash["group_overlap"].status == PASSED
     by_time = _checks(tmp_path, **folds, test_from="2024-07-01", gap="PT2H")
-    assert (by_time["group_overlap"].status, by_time["group_overlap"].severity) == (FAILED, "note")
+    assert (by_time["group_overlap"].status, by_time["group_overlap"].severity) == (NOTED, "note")
     assert all(" in test are in " in text for text in by_time["group_overlap"].said)
     assert not by_time["time_order"].ends_the_run
 
@@ -275,7 +302,7 @@ def test_folds_promise_among_themselves_what_a_test_part_by_time_cannot(tmp_path
 def test_a_group_that_is_named_fails_and_one_that_is_not_promised_does_not(tmp_path: Path) -> None:
     folds = {"strategy": "k_fold", "unit": "group", "columns": ["town"], "test_from": "2024-07-01", "gap": "PT2H"}
     kept = _checks(tmp_path, **folds, checks={"groups": ["key"]})
-    assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (FAILED, "note")
+    assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (NOTED, "note")
     broken = _checks(tmp_path, **folds, checks={"groups": ["colour"]})
     assert broken["group_overlap"].ends_the_run
 

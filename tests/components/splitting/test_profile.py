@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from gatehouse.components.splitting.partition import PARTS, Parts
-from gatehouse.components.splitting.profile import MIN_ROWS, Profile, profile_of, sampled
+from gatehouse.components.splitting.profile import MIN_ROWS, Area, Profile, profile_of, sampled
 from tests.components.splitting.conftest import opened
 
 
@@ -43,7 +43,9 @@ def test_the_area_is_that_of_scoring_each_row_by_its_bins_rate(tmp_path: Path) -
         held = labels[train][bins[train] == each]
         rates[each] = (held.sum() + 20 * mean) / (len(held) + 20)
     expected = roc_auc_score(labels[judged], [rates[each] for each in bins[judged]])
-    assert found.auc() == pytest.approx(expected, abs=1e-12)
+    area = found.auc()
+    assert area is not None and area.value == pytest.approx(expected, abs=1e-12)
+    assert area.low < area.value < area.high
 
 
 def test_rare_and_new_categories_are_one_bin_of_drift(tmp_path: Path) -> None:
@@ -72,9 +74,22 @@ def test_too_few_rows_or_one_class_have_neither(tmp_path: Path) -> None:
     labels = np.tile([0, 1], 1500).astype(np.int8)
     few = {"train": np.arange(2000), "validation": np.arange(2000, 2000 + MIN_ROWS - 1), "test": np.arange(2600, 3000)}
     found = _profile(tmp_path, np.arange(3000.0), labels, few)
-    assert (found.psi(0, 1), found.auc()) == (None, None)
+    assert found.psi(0, 1) is None
     one_class = _profile(tmp_path, np.arange(3000.0), np.repeat([0, 1, 0], 1000).astype(np.int8), _thirds(3000))
     assert one_class.auc() is None
+
+
+@pytest.mark.parametrize("value", [0.5, 0.9, 1.0])
+def test_an_area_lies_inside_its_interval_nine_times_of_ten(value: float) -> None:
+    """Scores of few rows, drawn again and again; the interval may hold more often than it says, as at 1."""
+    drawn, rows = np.random.default_rng(7), 20
+    shift = {0.5: 0.0, 0.9: 1.8124, 1.0: 40.0}[value]
+    held = 0
+    for _ in range(400):
+        zeros, ones = drawn.normal(0, 1, rows), drawn.normal(shift, 1, rows)
+        area = Area.of(float((ones[:, None] > zeros).mean()), rows)
+        held += area.low <= value <= area.high
+    assert held >= 0.87 * 400
 
 
 def test_a_sample_is_evenly_spaced_and_whole_where_it_can_be() -> None:

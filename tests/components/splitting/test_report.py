@@ -34,7 +34,7 @@ def test_a_warning_is_the_verdict_and_what_could_not_run_is_named(store: Artifac
     quiet = spec_of(strategy="entity", checks={"near": 1e-6, "severity": {"single_feature": "note"}})
     noted = _page(store, leaking, quiet)
     assert 'class="verdict pass"' in noted
-    assert "Failed, and only noted: single_feature." in noted
+    assert "Noted only: single_feature." in noted
     assert "Could not run: time_order, label_maturity, availability" in noted
 
 
