@@ -280,6 +280,20 @@ def test_a_view_that_is_expired_online_fails_both_commands(place: Place) -> None
     assert f"trips: no value was compared: {why}" in place.run("skew", code=1).stdout
 
 
+def test_a_feature_that_is_served_is_renamed_under_another_version_only(place: Place) -> None:
+    place.run("materialize")
+    definitions = place.project / "repo/definitions.py"
+    definitions.write_text(definitions.read_text().replace('"town"', '"city"'))
+    (place.project / "repo/views/trips.sql").write_text(VIEW.replace("AS town", "AS city"))
+    place.compute()
+    said = place.fails("materialize")
+    assert said.startswith("The online store, which holds feature-tables/flights/sha256-")
+    assert "trips: feature town removed: expected another version for it than 1" in said
+    definitions.write_text(definitions.read_text().replace("hours=2),", "hours=2), version=2,"))
+    place.compute()
+    assert place.json("materialize")["verdict"] == "pass"
+
+
 def _overwrite(place: Place, fare: float) -> None:
     """Another writer puts a fare online that the feature table does not have."""
     moment = pa.array([NOON + timedelta(minutes=50)], pa.timestamp("us", "UTC"))

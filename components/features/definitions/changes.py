@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from gatehouse.components.artifacts.identity import identity_of
@@ -15,7 +16,7 @@ _OF_JOINS = ("ttl", "event_time_only")
 """Fields of a view that decide how its table is joined, and not what is in it."""
 
 
-def definition_of(repository: Repository, view: View) -> dict[str, object]:
+def definition_of(repository: Repository, view: View) -> dict[str, Any]:
     """All of a view's definition that decides its table: its code, keys, features, availability, window, version."""
     spec = {name: value for name, value in identity_of(view.spec).items() if name not in _OF_JOINS}
     tables = tables_of(repository, [view.query])
@@ -56,6 +57,33 @@ def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
         if lines:
             found[name] = lines
     return found
+
+
+def require_one_meaning(before: Repository, after: Repository, holder: str, views: Iterable[str]) -> None:
+    """Refuse views that mean something else than what somebody holds under the same version.
+
+    Args:
+        before: The definitions of what is held.
+        after: The present definitions.
+        holder: Who holds it, as a message names it.
+        views: Names of the views that are held.
+
+    Raises:
+        ConfigurationError: listing the changes that need a new version.
+    """
+    problems = []
+    for name in sorted({*views} & before.views.keys() & after.views.keys()):
+        view = after.views[name]
+        if before.views[name].spec.version == view.spec.version:
+            lines = needs_version(before.views[name].spec, view.spec) + _retyped_keys(view.spec, before, after)
+            problems += [
+                f"{FILE}: {name}: {line}: expected another version for it than {view.spec.version}" for line in lines
+            ]
+    if problems:
+        raise ConfigurationError(
+            f"{holder} and the present definitions mean different things by one version of a view:"
+            + "".join(f"\n  - {text}" for text in problems)
+        )
 
 
 def require_versions(before: Repository, after: Repository) -> None:

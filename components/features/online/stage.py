@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.canonical import canonical_json
@@ -11,9 +12,11 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 
 if TYPE_CHECKING:
+    from gatehouse.components.features.definitions.repository import Repository
     from gatehouse.components.features.freshness.age import Freshness
     from gatehouse.components.features.online.materialization import Materialized
     from gatehouse.components.features.online.skew import Skew
+    from gatehouse.components.features.online.store import OnlineStore
 
 REPORT = "skew.json"
 
@@ -76,7 +79,8 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     """Bring the online store up to what was known at `as_of`, read a sample back, and judge the skew.
 
     Raises:
-        ConfigurationError: if there is no such service, or the settings of the online store do not hold.
+        ConfigurationError: if there is no such service, or the settings of the online store do not hold; or if a view
+            means something else than what the store holds of it, under the same version.
         StoreError: if the online store cannot be reached, or is at a later time.
     """
     from gatehouse.components.features.definitions.repository import check_out
@@ -93,6 +97,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         served = [repository.views[name] for name in repository.service(request.service).views]
         online = open_online(store, request.project, repository.folder)
+        _require_versions(store, online, repository, [view.name for view in served], workspace)
     views = [online_view(view) for view in served]
     tables = {view.name: [*files[view.name].values()] for view in served}
     settled = settled_times(store, request.feature_tables)
@@ -127,6 +132,23 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
         reasons=tuple(reasons),
         report=str(report),
     )
+
+
+def _require_versions(
+    store: ArtifactStore, online: "OnlineStore", repository: "Repository", views: Sequence[str], workspace: Path
+) -> None:
+    """Refuse views that mean something else than what the online store holds, under the same version."""
+    from gatehouse.components.features.definitions.changes import require_one_meaning
+    from gatehouse.components.features.definitions.repository import check_out
+
+    held: dict[str, list[str]] = {}
+    for name in views:
+        held.setdefault(online.state(name).tables, []).append(name)
+    for number, (tables, names) in enumerate(held.items()):
+        if tables and store.exists(tables):
+            definitions = store.manifest(tables).derived_from["definitions"]
+            before = check_out(store, definitions, workspace / f"held-{number}")
+            require_one_meaning(before, repository, f"The online store, which holds {tables},", names)
 
 
 def report_body(

@@ -50,7 +50,11 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
     """Find the feature tables that those of a snapshot can be added to, and remember the choice.
 
     They are of an older snapshot of the same source and beginning, the newest there is; or of the same snapshot with
-    other definitions. A choice stays, so that an unchanged source is computed once.
+    other definitions. A choice stays, so that an unchanged source is computed once. Before a choice is made, the
+    definitions are held against those of all feature tables of the project, of whatever snapshot.
+
+    Raises:
+        ConfigurationError: if a view means something else than in one of them under the same version.
     """
     folder = f"{_RECORDS}/{request.project}"
     wanted = {"snapshot": request.snapshot, "definitions": request.definitions}
@@ -58,16 +62,37 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
         parent = str(body.get("parent", ""))
         if {name: body.get(name) for name in wanted} == wanted and (not parent or store.exists(parent)):
             return PreviousResult(feature_tables=parent)
+    _require_versions(request, store)
     parent = _newest(request, store)
     store.append(folder, wanted | {"parent": parent})
     return PreviousResult(feature_tables=parent)
+
+
+def _require_versions(request: PreviousRequest, store: ArtifactStore) -> None:
+    from gatehouse.components.features.definitions.changes import require_one_meaning
+    from gatehouse.components.features.definitions.repository import check_out
+
+    of = {store.manifest(one).derived_from["definitions"]: one for one in _tables(request, store)}
+    others = {definitions: tables for definitions, tables in of.items() if definitions != request.definitions}
+    if not others:
+        return
+    with store.workspace() as workspace:
+        present = check_out(store, request.definitions, workspace / "present")
+        for number, (definitions, tables) in enumerate(sorted(others.items())):
+            if store.exists(definitions):
+                earlier = check_out(store, definitions, workspace / str(number))
+                require_one_meaning(earlier, present, f"The feature tables {tables}", present.views)
+
+
+def _tables(request: PreviousRequest, store: ArtifactStore) -> list[Reference]:
+    return list(store.references("feature-tables", request.project))
 
 
 def _newest(request: PreviousRequest, store: ArtifactStore) -> str:
     """Prefers the newest moment, then the same snapshot, then the same definitions."""
     now = store.manifest(request.snapshot)
     found: list[tuple[datetime, bool, bool, str]] = []
-    for reference in store.references("feature-tables", request.project):
+    for reference in _tables(request, store):
         manifest = store.manifest(reference)
         if not _fits(store, manifest, request.snapshot, now) or not all(
             map(store.exists, manifest.derived_from.values())

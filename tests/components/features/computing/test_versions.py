@@ -295,6 +295,22 @@ def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:
     assert shop.parent(3, {"views/places.sql": QUERIES["views/places.sql"] + " WHERE true"}) == second
 
 
+def test_a_renamed_feature_needs_another_version_than_any_table_of_the_project_has(shop: Shop) -> None:
+    tables = shop.compute(3)
+    renamed = {
+        "definitions.py": DEFINITIONS.replace('"price"', '"cost"'),
+        "views/prices.sql": QUERIES["views/prices.sql"].replace("AS price", "AS cost"),
+    }
+    for days in (1, 3, 4):
+        with pytest.raises(ConfigurationError) as caught:
+            shop.parent(days, renamed)
+        expected = f"The feature tables {tables} and the present definitions mean different things by one version"
+        assert str(caught.value).startswith(expected)
+        assert "prices: feature price removed: expected another version for it than 1" in str(caught.value)
+    renamed["definitions.py"] = renamed["definitions.py"].replace('name="prices"', 'name="prices", version=2')
+    assert [shop.parent(days, renamed) for days in (1, 3, 4)] == ["", tables, tables]
+
+
 def test_a_view_that_doubles_its_rows_is_refused(shop: Shop) -> None:
     time = "TIMESTAMPTZ '2024-01-01' AS event_timestamp"
     doubled = f"SELECT 'x' AS shop, {time}, 1 AS price UNION ALL SELECT NULL, {time}, unnest([1, 2])"
