@@ -87,7 +87,7 @@ def _columns(subject: Subject) -> dict[str, Any]:
     for name, profile in subject.profiles().items():
         psi = [profile.psi(0, 1), profile.psi(0, 2), profile.psi(1, 2)]
         auc = profile.auc() if name in features else None
-        found[name] = {"psi": [_rounded(value) for value in psi], "auc": _rounded(auc and auc.value)}
+        found[name] = {"psi": [_rounded(value) for value in psi], "auc": _rounded(auc.value if auc else None)}
     return found
 
 
