@@ -3,7 +3,6 @@
 DuckDB reads the verified local files and keeps to its memory limit, so tables may be larger than memory.
 """
 
-import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.manifest import Column, Manifest
 from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.sensitivity import sensitive_columns
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import duckdb
@@ -185,23 +185,9 @@ def _compare_table(
     counts = _counts(connection, [each for each in names if types[0].get(each) == types[1].get(each)], key, name)
     exact = max(counts[0]) <= EXACT_DISTINCT
     statistics = [_statistics(connection, view, side, exact) for view, side in zip(_VIEWS, types, strict=True)]
-    hidden = _sensitive(store, before.reference) | _sensitive(store, after.reference)
+    hidden = sensitive_columns(store, before.reference) | sensitive_columns(store, after.reference)
     columns = tuple(_column(each, types, statistics, each in hidden) for each in names)
     return TableChange(name, before.reference, after.reference, *counts, key, columns)
-
-
-def _sensitive(store: ArtifactStore, reference: Reference) -> set[str]:
-    """Names of the columns that were declared sensitive, in the table or in what it was derived from."""
-    names: set[str] = set()
-    seen, pending = {reference}, [reference]
-    while pending:
-        with contextlib.suppress(MissingArtifactError):
-            manifest = store.manifest(pending.pop())
-            names |= set(manifest.details.get("sensitive", ()))
-            new = {Reference.parse(each) for each in manifest.derived_from.values()} - seen
-            seen |= new
-            pending.extend(new)
-    return names
 
 
 _VIEWS = ("before", "after")

@@ -122,6 +122,14 @@ def _problems(column: ColumnContract) -> Iterator[Problem]:
         yield ("completeness",), message, column.completeness.value
 
 
+def unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str, str]]:
+    """Of every rule that could not stand if the column were sensitive: its place, its key, and why."""
+    for place, rules in (("", column), ("warn.", column.warn or ColumnRules())):
+        for key, rule in rules.given():
+            if why := _unsuited(key, rule.value, column.type.value, sensitive=True):
+                yield place, key, why
+
+
 def _unsuited(key: str, value: Any, kind: str, sensitive: bool) -> str:
     """Why a rule cannot stand at a column of this type; empty where it can."""
     if key in ("min", "max"):

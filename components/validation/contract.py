@@ -1,15 +1,15 @@
 """The data contract: what the tables of a snapshot promise, rule by rule, with severity and owner."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.identity import identity_of
-from gatehouse.components.validation.column_contract import ColumnContract, reversed_bounds
+from gatehouse.components.validation.column_contract import ColumnContract, reversed_bounds, unsuited_if_sensitive
 from gatehouse.components.validation.contract_names import name_problems
 from gatehouse.components.validation.graded import Graded, Listed, Part, Problem, Rule, merged, refuse
 from gatehouse.components.validation.rule_values import Count, Names, Positive, Sql
@@ -118,6 +118,7 @@ class Contract(Part):
     metadata: dict[str, str] = Field({}, description="Anything else that a reader should know; it is not judged.")
     examples: int = Field(5, ge=0, le=20, description="Most offending rows that an anomaly shows.")
     tables: dict[str, TableContract] = Field(min_length=1)
+    _declared: dict[str, frozenset[str]] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -130,6 +131,33 @@ class Contract(Part):
         refuse("Contract", problems)
         return contract
 
+    def hiding(self, declared: Mapping[str, frozenset[str]]) -> "Contract":
+        """This contract, which also shows no value of the columns that the source declares sensitive.
+
+        Args:
+            declared: These columns, by table.
+
+        Raises:
+            ConfigurationError: if a rule on such a column needs a histogram or moments.
+        """
+        problems = [
+            f"tables.{table}.columns.{column}.{place}{key}: {why}"
+            for table, columns in declared.items()
+            if table in self.tables
+            for column, promised in self.tables[table].columns.items()
+            if column in columns
+            for place, key, why in unsuited_if_sensitive(promised)
+        ]
+        if problems:
+            listed = "".join(f"\n  - {problem}" for problem in problems)
+            raise ConfigurationError(
+                f"{len(problems)} rules of the contract do not suit what the source declares sensitive. Remove "
+                f"them:{listed}"
+            )
+        hiding = self.model_copy()
+        hiding._declared = {table: columns for table, columns in declared.items() if columns}
+        return hiding
+
     def snapshots(self) -> tuple[str, ...]:
         """The other snapshots that foreign keys lead to, as the contract names them."""
         keys = (key for table in self.tables.values() for key in table.foreign_keys)
@@ -141,10 +169,11 @@ class Contract(Part):
         Where there are any, those columns of `present` count too that the contract does not list: a sensitive column
         that comes under another name must not be shown for that. Nor must one whose table does.
         """
+        declared = self._declared.get(table, frozenset())
         if table not in self.tables:
-            return frozenset(present if any(self.sensitive(other) for other in self.tables) else ())
+            return frozenset(present) if any(self.sensitive(other) for other in self.tables) else declared
         columns = self.tables[table].columns
-        flagged = frozenset(column for column, promised in columns.items() if promised.sensitive)
+        flagged = declared.union(column for column, promised in columns.items() if promised.sensitive)
         return flagged | (frozenset(present) - columns.keys()) if flagged else flagged
 
 

@@ -55,7 +55,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     judged and which could not be. Its statistics are an artifact of their own, which it is derived from.
 
     Raises:
-        ConfigurationError: if the contract is not one.
+        ConfigurationError: if the contract is not one, or needs values of a column that the source declares sensitive.
     """
     from gatehouse.components.validation.anomalies import Findings
     from gatehouse.components.validation.checks import Baseline, Judge
@@ -64,9 +64,10 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     from gatehouse.components.validation.statistics.measurement import measurement, statistics_of
     from gatehouse.components.validation.tables import opened, tables_of
 
-    contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
     snapshot = store.manifest(request.snapshot)
     tables = tables_of(store, request.snapshot)
+    contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
+    contract = contract.hiding({name: table.sensitive for name, table in tables.items()})
     others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
     others = {name: other for name, other in others.items() if references_in(other)}
     elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in others.items()}

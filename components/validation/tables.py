@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 
 from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.sensitivity import sensitive_columns
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
@@ -24,11 +25,15 @@ REDACTED = "(redacted)"
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its name, columns as the manifest states them, and its files with their row counts, in order."""
+    """One table: its name, columns as the manifest states them, and its files with their row counts, in order.
+
+    `sensitive` are the columns of which no value may be shown, as the source declares them.
+    """
 
     name: str
     columns: tuple[Column, ...]
     files: tuple[tuple[Path, int], ...]
+    sensitive: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -47,7 +52,7 @@ def tables_of(store: ArtifactStore, snapshot: str, prefix: str = "") -> dict[str
         manifest = store.manifest(dataset)
         counts = [entry.rows or 0 for entry in manifest.files]
         files = tuple(zip(store.paths(dataset), counts, strict=True))
-        found[table] = Table(f"{prefix}{table}", manifest.columns, files)
+        found[table] = Table(f"{prefix}{table}", manifest.columns, files, sensitive_columns(store, dataset))
     return found
 
 

@@ -1,7 +1,7 @@
 """Writes a contract from what a snapshot holds: rules that it keeps with room to spare, and beside each what was seen.
 
-It is a proposal for a person to edit, so a rule is left out where too few rows speak for it. Of a column whose name
-looks personal no value is written.
+It is a proposal for a person to edit, so a rule is left out where too few rows speak for it. Of a column that the
+source declares sensitive, or whose name looks personal, no value is written.
 """
 
 import math
@@ -90,7 +90,7 @@ def _table(seen: SeenTable, as_of: datetime | None) -> Iterator[str]:
     yield "    columns:"
     first_key = next((column for column, one in seen.columns.items() if one.unique and not one.nulls), "")
     for column, one in seen.columns.items():
-        yield from _column(one, column == first_key)
+        yield from _column(one, column == first_key, _hidden(seen, column))
 
 
 def _least_rows(rows: int) -> int:
@@ -107,7 +107,7 @@ def _freshness(seen: SeenTable, as_of: datetime | None) -> Iterator[str]:
     newest: list[tuple[datetime, str]] = []
     for column, one in seen.columns.items():
         found = moment(one.high) if one.kind == "timestamp" and one.zoned and one.high is not None else None
-        if found is not None and not one.nulls and found <= as_of and not _looks_personal(column):
+        if found is not None and not one.nulls and found <= as_of and not _hidden(seen, column):
             newest.append((found, column))
     if not newest:
         return
@@ -138,29 +138,37 @@ def _foreign_keys(seen: SeenTable) -> Iterator[str]:
 # Columns
 
 
-def _column(seen: Seen, is_key: bool) -> Iterator[str]:
-    personal = _looks_personal(seen.column)
+def _column(seen: Seen, is_key: bool, hidden: str) -> Iterator[str]:
     notes: list[str] = []
     rules: dict[str, Any] = {"type": seen.kind}
-    if personal:
+    if hidden:
         rules["sensitive"] = True
     notes.append(_nulls(seen, rules))
-    if seen.kind in ("int64", "double") and not personal:
+    if seen.kind in ("int64", "double") and not hidden:
         _numeric(seen, rules, notes)
-    elif seen.kind == "timestamp" and not personal:
+    elif seen.kind == "timestamp" and not hidden:
         _times(seen, rules, notes)
     elif seen.kind == "string":
-        _texts(seen, personal, rules, notes)
+        _texts(seen, bool(hidden), rules, notes)
     if seen.unique and seen.held >= 2:
         notes.append("every value differs")
         if seen.held >= MANY * 10 or (is_key and seen.held >= _FEW_ROWS // 2):
             rules["unique"] = True
-    if not personal and _is_compared(seen):
+    if not hidden and _is_compared(seen):
         rules["warn"] = rules.pop("warn", {}) | {"psi": 0.25}
-    if personal:
-        yield "      # Its name looks personal, so no value of it is shown: check, and remove `sensitive` if it is not."
+    if hidden:
+        yield f"      # {hidden}"
     yield f"      # {'; '.join(note for note in notes if note)}"
     yield from _mapping(seen.column, rules)
+
+
+def _hidden(seen: SeenTable, column: str) -> str:
+    """Why no value of a column is shown; empty where values are."""
+    if column in seen.table.sensitive:
+        return "The source declares it sensitive, so no value of it is shown."
+    if _looks_personal(column):
+        return "Its name looks personal, so no value of it is shown: check, and remove `sensitive` if it is not."
+    return ""
 
 
 def _looks_personal(column: str) -> bool:
@@ -216,18 +224,18 @@ def _times(seen: Seen, rules: dict[str, Any], notes: list[str]) -> None:
             rules[key] = bound.isoformat()
 
 
-def _texts(seen: Seen, personal: bool, rules: dict[str, Any], notes: list[str]) -> None:
+def _texts(seen: Seen, hidden: bool, rules: dict[str, Any], notes: list[str]) -> None:
     if seen.longest is None:
         return
     shortest = f"{seen.shortest:,} to " if seen.shortest != seen.longest else ""
     notes.append(shortest + _count(seen.longest, "character"))
-    if not personal and _is_category(seen):
+    if not hidden and _is_category(seen):
         allowed = sorted(value for value, _ in seen.values)
         least = min(count for _, count in seen.values)
         # Where a value is that rare, others may not have been seen yet.
         rules |= {"allowed": allowed} if least >= _OFTEN else {"warn": {"allowed": allowed}}
         notes.append(f"{_count(len(seen.values), 'value')}, the rarest in {_count(least, 'row')}")
-    elif not personal and seen.pattern and (seen.distinct > 1 or seen.unique):
+    elif not hidden and seen.pattern and (seen.distinct > 1 or seen.unique):
         rules["pattern"] = seen.pattern
         notes.append("all of one form")
     elif seen.held >= MANY:

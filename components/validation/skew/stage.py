@@ -6,6 +6,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.identity import identity_of, operational
 from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.sensitivity import sensitive_columns
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.spec import SkewSpec, StatisticsSpec
@@ -107,10 +108,11 @@ def _measured(
 ) -> str:
     """Reference of the statistics of one side; of columns that are not compared no value is kept."""
     columns = {column.name for column in store.manifest(dataset).columns}
+    hidden = sensitive_columns(store, request.training_set) | sensitive_columns(store, request.serving)
     wanted = MeasureRequest(
         name=Reference.parse(dataset).name,
         datasets={TABLE: dataset},
-        sensitive={TABLE: tuple(columns.difference(features).union(request.spec.sensitive))},
+        sensitive={TABLE: tuple(columns.difference(features).union(request.spec.sensitive, hidden))},
         baseline=baseline,
         statistics=request.statistics,
     )

@@ -18,9 +18,14 @@ Validate = Callable[..., ValidateResult]
 
 
 def publish(
-    store: ArtifactStore, tables: dict[str, pa.Table], rows_per_file: int = 1000, rows_per_group: int | None = None
+    store: ArtifactStore,
+    tables: dict[str, pa.Table],
+    rows_per_file: int = 1000,
+    rows_per_group: int | None = None,
+    sensitive: tuple[str, ...] = (),
 ) -> str:
     """Publish a snapshot of Arrow tables, each cut into files of `rows_per_file` rows, these into row groups."""
+    details = {"sensitive": list(sensitive)} if sensitive else {}
     datasets = {}
     with store.workspace() as workspace:
         for name, table in tables.items():
@@ -31,7 +36,9 @@ def publish(
                 counts[part] = len(table.slice(start, rows_per_file))
                 pq.write_table(table.slice(start, rows_per_file), files[part], row_group_size=rows_per_group)
             columns = [Column(field.name, str(field.type)) for field in table.schema]
-            datasets[name] = store.publish("datasets", name, files, columns=columns, rows_per_file=counts)
+            datasets[name] = store.publish(
+                "datasets", name, files, columns=columns, rows_per_file=counts, details=details
+            )
     return str(store.publish("snapshots", "small", {}, derived_from=datasets, details={"as_of": AS_OF}))
 
 

@@ -308,3 +308,23 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
     assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in page(store, broken.validation)
     with pytest.raises(ContractBreachError, match=r"flights\.origin: allowed: .* found 1 of 6,125 rows .*\(rows 17\)"):
         require_contract(Requirement(verdict=broken.verdict, reasons=broken.reasons, report=broken.validation), store)
+
+
+def test_a_rule_that_needs_values_of_what_the_source_hides_is_refused(store: ArtifactStore) -> None:
+    columns = {"a": {"type": "int64", "warn": {"psi": 0.2}}, "b": {"type": "int64", "mean_shift": 1}}
+    text = yaml.safe_dump({"version": 1, "tables": {"t": {"columns": columns}}})
+    contract = str(store.publish("config", "contract", {"contract.yaml": text}))
+    snapshot = publish(store, {"t": pa.table({"a": [1], "b": [1]})}, sensitive=("a",))
+    with pytest.raises(
+        ConfigurationError, match=r"1 rules .*source declares sensitive.*\n.*t\.columns\.a\.warn\.psi: needs"
+    ):
+        validate(ValidateRequest(snapshot=snapshot, contract=contract), store)
+
+
+def test_a_table_without_rules_keeps_what_its_source_hides(store: ArtifactStore) -> None:
+    contract = {"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64"}}}}}
+    reference = str(store.publish("config", "contract", {"contract.yaml": yaml.safe_dump(contract)}))
+    tables = {"t": pa.table({"a": [1, 2]}), "other": pa.table({"name": ["Slartibartfast"], "b": ["shown"]})}
+    snapshot = publish(store, tables, sensitive=("name",))
+    result = validate(ValidateRequest(snapshot=snapshot, contract=reference), store)
+    assert "Slartibartfast" not in shown(store, result)
