@@ -37,7 +37,7 @@ class SplitResult(StageModel):
     Attributes:
         split: Reference of the parts.
         folds: Reference of the folds; empty where the strategy has none.
-        report: Reference of the checks and of what was measured.
+        split_checks: Reference of the checks and of what was measured.
         rows: Rows of each part, and rows in no part, by reason.
         checks: `passed`, `failed`, `noted` or `could not run` by check.
         warnings: What a check found that does not end the run.
@@ -45,7 +45,7 @@ class SplitResult(StageModel):
 
     split: str
     folds: str = ""
-    report: str
+    split_checks: str
     rows: dict[str, int]
     checks: dict[str, str]
     warnings: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     if broken:
         raise _refused(request.training_set, broken)
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
-    report = store.publish(
+    found = store.publish(
         "split-checks",
         parts.name,
         {"checks.json": canonical_json(as_json(checks, request.spec.checks) | measures(subject))},
@@ -96,7 +96,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     return SplitResult(
         split=str(parts),
         folds=_publish_folds(request, store, partition),
-        report=str(report),
+        split_checks=str(found),
         rows={name: len(rows) for name, rows in partition.parts.items()} | partition.left_out,
         checks={one.name: one.status for one in checks},
         warnings=tuple(f"{one.name}: {text}" for one in checks if one.status == FAILED for text in one.said),

@@ -31,7 +31,7 @@ def test_parts_times_and_columns_are_measured(store: ArtifactStore, publish: Pub
     }
     bounds = {"train_until": "2024-03-24T08:00:00Z", "validation_until": "2024-05-05T00:00:00Z", "gap": "PT0S"}
     request = SplitRequest(training_set=publish(columns, numeric=["moved"]), spec=spec_of(**bounds))
-    found = store.read_json(split(request, store).report, "checks.json")
+    found = store.read_json(split(request, store).split_checks, "checks.json")
     assert found["parts"]["train"] == {
         "rows": 2000,
         "label_rate": 0.5,

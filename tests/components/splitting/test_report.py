@@ -23,7 +23,7 @@ def leaking(publish: Publish) -> str:
 
 
 def _page(store: ArtifactStore, training_set: str, spec: SplitSpec) -> str:
-    return page(store, split(SplitRequest(training_set=training_set, spec=spec), store).report)
+    return page(store, split(SplitRequest(training_set=training_set, spec=spec), store).split_checks)
 
 
 def test_a_warning_is_the_verdict_and_what_could_not_run_is_named(store: ArtifactStore, leaking: str) -> None:
@@ -54,7 +54,7 @@ def test_every_fold_has_a_line(store: ArtifactStore, leaking: str) -> None:
 
 
 def test_the_page_needs_nothing_but_the_artifact(store: ArtifactStore, leaking: str, tmp_path: Path) -> None:
-    report = split(SplitRequest(training_set=leaking, spec=spec_of(strategy="entity")), store).report
+    report = split(SplitRequest(training_set=leaking, spec=spec_of(strategy="entity")), store).split_checks
     elsewhere = ArtifactStore.open(tmp_path / "elsewhere")
     elsewhere.adopt(store.manifest(report), lambda entry: store.path(report, entry.path))
     drawn = page(elsewhere, report)

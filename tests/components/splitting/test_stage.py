@@ -86,17 +86,17 @@ def test_every_strategy_writes_parts_folds_and_checks(store: ArtifactStore, trai
     assert sum(result.rows.values()) == COUNT
     if count:
         assert [held[name] for name in split_files[:2]] == [held[name] for name in fold_files[-2:]]
-    found = store.read_json(result.report, "checks.json")
+    found = store.read_json(result.split_checks, "checks.json")
     assert {one["name"]: one["status"] for one in found["checks"]} == result.checks
     assert len(found["folds"]) == count
-    assert store.manifest(result.report).derived_from == {"split": result.split, "training_set": training_set}
+    assert store.manifest(result.split_checks).derived_from == {"split": result.split, "training_set": training_set}
 
 
 def test_what_is_checked_changes_no_part(store: ArtifactStore, training_set: str) -> None:
     specs = [spec_of(strategy="random", checks={"psi": psi}) for psi in (0.1, 0.2)]
     results = [split(SplitRequest(training_set=training_set, spec=spec), store) for spec in specs]
     assert results[0].split == results[1].split
-    assert results[0].report != results[1].report
+    assert results[0].split_checks != results[1].split_checks
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -118,7 +118,7 @@ def test_the_artifact_of_a_split_by_time_lists_rows_and_counts_the_gap(store: Ar
     assert result.rows == {"train": 996, "validation": 496, "test": 500, "gap": 8}
     assert _rows(store, result.split, "train.parquet") == list(range(996))
     assert _rows(store, result.split, "validation.parquet") == list(range(1000, 1496))
-    parts = store.read_json(result.report, "checks.json")["parts"]
+    parts = store.read_json(result.split_checks, "checks.json")["parts"]
     assert {part["label_rate"] for part in parts.values()} == {0.5}
     assert parts["train"]["last"] == "2024-02-11 11:00"
 
