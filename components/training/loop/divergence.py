@@ -11,6 +11,8 @@ from gatehouse.components.training.parallel.execution import Execution
 from gatehouse.components.training.parallel.mesh import Layout
 from gatehouse.components.training.parallel.spread import local
 
+ROWS = "the rows'"
+"""How an origin in the data begins."""
 _Finding = tuple[int, int, str]
 
 
@@ -48,7 +50,7 @@ def _in_rows(batch: Batch) -> _Finding | None:
         tensor = getattr(batch, name)
         if not tensor.isfinite().all():
             wrong = (~tensor.isfinite()).nonzero()[0].tolist()
-            return 0, 0, f"the rows' {name}" + (f", column {wrong[1]}" if len(wrong) > 1 else "")
+            return 0, 0, f"{ROWS} {name}" + (f", column {wrong[1]}" if len(wrong) > 1 else "")
     return None
 
 

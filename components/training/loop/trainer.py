@@ -26,13 +26,13 @@ from gatehouse.components.training.compute.precision import LossScaler
 from gatehouse.components.training.data.batches import Batch, Loader, Step
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.data.sampler import Position
-from gatehouse.components.training.loop.divergence import DivergedError, origin
+from gatehouse.components.training.loop.divergence import ROWS, DivergedError, origin
 from gatehouse.components.training.loop.state import Progress, TrainState, copy_of
 from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
 from gatehouse.components.training.loop.validation import validate
 from gatehouse.components.training.loop.weights import save_weights
 from gatehouse.components.training.loss.losses import loss_of
-from gatehouse.components.training.models.building import build_model
+from gatehouse.components.training.models.building import build_model, require_logits
 from gatehouse.components.training.optimizer.adamw import build_optimizer
 from gatehouse.components.training.optimizer.clipping import gradient_norm, scale_gradients
 from gatehouse.components.training.optimizer.schedule import learning_rate, set_learning_rate
@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 _LAST_SECONDS = 2.0
 """Of a preempted machine's time, kept for what comes after the checkpoint."""
 _ADVICE = "Lower training.optimizer.learning_rate, or look for extreme values among the features."
+_ROWS_ADVICE = "Look for values of the training set that no 32-bit number holds."
 
 
 class Trainer:
@@ -72,6 +73,7 @@ class Trainer:
         seed_all(spec.seed)
         rows = math.ceil(spec.data.batch_size / (self.layout.data_size * spec.data.accumulation))
         model = build_model(architecture)
+        require_logits(model, architecture)
         self.execution = parallelize(model, spec, self.layout, self.loss, self.device, rows)
         part = self.execution.part
         self.parameters = list(part.parameters())
@@ -202,7 +204,7 @@ class Trainer:
         began = origin(self.execution, batch, loss, self.layout, lambda: draw_again(before, self.device))
         raise DivergedError(
             f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in {began}. "
-            f"{self.checkpointer.last} {_ADVICE}"
+            f"{self.checkpointer.last} {_ROWS_ADVICE if began.startswith(ROWS) else _ADVICE}"
         )
 
     def _end_epoch(self, epoch: int) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from gatehouse.components.artifacts.builder_code import BuilderError
 from gatehouse.components.training.models.ft_transformer import FtTransformer
@@ -36,6 +37,34 @@ def build_model(architecture: dict[str, Any]) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise BuilderError(f"Builder {spec.architecture} returned {type(model).__name__}; expected a torch.nn.Module.")
     return model
+
+
+def require_logits(model: nn.Module, architecture: dict[str, Any]) -> None:
+    """Ask a module for the logits of two rows: of another shape, a loss would be broadcast and learn something else.
+
+    Args:
+        model: On the CPU, as it was built; it is in evaluation mode afterwards.
+        architecture: What it was built from.
+
+    Raises:
+        BuilderError: if it fails on the rows, or gives anything but floating-point numbers of the right shape.
+    """
+    name, outputs = architecture["model"]["architecture"], architecture["outputs"]
+    expected = (2,) if outputs == 1 else (2, outputs)
+    ids = torch.zeros(2, len(architecture["cardinalities"]), dtype=torch.long)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            logits = model.eval()(torch.zeros(2, architecture["width"]), ids)
+    except Exception as error:
+        raise BuilderError(
+            f"The model of {name} fails on a batch of two rows: {type(error).__name__}: {error}"
+        ) from error
+    found = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != expected or not logits.is_floating_point():
+        raise BuilderError(
+            f"The model of {name} gives {found} for two rows; expected floating-point logits of shape {expected}"
+            f"{', for instance by squeeze(1)' if outputs == 1 else ''}."
+        )
 
 
 def _imported(name: str) -> Builder:

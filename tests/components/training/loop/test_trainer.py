@@ -323,6 +323,10 @@ class Exploding(nn.Module):
             hidden = hidden / (self.calls != 2)
         elif self.how == "loss":
             return hidden.sum(1).float() * 1e30
+        elif self.how == "column":
+            return self.second(hidden).float()
+        elif self.how == "nothing":
+            raise ZeroDivisionError("no rows")
         logits: Tensor = self.second(hidden)
         return logits.squeeze(1)
 
@@ -345,6 +349,22 @@ def test_a_halt_names_the_tensor_where_it_began(
     builder = f"{__name__}:Exploding"
     spec = network(builder, options={"how": how}, batch_size=100, precision=precision, loss="mse")
     with pytest.raises(DivergedError, match=rf"epoch 0, step \d: it began in {named}"):
+        _train(spec, _architecture(spec), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        ("column", r"gives torch.float32 of shape \(2, 1\) for two rows; expected .* of shape \(2,\)"),
+        ("nothing", "fails on a batch of two rows: ZeroDivisionError: no rows"),
+    ],
+)
+def test_a_model_that_gives_no_logits_is_refused_before_training(
+    tmp_path: Path, alone: None, how: str, named: str
+) -> None:
+    _write(tmp_path, _binary)
+    spec = network(f"{__name__}:Exploding", options={"how": how}, batch_size=100)
+    with pytest.raises(BuilderError, match=named):
         _train(spec, _architecture(spec), tmp_path)
 
 
