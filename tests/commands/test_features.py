@@ -444,12 +444,3 @@ def test_tables_of_other_definitions_are_never_taken_for_those_of_the_present_on
         assert "say of trips (views/trips.sql), nor do 3 others of that moment" in place.fails(*command)
     assert place.json("list")[0]["differs"] == "views/trips.sql"
     assert "of another definition: views/trips.sql" in place.run("list").stdout
-
-
-def test_a_comment_in_the_definitions_takes_the_same_tables(place: Place) -> None:
-    place.run("materialize")
-    for path in (place.project / "repo").rglob("*.*"):
-        if path.suffix in (".py", ".sql"):
-            mark = "--" if path.suffix == ".sql" else "#"
-            path.write_text(f"{mark} What it is.\n{path.read_text()}")
-    assert place.json("skew")["views"][0]["newest"]
