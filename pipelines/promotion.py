@@ -21,7 +21,7 @@ def promotion(project: Project, tasks: Tasks) -> Any:
             store: Address of the artifact store.
             action: promote, rollback or archive.
             version: The version to promote (0 for the one in staging), to withdraw by rollback, or to archive.
-            reason: Why; kept in the ledger.
+            reason: Why; kept in the ledger. To promote what was rolled back takes its number and a reason.
         """
         tasks.begin(store)
         tasks.add(promote, model_name=file.model, action=action, version=version, reason=reason)

@@ -99,12 +99,7 @@ def _source(tracking: Tracking, model: str) -> str:
 
 
 def _status_tags(state: State, version: ModelVersion) -> dict[str, str]:
-    if version.archived:
-        status = "archived"
-    elif version.withdrawn:
-        status = "rolled back"
-    else:
-        status = " ".join(state.aliases_of(version.version)) or "registered"
+    status = version.ended or " ".join(state.aliases_of(version.version)) or "registered"
     return {
         "gatehouse.version": str(version.version),
         "gatehouse.status": status,

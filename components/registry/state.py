@@ -74,7 +74,7 @@ class ModelVersion:
         evaluation: Identity of the evaluation that it was registered with.
         lineage: Identities of all that it was made from.
         registered_at, staged_at, promoted_at: Numbers of the last records that did so; 0 for never.
-        withdrawn: A rollback took it out of production; only a person promotes it again.
+        withdrawn: A rollback took it out of production and of staging; only a person promotes it again, with a reason.
         archived: It is kept for the record and cannot be promoted.
     """
 
@@ -87,6 +87,11 @@ class ModelVersion:
     promoted_at: int = 0
     withdrawn: bool = False
     archived: bool = False
+
+    @property
+    def ended(self) -> str:
+        """How its way ended, in a word: archived, rolled back, or nothing where it has not."""
+        return "archived" if self.archived else "rolled back" if self.withdrawn else ""
 
 
 @dataclass(frozen=True)
@@ -219,7 +224,8 @@ def _rolled_back(state: State, record: Record) -> State:
     kept = state.champions.index(target) + 1
     withdrawn = state.champions[kept:]
     versions = tuple(replace(each, withdrawn=True) if each.version in withdrawn else each for each in state.versions)
-    return replace(state, champions=state.champions[:kept], versions=versions)
+    staging = 0 if state.staging in withdrawn else state.staging
+    return replace(state, staging=staging, champions=state.champions[:kept], versions=versions)
 
 
 def _archived(state: State, record: Record) -> State:

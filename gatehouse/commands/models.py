@@ -67,7 +67,7 @@ def promote_version(
     ] = False,
     store: StoreOption = str(DEFAULT_STORE),
 ) -> None:
-    """Make a version the champion: approval by a person."""
+    """Make a version the champion: approval by a person. One that was rolled back needs its number and a reason."""
     _act(store, name, "promote", version, reason, override)
 
 
@@ -78,7 +78,7 @@ def rollback(
     reason: ReasonOption = "",
     store: StoreOption = str(DEFAULT_STORE),
 ) -> None:
-    """Take the champion out of production and return to the one before it."""
+    """Take the champion out of production and of staging, and return to the one before it."""
     _act(store, name, "rollback", version, reason)
 
 
@@ -116,11 +116,7 @@ def _name(store: ArtifactStore, name: str) -> str:
 
 
 def _status(state: State, version: ModelVersion) -> str:
-    if version.archived:
-        return "archived"
-    if version.withdrawn:
-        return "rolled back"
-    return ", ".join(state.aliases_of(version.version))
+    return version.ended or ", ".join(state.aliases_of(version.version))
 
 
 def _last_verdict(state: State, version: ModelVersion) -> str:

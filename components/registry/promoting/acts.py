@@ -17,11 +17,12 @@ def promote(store: ArtifactStore, model_name: str, version: int, reason: str = "
         store: The store that holds the ledger.
         model_name: Name under which models are registered.
         version: The version; 0 for the one in staging.
-        reason: Why, in a person's words; goes into the ledger.
+        reason: Why, in a person's words; goes into the ledger. A version that was rolled back needs one.
         override: Promote although the gate's last word was no, or was about another champion. Needs a reason.
 
     Raises:
-        PromotionError: if there is no such version, or it is archived, or refused since.
+        PromotionError: if there is no such version, or it is archived, or refused since, or it was rolled back and
+            there is no reason.
         StaleVerdictError: if it was judged against another champion than the present one.
     """
     if override and not reason:
@@ -36,6 +37,11 @@ def next_promotion(state: State, model_name: str, version: int, reason: str, ove
         return None
     if wanted.archived:
         raise PromotionError(f"Version {wanted.version} of {model_name} is archived. {_choices(state)}")
+    if wanted.withdrawn and not (version and reason.strip()):
+        raise PromotionError(
+            f"Version {wanted.version} of {model_name} was rolled back: expected its number and a reason to promote it "
+            f"again, found {'no reason' if version else 'no number'}. Give --reason with what makes it right now."
+        )
     if not override:
         _require_verdict(state, model_name, wanted)
     return Record(kind="promoted", version=wanted.version, alias=CHAMPION, reason=reason, override=override)
@@ -61,7 +67,7 @@ def _require_verdict(state: State, model_name: str, version: ModelVersion) -> No
 
 
 def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = "") -> State:
-    """Take `version` out of production and return to the champion before it; a repeat changes nothing.
+    """Take `version` out of production and of staging, and return to the champion before it; a repeat changes nothing.
 
     Args:
         store: The store that holds the ledger.

@@ -52,8 +52,4 @@ def decision_on(state: State, verdict: Verdict) -> str:
     version = state.version_of(verdict.subject.model)
     if verdict.verdict == "refused" or version is None:
         return "refused"
-    if version.archived:
-        return "archived"
-    if version.withdrawn:
-        return "rolled back"
-    return "approved" if version.promoted_at else "awaiting approval"
+    return version.ended or ("approved" if version.promoted_at else "awaiting approval")

@@ -46,6 +46,12 @@ def test_promote_rollback_and_archive(gate: Gate) -> None:
     gate.run(second, policy=MANUAL)
     assert f"the champion is {second}" in _call(gate, "promote", "--reason", "approved on Monday")
     assert f"the champion is {first}" in _call(gate, "rollback", "--reason", "it rained")
+    assert _call(gate, "list").splitlines()[2].split()[:4] == [NAME, "2", "rolled", "back"]
+    for words in (("promote",), ("promote", "2")):
+        with pytest.raises(PromotionError, match=r"no version in staging|rolled back"):
+            _call(gate, *words)
+    assert f"the champion is {second}" in _call(gate, "promote", "2", "--reason", "it was the sensor")
+    assert f"the champion is {first}" in _call(gate, "rollback", "--reason", "it rained again")
     assert "version 2: archived" in _call(gate, "archive", "2")
     with pytest.raises(PromotionError):
         _call(gate, "archive", "1")

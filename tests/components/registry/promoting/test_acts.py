@@ -26,6 +26,29 @@ def test_rollback_returns_to_the_champion_before_and_a_repeat_changes_nothing(th
         rollback(three.store, NAME, 1)
 
 
+def test_a_version_that_was_rolled_back_is_promoted_again_only_by_number_and_with_a_reason(three: Gate) -> None:
+    model = three.model(3)
+    state = rollback(three.store, NAME, 3)
+    assert (state.staging, state.champion) == (0, 2)
+    with pytest.raises(PromotionError, match="found no version in staging"):
+        promote(three.store, NAME, 0)
+    for reason in ("", " "):
+        with pytest.raises(PromotionError, match=r"Version 3 .* rolled back: expected its number and a reason"):
+            promote(three.store, NAME, 3, reason)
+    again = three.run(model)
+    assert (again.decision, again.version, again.aliases, again.alias) == ("rolled back", 3, (), "")
+    judged_anew = three.run(model, policy=MANUAL)
+    assert (judged_anew.decision, judged_anew.aliases) == ("rolled back", ())
+    state = promote(three.store, NAME, 3, "the sensor was mended")
+    assert state.champion == 3 and Ledger(three.store, NAME).records()[-1].reason == "the sensor was mended"
+    assert three.run(model).decision == "approved"
+
+
+def test_another_version_keeps_staging_when_the_champion_is_rolled_back(three: Gate) -> None:
+    three.run(three.model(4), policy=MANUAL)
+    assert rollback(three.store, NAME, 3).staging == 4
+
+
 def test_rollback_of_a_version_that_is_not_champion_names_the_champion(three: Gate) -> None:
     with pytest.raises(PromotionError, match="expected version 3"):
         rollback(three.store, NAME, 1)
@@ -78,5 +101,5 @@ def test_promoting_the_champion_changes_nothing(three: Gate) -> None:
 
 def test_the_stage_says_what_it_did_and_who_is_champion(three: Gate) -> None:
     result = promote_stage(PromoteRequest(model_name=NAME, action="rollback", version=3), three.store)
-    assert (result.decision, result.version, result.aliases) == ("rolled back", 3, ("staging",))
+    assert (result.decision, result.version, result.aliases) == ("rolled back", 3, ())
     assert result.champion == three.model(2)
