@@ -18,7 +18,17 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
 
 
 class MisfitError(Exception):
-    """A message does not fit its declaration. The text says why."""
+    """A message does not fit its declaration.
+
+    Attributes:
+        reason: What was expected.
+        column: The first value that does not fit; empty where it is the message itself.
+        found: What was found, as a message shows it; empty where there is nothing to show.
+    """
+
+    def __init__(self, reason: str, column: str = "", found: str = "") -> None:
+        super().__init__(f"{column and f'column {column}: '}{reason}{found and f', found {found}'}")
+        self.reason, self.column, self.found = reason, column, found
 
 
 def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
@@ -54,9 +64,9 @@ def parse_json(text: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise MisfitError("expected JSON in UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise MisfitError(f"expected a JSON object: {error}") from None
+        raise MisfitError("expected a JSON object", found=f"what is none ({error})") from None
     if not isinstance(body, dict):
-        raise MisfitError(f"expected a JSON object, found {type(body).__name__}")
+        raise MisfitError("expected a JSON object", found=type(body).__name__)
     return body
 
 

@@ -20,6 +20,7 @@ from gatehouse.components.snapshot.parts import Stored, store_parts
 from gatehouse.components.snapshot.sources.base import Source
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.snapshot.sources.declared import schema_of
+from gatehouse.components.snapshot.sources.rejects import SCHEMA as REJECTED
 from gatehouse.components.snapshot.spec import TableSpec
 from gatehouse.components.snapshot.window import window_of
 from gatehouse.errors import DeliveryError, SourceError
@@ -272,7 +273,7 @@ def _publish_rejected(name: str, parts: tuple[Stored, ...], dataset: Reference, 
             "rejected",
             name,
             {path: blob.entry(path) for path, blob in zip(file_names(len(blobs)), blobs, strict=True)},
-            columns=[Column("row", "int64"), Column("reason", "string"), Column("raw", "string")],
+            columns=[Column(column.name, str(column.type)) for column in REJECTED],
             rows=sum(blob.rows for blob in blobs),
             derived_from={"dataset": dataset},
         )

@@ -17,7 +17,8 @@ from gatehouse.components.artifacts.manifest import FileEntry
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.logical_digest import logical_digest
 from gatehouse.components.snapshot.sources.base import KnownPart, Part, Raw
-from gatehouse.components.snapshot.sources.declared import EPOCH, FIRST_TIME, LAST_TIME
+from gatehouse.components.snapshot.sources.rejects import Reject
+from gatehouse.components.snapshot.sources.times import EPOCH, FIRST_TIME, LAST_TIME
 from gatehouse.components.snapshot.spec import TableSpec
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, SourceError
 
@@ -203,7 +204,7 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
         last=last,
         read=raw.table.num_rows,
         rejected=_blob(aside, store) if aside is not None else None,
-        reason=aside["reason"][0].as_py().partition(", found ")[0] if aside is not None else "",
+        reason=str(Reject(**aside.slice(0, 1).to_pylist()[0])._replace(found="")) if aside is not None else "",
         columns=dict(raw.columns or {}),
     )
 

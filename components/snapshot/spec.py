@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, Unordered
+from gatehouse.components.snapshot.time_formats import EPOCHS, format_problem
 
 Policy = Literal["fail", "warn", "accept"]
 
@@ -59,6 +60,11 @@ class TableSpec(Spec):
     event_time: str = Field(
         "", description="Timestamp column that the time window selects by; empty for a static table."
     )
+    times: dict[str, str] = Field(
+        {},
+        description="How timestamp columns are written, where not in ISO 8601: seconds, milliseconds or microseconds "
+        "since 1970, or a format such as %d.%m.%Y %H:%M.",
+    )
     availability_lag: timedelta = Field(
         timedelta(0), description="How long after its event time a row may become known."
     )
@@ -81,7 +87,18 @@ class TableSpec(Spec):
         unknown = [column for column in self.order_by if column not in self.columns]
         if unknown:
             raise ValueError(f"order_by: expected declared columns, found {', '.join(unknown)}")
+        for column in self.times:
+            if self.columns.get(column) is not ColumnType.timestamp:
+                raise ValueError(f"times: expected columns declared as timestamp, found {column!r}")
         return self
+
+    @field_validator("times")
+    @classmethod
+    def _are_forms(cls, times: dict[str, str]) -> dict[str, str]:
+        for column, form in times.items():
+            if form not in EPOCHS and (problem := format_problem(form)):
+                raise ValueError(f"{column}: {problem}")
+        return times
 
 
 class SourceBase(Spec):

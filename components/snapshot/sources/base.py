@@ -14,8 +14,7 @@ class Raw:
 
     Attributes:
         table: Rows in their order, with the declared columns, types and names.
-        rejected: Rows that do not fit the declaration: columns `row` (int64, from 0 within the part), `reason` (string)
-            and `raw` (string, the row as the source gave it); None where none was set aside.
+        rejected: Rows that do not fit the declaration, with the columns of `rejects.SCHEMA`; None where there are none.
         columns: Name and type of the columns as the source delivers them; None where it does not tell.
     """
 

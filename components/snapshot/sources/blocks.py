@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import numpy as np
 import xxhash
@@ -27,12 +28,8 @@ class Place(Enum):
 
 
 _QUOTE = 0x22
-_OPENS = np.zeros(256, bool)
-_OPENS[list(b',\r\n"')] = True
 _REST = rb'(?:[^"]+|"")*+("|\Z)'
 _LINE_END = rb"\r\n|\n|\r(?!\Z)"
-_TOKENS = re.compile(rb'(?<=[,\r\n])"' + _REST + b"|" + _LINE_END)
-_TOKENS_AT_START = re.compile(rb'(?:\A|(?<=[,\r\n]))"' + _REST + b"|" + _LINE_END)
 _REST_OF_QUOTED = re.compile(_REST)
 _BOM = b"\xef\xbb\xbf"
 
@@ -53,7 +50,16 @@ class Block:
         return digest.hexdigest()
 
 
-def blocks(windows: Iterable[bytes], *, quotes: bool, longest: int, name: str) -> Iterator[Block]:
+@cache
+def _token(delimiter: bytes, *, at_start: bool) -> re.Pattern[bytes]:
+    """A quoted field, or a line end outside quotes; `at_start` where a field may begin with the text."""
+    after = rb"(?<=[" + re.escape(delimiter) + rb"\r\n])"
+    return re.compile((rb"(?:\A|" + after + rb")" if at_start else after) + b'"' + _REST + b"|" + _LINE_END)
+
+
+def blocks(
+    windows: Iterable[bytes], *, quotes: bool, longest: int, name: str, delimiter: bytes = b","
+) -> Iterator[Block]:
     """Cut the text that comes in windows of one size, the last one shorter.
 
     Args:
@@ -61,6 +67,7 @@ def blocks(windows: Iterable[bytes], *, quotes: bool, longest: int, name: str) -
         quotes: Whether line ends inside double quotes belong to a row, as in CSV.
         longest: Bytes that a block may have.
         name: Names the text in messages.
+        delimiter: The byte between fields.
 
     Raises:
         SourceError: if no row ends within `longest` bytes, which is how a quote that is never closed looks.
@@ -71,13 +78,13 @@ def blocks(windows: Iterable[bytes], *, quotes: bool, longest: int, name: str) -
     for window in windows:
         cut = 0
         if position:
-            cut = line_end(window, place) if quotes else window.find(b"\n") + 1
+            cut = line_end(window, delimiter, place) if quotes else window.find(b"\n") + 1
         if cut:
             yield Block(start, position + cut, (*pieces, memoryview(window)[:cut]))
             pieces, start = [], position + cut
         pieces.append(memoryview(window)[cut:])
         if quotes:
-            place = _place_after(window if position else window.removeprefix(_BOM), place)
+            place = _place_after(window if position else window.removeprefix(_BOM), place, delimiter)
         position += len(window)
         if position - start > longest:
             raise SourceError(
@@ -88,55 +95,55 @@ def blocks(windows: Iterable[bytes], *, quotes: bool, longest: int, name: str) -
         yield Block(start, position, tuple(pieces))
 
 
-def line_end(text: bytes, place: Place = Place.START) -> int:
+def line_end(text: bytes, delimiter: bytes = b",", place: Place = Place.START) -> int:
     """The index after the first line end outside quotes in a text that begins at `place`; 0 where there is none."""
-    for token in _tokens(text, place):
+    for token in _tokens(text, place, delimiter):
         if token[0][0] != _QUOTE:
             return token.end()
     return 0
 
 
-def _tokens(text: bytes, place: Place) -> Iterator[re.Match[bytes]]:
+def _tokens(text: bytes, place: Place, delimiter: bytes) -> Iterator[re.Match[bytes]]:
     """Quoted fields that begin in a text, and line ends outside quotes."""
     if place is Place.AFTER_QUOTE and text.startswith(b'"'):
         rest = _REST_OF_QUOTED.match(text, 1)
     else:
         rest = _REST_OF_QUOTED.match(text) if place is Place.QUOTED else None
     begin = rest.end() if rest else 0
-    yield from (_TOKENS_AT_START if place is Place.START else _TOKENS).finditer(text, begin)
+    yield from _token(delimiter, at_start=place is Place.START).finditer(text, begin)
 
 
-def _place_after(text: bytes, place: Place) -> Place:
+def _place_after(text: bytes, place: Place, delimiter: bytes) -> Place:
     """Where the byte after a text stands."""
     if not text:
         return place
     if text.find(b'"') < 0:
-        return place if place is Place.QUOTED else _outside(text)
+        return place if place is Place.QUOTED else _outside(text, delimiter)
     data = np.frombuffer(text, np.uint8)
     found = np.flatnonzero(data == _QUOTE)
     inside = place is Place.QUOTED
     opening = found[1::2] if inside else found[0::2]
-    fits = _OPENS[data[opening - 1]]
+    fits = np.isin(data[opening - 1], list(delimiter + b'\r\n"'))
     if len(opening) and opening[0] == 0:
         fits[0] = place in (Place.START, Place.AFTER_QUOTE)
     if not fits.all():
-        return _lexed(text, place)
+        return _lexed(text, place, delimiter)
     if inside != bool(len(found) % 2):
         return Place.QUOTED
-    return Place.AFTER_QUOTE if text.endswith(b'"') else _outside(text)
+    return Place.AFTER_QUOTE if text.endswith(b'"') else _outside(text, delimiter)
 
 
-def _lexed(text: bytes, place: Place) -> Place:
+def _lexed(text: bytes, place: Place, delimiter: bytes) -> Place:
     """As `_place_after`, where quotes also stand in the middle of fields."""
     if place is Place.QUOTED or (place is Place.AFTER_QUOTE and text.startswith(b'"')):
         rest = _REST_OF_QUOTED.match(text, 0 if place is Place.QUOTED else 1)
         if rest is not None and rest.end() == len(text):
             return Place.AFTER_QUOTE if rest[1] else Place.QUOTED
-    last = next(iter(deque(_tokens(text, place), maxlen=1)), None)
+    last = next(iter(deque(_tokens(text, place, delimiter), maxlen=1)), None)
     if last is not None and last.end() == len(text) and last[0][0] == _QUOTE:
         return Place.AFTER_QUOTE if last[1] else Place.QUOTED
-    return _outside(text)
+    return _outside(text, delimiter)
 
 
-def _outside(text: bytes) -> Place:
-    return Place.START if text[-1:] in b",\r\n" else Place.FIELD
+def _outside(text: bytes, delimiter: bytes) -> Place:
+    return Place.START if text[-1:] in delimiter + b"\r\n" else Place.FIELD

@@ -1,37 +1,38 @@
-"""Types the rows of one block of CSV, and says line, column and value of what does not fit."""
+"""Types the rows of one block of CSV, and says line, column and value of what does not fit.
 
+Arrow reads a block whose rows all fit. Of any other block the cells are read as texts, and told apart a column at a
+time, so that rows that do not fit cost about as much as those that do, however many there are.
+"""
+
+import codecs
 import csv
 import io
-import math
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.blocks import line_end
-from gatehouse.components.snapshot.sources.declared import check_columns, schema_of, times_of_text
+from gatehouse.components.snapshot.sources.csv_lines import lines_of, quoted, without
+from gatehouse.components.snapshot.sources.csv_rejects import Misfits, Row, set_aside, shown_cells
+from gatehouse.components.snapshot.sources.csv_texts import read_texts
+from gatehouse.components.snapshot.sources.declared import NOT_SHOWN, check_columns, reason_of, schema_of
 from gatehouse.components.snapshot.sources.files import FilesBase, FileTable
+from gatehouse.components.snapshot.sources.rejects import Read, Reject
+from gatehouse.components.snapshot.sources.times import FIRST_TIME, LAST_TIME, read_times, wanted
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
 
 BOM = b"\xef\xbb\xbf"
-HIDDEN = "***"
 _PARSED_AT_ONCE = 2**20
-# Texts that Arrow reads for certain; all others are tried one by one.
-_CERTAIN = {
-    ColumnType.int64: r"^-?(0|[1-9]\d{0,17})$",
-    ColumnType.double: r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$",
-    ColumnType.bool: r"^(true|false)$",
-    ColumnType.timestamp: r"^\d{4}-(0[1-9]|1[0-2])-([01][1-9]|10|20)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?Z$",
-}
-NEWLINE = b"\n"
-_OPENED = re.compile(rb'(?<![^,\r\n])"')
-_INFINITY = re.compile(r"inf", re.IGNORECASE)
-_QUOTED = re.compile(_OPENED.pattern + rb'[^"]*(?:""[^"]*)*"(?=[,\r\n]|\Z)')
+_DELIMITERS = {";": "';'", "\t": "a tab", "|": "'|'", ",": "','"}
 csv.field_size_limit(2**31 - 1)
 
 
@@ -42,6 +43,8 @@ class CsvRows:
     Attributes:
         name: The table's name, for messages.
         file: The file's name, for messages.
+        spec: What is declared of it.
+        nulls: Texts that stand for a missing value.
         time_zone: Zone of times that state none; empty refuses them.
         header: Names of the columns in the file.
     """
@@ -60,13 +63,20 @@ class CsvRows:
         Raises:
             SourceError: if the columns are not those declared.
         """
-        first = next((row for _, row in _rows_of(beginning[: header_end(beginning)]) if row), [])
-        header = [_shown(cell) for cell in first]
+        if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise SourceError(
+                f"Table {name}: {file} begins as UTF-16 does, expected UTF-8. Set source.tables.{name}.encoding to "
+                "utf-16."
+            )
+        line = beginning[: header_end(beginning, spec.delimiter.encode())].removeprefix(BOM)
+        header = _cells(line, spec.delimiter)
         repeated = sorted({column for column in header if header.count(column) > 1})
         if repeated:
             raise SourceError(
                 f"Table {name}: {file} has columns of one name (repeated: {', '.join(repeated)}). Rename them there."
             )
+        if not set(header) & set(spec.columns):
+            _require_delimiter(name, file, spec, line)
         check_columns(name, header, spec)
         return cls(name, file, spec, source.nulls, source.time_zone, header)
 
@@ -87,168 +97,179 @@ class CsvRows:
             self._require_closed_quotes(block, lines_before)
         try:
             return Raw(self._typed(block), columns=delivered)
-        except pa.ArrowInvalid as error:
-            if self.spec.on_invalid == "fail":
-                raise SourceError(self._explain(block, str(error), lines_before())) from error
-        fit, rejected = self._sifted(block, lines_before())
-        return Raw(fit, rejected, columns=delivered)
+        except pa.ArrowInvalid:
+            table, rejected = self._sifted(block, lines_before)
+        if rejected is not None and self.spec.on_invalid == "fail":
+            raise SourceError(f"Table {self.name}: {Reject(**rejected.slice(0, 1).to_pylist()[0])}.")
+        return Raw(table, rejected, columns=delivered)
+
+    @property
+    def _delimiter(self) -> bytes:
+        return self.spec.delimiter.encode()
 
     def _require_closed_quotes(self, block: bytes, lines_before: Callable[[], int]) -> None:
         """Refuse what parsers accept in silence: a quote that is never closed swallows the rows up to the next one."""
-        if not _OPENED.search(_QUOTED.sub(b"", block)):
+        value, opened = quoted(self._delimiter), _opened(self._delimiter)
+        if not opened.search(value.sub(b"", block)):
             return
         at = 0
-        while closed := _QUOTED.match(block, at := _opened(block, at)):
+        while (found := opened.search(block, at)) and (closed := value.match(block, found.start())):
             at = closed.end()
+        line = lines_before() + block.count(b"\n", 0, found.start() if found else at) + 1
         raise SourceError(
-            f"Table {self.name}: {self.file}, line {lines_before() + block.count(NEWLINE, 0, at) + 1}: a quote opens a "
-            'value and is not closed at its end. Expected quotes around a whole value, and "" for a quote inside it '
-            "(RFC 4180). Correct the file, or have it written again: rows after it may be part of one value."
+            f"Table {self.name}: {self.file}, line {line}: a quote opens a value and is not closed at its end. "
+            'Expected quotes around a whole value, and "" for a quote inside it (RFC 4180). Correct the file, or have '
+            "it written again: rows after it may be part of one value."
         )
 
     def _typed(self, block: bytes) -> pa.Table:
-        quoted = b'"' in block
-        try:
-            return self._parsed(block, _PARSED_AT_ONCE, quoted)
-        except pa.ArrowInvalid as error:
-            if "straddl" not in str(error) or len(block) <= _PARSED_AT_ONCE:
-                raise
-            return self._parsed(block, len(block) + 1, quoted)
-
-    def _parsed(self, block: bytes, at_once: int, quoted: bool) -> pa.Table:
-        table = self._columns(block, self.header, self.spec.columns, at_once, quoted)
-        if overflown := next(self._overflown(block, table), None):
-            raise pa.ArrowInvalid(overflown)
+        """A block as Arrow reads it; ArrowInvalid where some row may not fit."""
+        schema, types = schema_of(self.spec.columns), {}
+        for column in schema:
+            kind = self.spec.columns[column.name]
+            as_text = kind is ColumnType.timestamp and (self.time_zone or column.name in self.spec.times)
+            types[column.name] = pa.string() if as_text else column.type
+        table = self._parsed(block, types, _PARSED_AT_ONCE)
+        for index, column in enumerate(schema):
+            if types[column.name] != column.type:
+                texts = table[column.name].combine_chunks()
+                read = read_times(texts, self.time_zone, self.spec.times.get(column.name, ""))
+                if read is None or read.fits is not None:
+                    raise pa.ArrowInvalid(f"column {column.name}: some time does not fit")
+                table = table.set_column(index, column, read.values)
+            elif not _is_plain(table[column.name]):
+                raise pa.ArrowInvalid(f"column {column.name}: a value may be out of range")
         return table
 
-    def _columns(
-        self, text: bytes, header: list[str], columns: Mapping[str, ColumnType], at_once: int, quoted: bool
-    ) -> pa.Table:
-        """A text as Arrow reads it, typed; ArrowInvalid where it does not fit."""
-        schema = schema_of(columns)
-        located = [name for name, kind in columns.items() if kind is ColumnType.timestamp and self.time_zone]
-        read_as = {field.name: pa.string() if field.name in located else field.type for field in schema}
-        table = pa.csv.read_csv(
+    def _parsed(self, text: bytes, types: dict[str, pa.DataType], at_once: int) -> pa.Table:
+        """The columns of a text in given types."""
+        return pa.csv.read_csv(
             pa.BufferReader(text),
-            read_options=pa.csv.ReadOptions(column_names=header, use_threads=False, block_size=at_once),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=quoted),
+            read_options=pa.csv.ReadOptions(column_names=self.header, use_threads=False, block_size=at_once),
+            parse_options=pa.csv.ParseOptions(delimiter=self.spec.delimiter, newlines_in_values=b'"' in text),
             convert_options=pa.csv.ConvertOptions(
-                column_types=read_as,
-                include_columns=schema.names,
+                column_types=types,
+                include_columns=list(types),
                 include_missing_columns=True,
                 null_values=list(self.nulls),
                 strings_can_be_null=True,
+                decimal_point=self.spec.decimal,
             ),
         )
-        for name in located:
-            times = times_of_text(table[name], self.time_zone)
-            table = table.set_column(table.column_names.index(name), schema.field(name), times)
-        return table
 
-    def _overflown(self, block: bytes, table: pa.Table) -> Iterator[str]:
-        """Columns with a number that no double holds, which Arrow reads as an infinity."""
-        for name, kind in self.spec.columns.items():
-            if kind is ColumnType.double and pc.any(pc.is_inf(table[name])).as_py():
-                position = self.header.index(name)
-                cells = {row[position] for _, row in _rows_of(block) if row}
-                if any(not self._is_read(cell, kind) for cell in cells):
-                    yield f"column {name}: a number is out of range"
+    def _sifted(self, block: bytes, lines_before: Callable[[], int]) -> tuple[pa.Table, pa.Table | None]:
+        """The rows that fit, typed, and those that do not, in order; None where all fit."""
+        lines = lines_of(block, self._delimiter)
+        whole = lines.widths == len(self.header)
+        rows, others = np.flatnonzero(whole), np.flatnonzero(~whole)
+        table, misfits = self._told_apart(without(block, lines, others), len(rows))
+        misfits = [replace(each, rows=rows[each.rows]) for each in misfits]
+        if len(others):
+            found = pc.cast(pa.array(lines.widths[others]), pa.string())
+            misfits.append(Misfits(others, "", f"expected {len(self.header)} columns", found))
+        if not misfits:
+            return table, None
+        hidden = [index for index, name in enumerate(self.header) if name in self.spec.sensitive]
+        row = Row(self.file, lines_before(), len(self.header), tuple(hidden), self.spec.delimiter)
+        return table, set_aside(block, lines, misfits, row)
 
-    def _explain(self, block: bytes, message: str, before: int) -> str:
-        """The first row that does not fit, else Arrow's message."""
-        for line, row in _rows_of(block):
-            if row and (problem := next(self._problems([row]), None)):
-                return f"Table {self.name}: {self.file}, line {before + line}, {problem[1]}."
-        return f"Table {self.name}: {self.file} cannot be read: {message}."
+    def _told_apart(self, text: bytes, rows: int) -> tuple[pa.Table, list[Misfits]]:
+        """The rows of a text that fit, typed, and those that do not, each with its first column that does not.
 
-    def _sifted(self, block: bytes, before: int) -> tuple[pa.Table, pa.Table]:
-        """The rows that fit, typed, and those that do not, with line, reason and raw text."""
-        numbered = [(line, row) for line, row in _rows_of(block) if row]
-        reasons: dict[int, str] = {}
-        for index, reason in self._problems([row for _, row in numbered]):
-            reasons.setdefault(index, f"line {before + numbered[index][0]}, {reason}")
-        text = io.StringIO()
-        # A carriage return alone would not be quoted otherwise.
-        csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(
-            row for index, (_, row) in enumerate(numbered) if index not in reasons
-        )
-        kept = text.getvalue().encode("latin-1")
-        typed = self._typed(kept) if kept.strip() else schema_of(self.spec.columns).empty_table()
-        raw = [self._raw(numbered[index][1]) for index in sorted(reasons)]
-        columns = {
-            "row": pa.array(sorted(reasons), pa.int64()),
-            "reason": pa.array([reasons[index] for index in sorted(reasons)], pa.string()),
-            "raw": pa.array(raw, pa.string()),
-        }
-        return typed, pa.table(columns)
-
-    def _raw(self, row: list[str]) -> str:
-        """A row as CSV, without what is sensitive. A row of another width does not tell which cells those are."""
-        hidden = self.spec.sensitive
-        if hidden and len(row) != len(self.header):
-            return HIDDEN
-        cells = [HIDDEN if self.header[index] in hidden else cell for index, cell in enumerate(row)] if hidden else row
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(cells)
-        return _shown(text.getvalue())
-
-    def _problems(self, rows: list[list[str]]) -> Iterator[tuple[int, str]]:
-        """Index and reason of the rows that do not fit, once a column."""
-        width = len(self.header)
-        whole = []
-        for index, row in enumerate(rows):
-            if len(row) == width:
-                whole.append(index)
-            else:
-                yield index, f"expected {width} columns, found {len(row)}"
-        for column, kind in self.spec.columns.items():
-            if column in self.header:
-                position = self.header.index(column)
-                for at, reason in self._misfits(column, kind, [rows[index][position] for index in whole]):
-                    yield whole[at], reason
-
-    def _misfits(self, column: str, kind: ColumnType, cells: list[str]) -> Iterator[tuple[int, str]]:
-        if kind is ColumnType.string:
-            doubtful = [index for index, cell in enumerate(cells) if not cell.isascii()]
-        else:
-            certain = pc.match_substring_regex(pa.array(cells, pa.string()), _CERTAIN[kind])
-            doubtful = pc.indices_nonzero(pc.invert(certain)).to_pylist()
-        known: dict[str, bool] = {}
-        for index in doubtful:
-            value = cells[index]
-            if value not in known:
-                known[value] = self._is_read(value, kind)
-            if not known[value]:
-                found = "a value that is not shown" if column in self.spec.sensitive else repr(_shown(value))
-                yield index, f"column {column}: expected {self._wanted(kind)} or a null, found {found}"
-
-    def _wanted(self, kind: ColumnType) -> str:
-        if kind is ColumnType.timestamp and not self.time_zone:
-            return "a time with its zone, e.g. 2013-01-01T10:00:00Z (or source.time_zone),"
-        return "text in UTF-8" if kind is ColumnType.string else str(kind)
-
-    def _is_read(self, value: str, kind: ColumnType) -> bool:
-        quoted = value.replace('"', '""')
-        cell = f'"{quoted}"\n'.encode("latin-1")
+        Args:
+            text: Whole rows, each with as many cells as the header.
+            rows: How many there are.
+        """
+        schema = schema_of(self.spec.columns)
+        if not rows:
+            return schema.empty_table(), []
         try:
-            read = self._columns(cell, ["cell"], {"cell": kind}, len(cell) + 1, quoted=True)["cell"][0].as_py()
-        except (pa.ArrowInvalid, ValueError):
-            return False
-        return not isinstance(read, float) or not math.isinf(read) or bool(_INFINITY.search(value))
+            cells = self._parsed(text, dict.fromkeys(schema.names, pa.binary()), len(text) + 1).combine_chunks()
+        except pa.ArrowInvalid as error:
+            raise SourceError(f"Table {self.name}: {self.file} cannot be read: {error}.") from error
+        if cells.num_rows != rows:
+            raise SourceError(
+                f"Table {self.name}: {self.file} cannot be read: a block has {rows:,} rows by its line ends, and "
+                f"{cells.num_rows:,} by its values. Have it written again with quotes around whole values."
+            )
+        values, misfits, fits = [], [], np.ones(rows, bool)
+        for column in schema.names:
+            array = _single(cells[column])
+            kind, form = self.spec.columns[column], self.spec.times.get(column, "")
+            read = read_texts(array, kind, decimal=self.spec.decimal, zone=self.time_zone, form=form)
+            values.append(read.values)
+            if read.fits is not None:
+                mine = read.fits.to_numpy(zero_copy_only=False)
+                misfits += self._misfits(column, array, read, np.flatnonzero(fits & ~mine))
+                fits &= mine
+        table = pa.Table.from_arrays(values, schema=schema)
+        return (table.filter(pa.array(fits)) if misfits else table), misfits
+
+    def _misfits(self, column: str, cells: pa.Array, read: Read, rows: np.ndarray) -> Iterator[Misfits]:
+        """Some misfits of a column, by reason."""
+        notes = np.zeros(len(cells), int)
+        for number, (indices, _) in enumerate(read.notes, 1):
+            notes[indices.to_numpy()] = number
+        texts = ["", *(note for _, note in read.notes)]
+        for number in np.unique(notes[rows]).tolist():
+            mine = rows[notes[rows] == number]
+            hidden = column in self.spec.sensitive
+            found = pa.repeat(NOT_SHOWN, len(mine)) if hidden else shown_cells(cells.take(pa.array(mine)))
+            yield Misfits(mine, column, reason_of(self._wanted(column), texts[number]), found)
+
+    def _wanted(self, column: str) -> str:
+        kind, form = self.spec.columns[column], self.spec.times.get(column, "")
+        if kind is ColumnType.timestamp and form:
+            return wanted(self.time_zone, form)
+        if kind is ColumnType.timestamp and not self.time_zone:
+            return "a time with its zone, e.g. 2013-01-01T10:00:00Z (or source.time_zone)"
+        if kind is ColumnType.string:
+            return f"text in {self.spec.encoding.upper()}" + (
+                " (or encoding, e.g. cp1252)" if self._plain_encoding else ""
+            )
+        return str(kind)
+
+    @property
+    def _plain_encoding(self) -> bool:
+        return self.spec.encoding == "utf-8"
 
 
-def _opened(block: bytes, start: int) -> int:
-    """Where the next quote opens a value."""
-    found = _OPENED.search(block, start)
-    assert found is not None  # asked only where some quote is not closed
-    return found.start()
+def _is_plain(column: pa.ChunkedArray) -> bool:
+    """Whether no value can be one that Arrow reads where its text is none: a number too large, a year too early."""
+    if pa.types.is_floating(column.type):
+        return not pc.any(pc.is_inf(column), min_count=0).as_py()
+    if pa.types.is_timestamp(column.type):
+        span = pc.min_max(column.cast(pa.int64())).as_py()
+        return span["min"] is None or (span["min"] >= FIRST_TIME and span["max"] <= LAST_TIME)
+    return True
 
 
-def header_end(beginning: bytes) -> int:
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+@cache
+def _opened(delimiter: bytes) -> re.Pattern[bytes]:
+    """A quote that opens a value."""
+    return re.compile(rb"(?<![^" + re.escape(delimiter) + rb'\r\n])"')
+
+
+def _require_delimiter(name: str, file: str, spec: FileTable, line: bytes) -> None:
+    """Refuse a file whose header only another delimiter cuts into declared columns."""
+    for other, said in _DELIMITERS.items():
+        if other != spec.delimiter and (names := set(_cells(line, other)) & set(spec.columns)) and len(names) > 1:
+            expected = _DELIMITERS.get(spec.delimiter, repr(spec.delimiter))
+            raise SourceError(
+                f"Table {name}: {file} is separated by {said}, expected {expected}. Set source.tables.{name}.delimiter "
+                f"to {json.dumps(other)}."
+            )
+
+
+def header_end(beginning: bytes, delimiter: bytes = b",") -> int:
     """Where the rows begin: after a byte order mark, empty lines and the header."""
     text = beginning.removeprefix(BOM)
     empty = len(text) - len(text.lstrip(b"\r\n"))
-    end = line_end(text[empty:]) or len(text) - empty
+    end = line_end(text[empty:], delimiter) or len(text) - empty
     return len(beginning) - len(text) + empty + end
 
 
@@ -262,12 +283,11 @@ def lines_in(pieces: Iterable[bytes]) -> int:
     return count
 
 
-def _rows_of(data: bytes) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a CSV with the line that each ends on, from 1. Each byte is one character, so that nothing is lost."""
-    reader = csv.reader(io.StringIO(data.removeprefix(BOM).decode("latin-1"), newline=""))
-    for row in reader:
-        yield reader.line_num, row
+def _cells(line: bytes, delimiter: str) -> list[str]:
+    """The cells of the first row that is not empty. Each byte is one character, so that nothing is lost."""
+    rows = csv.reader(io.StringIO(line.decode("latin-1"), newline=""), delimiter=delimiter)
+    return [_shown(cell.encode("latin-1")) for cell in next((row for row in rows if row), [])]
 
 
-def _shown(cell: str) -> str:
-    return cell.encode("latin-1").decode("utf-8", "backslashreplace")
+def _shown(text: bytes) -> str:
+    return text.decode("utf-8", "backslashreplace")

@@ -54,8 +54,12 @@ def connect(url: str) -> Database:
     if scheme in ("postgresql", "postgres"):
         return _PostgreSQL(url)
     if scheme == "duckdb":
-        return _DuckDB(_file(url))
+        return _DuckDB(None if _is_memory(url) else _file(url))
     return _AnyDatabase(url)
+
+
+def _is_memory(url: str) -> bool:
+    return urlsplit(url).path.removeprefix("/") in ("", ":memory:")
 
 
 def _file(url: str) -> Path:
@@ -121,14 +125,17 @@ class _PostgreSQL:
 
 
 class _DuckDB:
-    """A DuckDB file, opened read-only: no process can write it while it is read."""
+    """A DuckDB file, opened read-only: no process can write it while it is read. Or none, for queries that name files.
 
-    def __init__(self, path: Path) -> None:
+    Files that a query names (`read_parquet('data/*.parquet')`) are no part of the transaction.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         import duckdb
 
         self.dialect = "duckdb"
         self.failures: tuple[type[Exception], ...] = (duckdb.Error, pa.ArrowException, OSError)
-        self._connection = duckdb.connect(str(path), read_only=True)
+        self._connection = duckdb.connect() if path is None else duckdb.connect(str(path), read_only=True)
 
     def quote(self, name: str) -> str:
         return _double_quoted(name)
@@ -164,6 +171,11 @@ class _AnyDatabase:
 
         parsed = sqlalchemy.make_url(url)
         if parsed.get_backend_name() == "sqlite":
+            if _is_memory(url):
+                raise SourceError(
+                    "source.url: an SQLite database in memory is empty, and SQLite reads no other files. Expected a "
+                    "file, e.g. sqlite:///data/shop.db, or duckdb:///:memory: for a query of CSV or Parquet files."
+                )
             _file(url)
         self.failures: tuple[type[Exception], ...] = (sqlalchemy.exc.SQLAlchemyError, OSError)
         self._engine = sqlalchemy.create_engine(parsed)

@@ -7,6 +7,7 @@ again. Any other file is told as a whole: packed, typed, or elsewhere.
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -91,6 +92,9 @@ class FileReader:
                 self._found[table] = [RawFile(name, str(path)) for name, path in members]
             else:
                 self._found[table] = find_files(self._folder(), member)
+            encoding = self._spec.tables[table].encoding
+            if encoding != "utf-8":
+                self._found[table] = [replace(file, encoding=encoding) for file in self._found[table]]
             for file in self._found[table]:
                 _require_kind(table, file)
         return self._found[table]
@@ -120,7 +124,8 @@ class FileReader:
     def _blocks(self, table: str, file: RawFile, windows: Iterator[bytes]) -> Iterator[Block]:
         name = f"Table {table}: {file.name}"
         longest = max(_LONGEST_ROW, 4 * self._spec.block_bytes)
-        return blocks(windows, quotes=file.suffix not in _JSON, longest=longest, name=name)
+        delimiter = self._spec.tables[table].delimiter.encode()
+        return blocks(windows, quotes=file.suffix not in _JSON, longest=longest, name=name, delimiter=delimiter)
 
     def _file_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
         if file.plain and file.suffix not in _TYPED:
@@ -243,7 +248,7 @@ def _pieces(file: RawFile, stop: int) -> Iterator[bytes]:
 def _read_block(rows: CsvRows | JsonRows, data: bytes, first: bool, lines_before: Callable[[], int]) -> Raw:
     if isinstance(rows, JsonRows) or not first:
         return rows.read(data, lines_before)
-    end = header_end(data)
+    end = header_end(data, rows.spec.delimiter.encode())
     return rows.read(data[end:], lambda: lines_in((data[:end],)))
 
 

@@ -1,8 +1,9 @@
 """Files as a source: in a folder, under any address, or inside a pinned archive of the package index."""
 
+import codecs
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.identity import Unordered, operational
 from gatehouse.components.snapshot.spec import SourceBase, TableSpec
@@ -17,6 +18,29 @@ class FileTable(TableSpec):
         description="Path inside the folder or archive, or a glob such as events/*.parquet: .csv and .jsonl (also .gz "
         "and .zip), .parquet, .arrow or .feather."
     )
+    delimiter: str = Field(
+        ",", pattern=r"^[ -~\t]$", description='Between the cells of a CSV: one character, e.g. ";", "|" or "\\t".'
+    )
+    decimal: Literal[".", ","] = Field(".", description="Decimal sign of numbers in a CSV.")
+    encoding: str = Field("utf-8", description="Of a CSV or of JSON lines, e.g. cp1252, latin-1 or utf-16.")
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_an_encoding(cls, name: str) -> str:
+        try:
+            "".encode(name)  # refuses what is no encoding of text
+            return codecs.lookup(name).name
+        except LookupError:
+            raise ValueError(f"expected an encoding that Python knows, e.g. cp1252 or utf-16, found {name!r}") from None
+
+    @model_validator(mode="after")
+    def _is_readable(self) -> "FileTable":
+        if self.delimiter in ('"', self.decimal) or self.delimiter.isalnum():
+            more = ": files with decimal commas are mostly separated by ';'" if self.delimiter == "," else ""
+            raise ValueError(
+                f"delimiter: expected no quote, letter, digit or decimal sign, found {self.delimiter!r}{more}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _orders_what_it_sorts(self) -> "FileTable":

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -13,16 +14,20 @@ import pyarrow.json
 from gatehouse.components.messages.values import MisfitError, parse_json
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.declared import (
+    HIDDEN,
     TYPES,
+    Place,
     as_text,
     check_columns,
     declare,
     expected,
-    rejected_table,
+    reason_of,
     shown,
 )
 from gatehouse.components.snapshot.sources.files import FileTable
+from gatehouse.components.snapshot.sources.rejects import Reject, rejected_table
 from gatehouse.components.snapshot.spec import ColumnType
+from gatehouse.components.snapshot.time_formats import EPOCHS
 from gatehouse.errors import SourceError
 
 _TEXTS = (ColumnType.string, ColumnType.timestamp)
@@ -62,11 +67,22 @@ class JsonRows:
         }
         self._check(delivered)
 
-        def place(_piece: pa.Table, _row: int, index: int) -> str:
-            return f"{self.file}, line {lines_before() + _lines(block)[index][0]}"
-
+        place = self._places(lines_before, lambda: [number for number, _ in _lines(block)])
         raw = declare((table,), self.spec, name=self.name, place=place, time_zone=self.time_zone)
         return Raw(raw.table, raw.rejected, delivered)
+
+    def _places(self, lines_before: Callable[[], int], numbers: Callable[[], list[int]]) -> Place:
+        """Names rows by their lines, which are counted once, and only where a row does not fit."""
+
+        @cache
+        def lines() -> tuple[int, list[int]]:
+            return lines_before(), numbers()
+
+        def place(_piece: pa.Table, _row: int, index: int) -> str:
+            before, found = lines()
+            return f"{self.file}, line {before + found[index]}"
+
+        return place
 
     def _check(self, delivered: dict[str, str]) -> None:
         """Hold what is there against the declaration; what is missing shows over all blocks only."""
@@ -76,7 +92,7 @@ class JsonRows:
         """The block as Arrow reads it; None where it cannot, or would round what it reads."""
         # Texts stay texts: Arrow would guess times, and read 1 as one in a column of texts otherwise. A whole number
         # beside one with a fraction would become a double.
-        given = {name: pa.string() for name, kind in self.spec.columns.items() if kind in _TEXTS}
+        given = {name: pa.string() for name in self._texts}
         given |= {name: TYPES[kind] for name, kind in self.spec.columns.items() if kind is ColumnType.int64}
         try:
             table = pa.json.read_json(
@@ -88,66 +104,76 @@ class JsonRows:
             return None
         doubles = [field.name for field in table.schema if pa.types.is_floating(field.type)]
         declared = [name for name in doubles if name in self.spec.columns]
+        if any(not _is_number(table.schema.field(name).type) for name in self._numbers if name in table.column_names):
+            return None
         rounded = any((pc.max(pc.abs(table[name])).as_py() or 0) >= _EXACT for name in declared)
         return None if rounded else table
+
+    @property
+    def _numbers(self) -> list[str]:
+        """Columns of times that are numbers since 1970."""
+        return [name for name, form in self.spec.times.items() if form in EPOCHS]
+
+    @property
+    def _texts(self) -> list[str]:
+        """Columns whose values are texts."""
+        return [name for name, kind in self.spec.columns.items() if kind in _TEXTS and name not in self._numbers]
 
     def _sifted(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
         """The rows of a block one by one: those that fit, exactly as they are, and those that do not."""
         fit: list[dict[str, Any]] = []
-        at: list[int] = []
-        rejected: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        rejects: list[tuple[int, Reject]] = []
         delivered: dict[str, str] = {}
-        lines = _lines(block)
-        for index, (number, line) in enumerate(lines):
+        before = lines_before()
+        for number, line in _lines(block):
             row: dict[str, Any] = {}
             try:
                 row = parse_json(line)
                 fit.append(self._exact(row))
-                at.append(index)
+                numbers.append(number)
                 delivered |= {key: _kind_of(value) for key, value in row.items() if value is not None}
             except MisfitError as misfit:
+                told = Reject(f"{self.file}, line {before + number}", misfit.column, misfit.reason, misfit.found)
                 if self.spec.on_invalid == "fail":
                     raise SourceError(
-                        f"Table {self.name}: {self.file}, line {lines_before() + number}, {misfit}. Correct the row, "
-                        "or declare on_invalid: reject to set such rows aside."
+                        f"Table {self.name}: {told}. Correct the row, or declare on_invalid: reject to set such rows "
+                        "aside."
                     ) from None
-                rejected.append({"row": index, "reason": str(misfit), "raw": self._raw(line, row)})
+                rejects.append((number, told._replace(raw=self._raw(line, row))))
             delivered = dict.fromkeys(row, "null") | delivered
         self._check(delivered)
-
-        def place(_piece: pa.Table, _row: int, index: int) -> str:
-            return f"{self.file}, line {lines_before() + lines[at[index]][0]}"
-
         types = {name: pa.string() if kind in _TEXTS else TYPES[kind] for name, kind in self.spec.columns.items()}
         table = pa.Table.from_pylist(fit, pa.schema(list(types.items())))
+        place = self._places(lambda: before, lambda: numbers)
         raw = declare((table,), self.spec, name=self.name, place=place, time_zone=self.time_zone)
-        more = raw.rejected.to_pylist() if raw.rejected is not None else []
-        rejected += [{**row, "row": at[row["row"]]} for row in more]
-        return Raw(raw.table, rejected_table(sorted(rejected, key=lambda row: int(row["row"]))), delivered)
+        more = [Reject(**row) for row in raw.rejected.to_pylist()] if raw.rejected is not None else []
+        rejects += [(int(reject.place.rpartition(" ")[2]) - before, reject) for reject in more]
+        return Raw(raw.table, rejected_table(reject for _, reject in sorted(rejects)), delivered)
 
     def _exact(self, row: dict[str, Any]) -> dict[str, Any]:
         """The declared columns of a row; MisfitError names the first value that is not of the declared type."""
         found = {}
         for column, kind in self.spec.columns.items():
-            value = row.get(column)
+            value, form = row.get(column), self.spec.times.get(column, "")
             try:
-                found[column] = None if value is None else _converted(value, kind)
+                found[column] = None if value is None else _converted(value, kind, form in EPOCHS)
             except (ValueError, OverflowError):
-                told = shown(column, value, self.spec.sensitive)
-                raise MisfitError(
-                    f"column {column}: expected {expected(kind, self.time_zone)} or a null, found {told}"
-                ) from None
+                reason = reason_of(expected(kind, self.time_zone, form), "")
+                raise MisfitError(reason, column, shown(column, value, self.spec.sensitive)) from None
         return found
 
     def _raw(self, line: bytes, row: dict[str, Any]) -> str:
         """A row for people. Of a line that is no JSON, nothing tells what is sensitive in it."""
         if row:
             return as_text(row, self.spec.sensitive)
-        return "***" if self.spec.sensitive else line.decode("utf-8", "backslashreplace")
+        return HIDDEN if self.spec.sensitive else line.decode("utf-8", "backslashreplace")
 
 
-def _converted(value: Any, kind: ColumnType) -> Any:
+def _converted(value: Any, kind: ColumnType, since_1970: bool) -> Any:
     """A value of JSON as the declared type; ValueError or OverflowError where it is not one exactly."""
+    if since_1970 and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
     if kind in _TEXTS and isinstance(value, str):
         value.encode()
         return value
@@ -170,6 +196,10 @@ def _double(value: float) -> float:
     if not math.isfinite(found) or (isinstance(value, int) and int(found) != value):
         raise ValueError("no number that a double holds")
     return found
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
 
 
 def _lines(block: bytes) -> list[tuple[int, bytes]]:

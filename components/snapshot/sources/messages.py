@@ -20,6 +20,7 @@ from gatehouse.components.messages.values import (
 )
 from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
+from gatehouse.components.snapshot.time_formats import EPOCHS
 from gatehouse.errors import SourceError
 
 Envelope = Literal["id", "offset", "partition", "key", "time"]
@@ -73,13 +74,14 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
     """
     import pyarrow as pa
 
-    from gatehouse.components.snapshot.sources.declared import rejected_table, schema_of
+    from gatehouse.components.snapshot.sources.declared import schema_of
+    from gatehouse.components.snapshot.sources.rejects import Reject, rejected_table
 
     values: dict[str, list[Any]] = {column: [] for column in spec.columns}
     converters = {column: _CONVERTERS[kind] for column, kind in spec.columns.items()}
     zone = ZoneInfo(time_zone) if time_zone else None
-    rejected: list[dict[str, Any]] = []
-    for number, message in enumerate(messages):
+    rejects: list[Reject] = []
+    for message in messages:
         try:
             row = _row(message, spec, converters, zone)
         except MisfitError as misfit:
@@ -88,11 +90,11 @@ def rows_of(messages: Iterable[Message], spec: StreamTable, *, name: str, time_z
                     f"Table {name}, {message.place}: {misfit}. Declare on_invalid: reject to set such messages aside."
                 ) from None
             raw = _text(message.payload, spec.sensitive)
-            rejected.append({"row": number, "reason": f"{message.place}: {misfit}", "raw": raw})
+            rejects.append(Reject(message.place, misfit.column, misfit.reason, misfit.found, raw))
         else:
             for column, value in row.items():
                 values[column].append(value)
-    return Raw(pa.table(values, schema=schema_of(spec.columns)), rejected_table(rejected))
+    return Raw(pa.table(values, schema=schema_of(spec.columns)), rejected_table(rejects))
 
 
 def _row(
@@ -108,11 +110,13 @@ def _row(
             continue
         value = body.get(column)
         try:
-            row[column] = None if value is None else convert(value, zone, isinstance(message.payload, bytes))
+            if column in spec.times and value is not None:
+                row[column] = moment_in(value, spec.times[column], zone)
+            else:
+                row[column] = None if value is None else convert(value, zone, isinstance(message.payload, bytes))
         except (ValueError, OverflowError) as error:
             expected = str(error) or str(spec.columns[column])
-            found = shown(column, value, spec.sensitive)
-            raise MisfitError(f"column {column}: expected {expected} or a null, found {found}") from None
+            raise MisfitError(f"expected {expected} or a null", column, shown(column, value, spec.sensitive)) from None
     return row
 
 
@@ -137,6 +141,33 @@ _CONVERTERS: dict[ColumnType, Callable[[Any, ZoneInfo | None, bool], Any]] = {
     ColumnType.bool: lambda value, _, typed: boolean(value, typed),
     ColumnType.timestamp: lambda value, zone, _: moment(value, zone),
 }
+
+
+def moment_in(value: Any, form: str, zone: ZoneInfo | None) -> datetime:
+    """The time that a value of a message states in a declared form.
+
+    Args:
+        value: A number, or text.
+        form: As `times` of a table has it.
+        zone: Of times that state none.
+
+    Raises:
+        ValueError: saying what was expected.
+    """
+    import pyarrow as pa
+
+    from gatehouse.components.snapshot.sources.times import read_times, wanted
+
+    what = wanted(str(zone or ""), form)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, str) and not (number and form in EPOCHS):
+        raise ValueError(what)
+    read = read_times(pa.array([str(value)]), str(zone or ""), form)
+    assert read is not None  # it was asked for a text
+    found: datetime | None = read.values[0].as_py()
+    if found is None:
+        raise ValueError(", ".join([what, *(note for _, note in read.notes)]))
+    return found
 
 
 def moment_of(milliseconds: int) -> datetime:

@@ -1,5 +1,6 @@
 """One file of a source, wherever it is: its bytes, unpacked where it is packed, and what identifies them."""
 
+import codecs
 import gzip
 import io
 import os
@@ -28,11 +29,13 @@ class RawFile:
         name: Its path below the source's place; orders the files, and names this one in messages.
         path: Where it is.
         files: The fsspec file system that has it; None for this machine's own.
+        encoding: Of its text, where it is another one than UTF-8.
     """
 
     name: str
     path: str
     files: Any = None
+    encoding: str = ""
 
     @property
     def suffix(self) -> str:
@@ -47,8 +50,8 @@ class RawFile:
 
     @property
     def plain(self) -> bool:
-        """Whether any part of it can be read at once: neither packed nor elsewhere."""
-        return self.files is None and not self.packed
+        """Whether any part of it can be read at once: neither packed nor elsewhere nor in another encoding."""
+        return self.files is None and not self.packed and not self.encoding
 
     def size(self) -> int:
         """Bytes, packed where it is."""
@@ -86,15 +89,20 @@ class RawFile:
         return open(self.path, "rb") if self.files is None else self.files.open(self.path, "rb", block_size=WINDOW)
 
     def windows(self, size: int, table: str) -> Iterator[bytes]:
-        """Its content in windows of `size` bytes, unpacked; `table` stands in messages.
+        """Its content in windows of `size` bytes, unpacked and in UTF-8; `table` stands in messages.
 
         Raises:
             SourceError: if it cannot be read or unpacked.
         """
         try:
             with self._reached(), self.open() as raw, self._unpacked(raw, table) as stream:
-                while window := _full(stream, size):
+                text = Transcoded(stream, self.encoding) if self.encoding else stream
+                while window := _full(text, size):
                     yield window
+        except UnicodeError as error:
+            raise SourceError(
+                f"Table {table}: {self.name} is not written in {self.encoding}: {error}. Correct the table's encoding."
+            ) from error
         except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
             raise SourceError(f"Table {table}: {self.name} cannot be unpacked: {error}. Fetch it again.") from error
 
@@ -139,6 +147,29 @@ class RawFile:
                     yield stream
         else:
             yield raw
+
+
+class Transcoded:
+    """A stream of text in any encoding, read as UTF-8."""
+
+    def __init__(self, stream: Any, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._held = b""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes of UTF-8; none at the end only.
+
+        Raises:
+            UnicodeError: if the bytes are none of this encoding.
+        """
+        while not self._held:
+            data = self._stream.read(size)
+            self._held = self._decoder.decode(data, final=not data).encode()
+            if not data:
+                break
+        taken, self._held = self._held[:size], self._held[size:]
+        return taken
 
 
 def _full(stream: Any, size: int) -> bytes:

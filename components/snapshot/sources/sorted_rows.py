@@ -7,7 +7,6 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.ipc
 
 from gatehouse.components.snapshot.sources.base import Part, Raw
@@ -19,7 +18,7 @@ _MEMORY = "256MB"
 
 
 def sorted_parts(parts: Iterable[Part], spec: TableSpec, workspace: Path, rows: int) -> Iterator[Part]:
-    """All rows of some parts, sorted, in runs of `rows`; then the rejected ones as they came, numbered over all parts.
+    """All rows of some parts, sorted, in runs of `rows`; then the rejected ones as they came.
 
     Rejected rows lie on the disk until their turn, so that no number of them fills the memory.
     """
@@ -28,19 +27,14 @@ def sorted_parts(parts: Iterable[Part], spec: TableSpec, workspace: Path, rows: 
         spilled = Path(folder) / "rejected.arrow"
 
         def tables() -> Iterator[pa.Table]:
-            before, writer = 0, None
+            writer = None
             try:
                 for part in parts:
                     raw = part.read()
                     delivered.update({name: kind for name, kind in (raw.columns or {}).items() if kind != "null"})
-                    count = raw.table.num_rows
                     if raw.rejected is not None:
-                        moved = pc.add(raw.rejected["row"], before)
-                        rejected = raw.rejected.set_column(0, "row", moved).combine_chunks()
-                        writer = writer or pa.ipc.new_file(spilled, rejected.schema)
-                        writer.write_table(rejected)
-                        count += rejected.num_rows
-                    before += count
+                        writer = writer or pa.ipc.new_file(spilled, raw.rejected.schema)
+                        writer.write_table(raw.rejected.combine_chunks())
                     yield raw.table
             finally:
                 if writer is not None:

@@ -243,7 +243,8 @@ class SqlReader:
         query += f" ORDER BY {', '.join(self._sorted_by(table))}"
         key = () if spec.sort_on_ingest else spec.order_by
         kinds_of_key = {column: spec.columns[column] for column in key}
-        keys = TableSpec(columns=kinds_of_key, sensitive=spec.sensitive) if key else None
+        times = {column: form for column, form in spec.times.items() if column in kinds_of_key}
+        keys = TableSpec(columns=kinds_of_key, sensitive=spec.sensitive, times=times) if key else None
         order = KeyOrder(table, key, spec.sensitive)
         size = self._spec.rows_per_part
         last_keys: dict[int, list[int | str]] = {}

@@ -37,6 +37,17 @@ ORDERS = pa.table(
 MESSAGES = [json.dumps(row, default=str) for row in ORDERS.to_pylist()]
 
 
+def files(_request: pytest.FixtureRequest, folder: Path) -> None:
+    (folder / "data").mkdir()
+    text = "id;placed;price;note\n1;01.03.2024 13:00;1,5;té\n2;01.03.2024 13:00;-;NA\n"
+    (folder / "data" / "orders-1.csv").write_bytes(text.encode("cp1252"))
+
+
+def without_keys(_request: pytest.FixtureRequest, folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "orders.csv").write_text("price;note\n1.5;té\n;\n", encoding="utf-8")
+
+
 def postgres(request: pytest.FixtureRequest, _folder: Path) -> None:
     url = request.getfixturevalue("postgres")
     with adbc.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
@@ -94,8 +105,8 @@ def topic(request: pytest.FixtureRequest, _folder: Path) -> str:
 
 @pytest.mark.parametrize(
     ("example", "fill"),
-    list(zip(EXAMPLES, [postgres, sqlite, delta, iceberg, stream, topic], strict=True)),
-    ids=["postgresql", "sqlite", "delta", "iceberg", "redis_stream", "kafka"],
+    list(zip(EXAMPLES, [files, without_keys, postgres, sqlite, delta, iceberg, stream, topic], strict=True)),
+    ids=["files", "without keys", "postgresql", "sqlite", "delta", "iceberg", "redis_stream", "kafka"],
 )
 def test_the_declaration_takes_a_snapshot(
     example: str,

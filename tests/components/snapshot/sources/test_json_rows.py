@@ -56,14 +56,16 @@ def test_a_row_that_does_not_fit_is_named_or_set_aside_alone(odd: str) -> None:
         _rows(text, "int64").read(text.encode(), lambda: 10)
     raw = _rows(text, "int64", **REJECT).read(text.encode(), lambda: 10)
     assert raw.table.to_pylist() == [{"v": 1, "w": "a"}, {"v": 3, "w": "c"}]
-    assert raw.rejected is not None and raw.rejected["row"][0].as_py() == 1
+    assert raw.rejected is not None and raw.rejected["place"].to_pylist() == ["t.jsonl, line 13"]
 
 
 def test_rows_that_only_their_conversion_refuses_keep_their_place() -> None:
     text = '{"v": "soon", "w": "a"}\n{"v": 5, "w": "b"}\n{"v": "2024-01-01T00:00:00Z", "w": "c"}\n{"v": "x"}\n'
     raw = _rows(text, "timestamp", **REJECT).read(text.encode(), lambda: 0)
     assert raw.table["w"].to_pylist() == ["c"]
-    assert raw.rejected is not None and raw.rejected["row"].to_pylist() == [0, 1, 3]
+    assert raw.rejected is not None and raw.rejected["place"].to_pylist() == [
+        f"t.jsonl, line {line}" for line in (1, 2, 4)
+    ]
 
 
 @pytest.mark.parametrize("line", ['{"v": "secret", "w": "secret"}', '{"v": "secret"'])
@@ -120,4 +122,9 @@ def test_rejected_rows_of_json_are_published(events: Events) -> None:
     assert taken.rows == {"events": 100}
     found = [row for path in events.store.paths(taken.rejected["events"]) for row in pq.read_table(path).to_pylist()]
     assert [row["raw"] for row in found] == ['{"id": "x"}', '{"id": ']
-    assert found[0]["reason"] == "column id: expected a whole number of 64 bits or a null, found 'x'"
+    assert [found[0][name] for name in ("place", "column", "reason", "found")] == [
+        "e.jsonl, line 101",
+        "id",
+        "expected a whole number of 64 bits or a null",
+        "'x'",
+    ]

@@ -10,7 +10,7 @@ import pytest
 
 from gatehouse.components.snapshot.logical_digest import logical_digest
 from gatehouse.components.snapshot.sources.base import Part, Raw
-from gatehouse.components.snapshot.sources.declared import rejected_table
+from gatehouse.components.snapshot.sources.rejects import Reject, rejected_table
 from gatehouse.components.snapshot.sources.sorted_rows import sorted_parts, sorted_rows
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 from tests.components.snapshot.conftest import HEADER, Events, rows
@@ -44,14 +44,17 @@ def test_a_new_column_is_told_whether_or_not_rows_are_set_aside(events: Events, 
     assert any("new_column: extra" in text for text in events.take().warnings)
 
 
-def test_rejected_rows_of_sorted_tables_are_numbered_over_all_parts(events: Events) -> None:
+def test_rejected_rows_of_sorted_tables_keep_their_place(events: Events) -> None:
     import pyarrow.parquet as pq
 
     events.table = SORTED | {"on_invalid": "reject"}
     events.write(HEADER + rows(0, 600).replace(",100.0\n", ",many\n").replace(",250.0\n", ",many\n"))
     taken = events.take()
     paths = events.store.paths(taken.rejected["events"])
-    assert [row for path in paths for row in pq.read_table(path)["row"].to_pylist()] == [200, 500]
+    assert [row for path in paths for row in pq.read_table(path)["place"].to_pylist()] == [
+        "events.csv, line 202",
+        "events.csv, line 502",
+    ]
     assert taken.rows == {"events": 598}
 
 
@@ -61,7 +64,7 @@ def test_rejected_rows_do_not_fill_the_memory(tmp_path: Path) -> None:
 
     def read(number: int) -> Raw:
         most[0] = max(most[0], pa.total_allocated_bytes() - before)
-        rejected = rejected_table([{"row": row, "reason": "none", "raw": text} for row in range(2000)])
+        rejected = rejected_table(Reject(f"line {row}", "", "none", "", text) for row in range(2000))
         return Raw(pa.table({"value": [float(number)], "name": ["n"]}), rejected)
 
     def parts() -> Iterator[Part]:

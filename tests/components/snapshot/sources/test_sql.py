@@ -191,3 +191,19 @@ def test_an_unset_variable_and_a_missing_file_are_named(tmp_path: Path) -> None:
 def test_a_declaration_that_is_not_repeatable_is_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         source("sqlite:///x", **table)
+
+
+def test_a_query_needs_no_file_of_duckdb(tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("id,item\n2,b\n1,a\n")
+    query = f"SELECT * FROM read_csv('{path}')"
+    body = {"query": query, "columns": {"id": "int64", "item": "string"}}
+    for url in ("duckdb:///:memory:", "duckdb://"):
+        _, _, table = read(source(url, **body))
+        assert table.to_pylist() == [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}]
+
+
+def test_an_sqlite_database_in_memory_says_why_there_is_nothing_to_read() -> None:
+    for url in ("sqlite:///:memory:", "sqlite://"):
+        with pytest.raises(SourceError, match=r"in memory is empty.*duckdb:///:memory: for a query of CSV or Parquet"):
+            read(source(url))

@@ -115,7 +115,7 @@ def test_rows_that_do_not_fit_are_set_aside_where_declared(url: str) -> None:
     assert first.table.to_pylist() == [{"id": 1, "v": 1}, {"id": 3, "v": None}]
     assert first.rejected is not None and second.rejected is None
     [rejected] = first.rejected.to_pylist()
-    assert rejected["row"] == 1 and "found 2.5" in rejected["reason"]
+    assert (rejected["place"], rejected["column"], rejected["found"]) == ("the row with id=2", "v", "2.5")
     assert rejected["raw"] == '{"id": 2, "v": 2.5}'
     run(url, "UPDATE orders SET v = 3.5 WHERE id = 2")
     assert read(spec)[0] != before
@@ -155,7 +155,7 @@ def test_values_of_several_types_in_a_column_are_kept_exactly_or_set_aside(
     assert [value for raw in raws for value in raw.table["v"].to_pylist()] == kept
     aside = [row for raw in raws if raw.rejected is not None for row in raw.rejected.to_pylist()]
     assert len(aside) == len(values) - len(kept)
-    assert all(row["reason"].startswith("column v: expected ") for row in aside)
+    assert all(row["column"] == "v" and row["reason"].startswith("expected ") for row in aside)
     if aside:
         with pytest.raises(SourceError, match=r"the row with id=\d, column v: expected"):
             read(source(url, columns=columns))
@@ -176,3 +176,12 @@ def test_no_time_becomes_a_date_or_loses_its_zone_beside_another() -> None:
     values = [date(2024, 1, 1), datetime(2024, 1, 1, 5), datetime(2024, 1, 1, 5, tzinfo=UTC)]
     found = [piece["v"][0].as_py() for piece in _pieces([(value,) for value in values], ["v"])]
     assert found == values
+
+
+def test_numbers_since_1970_are_times_where_declared(url: str) -> None:
+    run(url, "CREATE TABLE orders (id bigint, made bigint)", "INSERT INTO orders VALUES (1, 1364693400), (2, NULL)")
+    columns = {"id": "int64", "made": "timestamp"}
+    with pytest.raises(SourceError, match=r"found the type int64\. times: \{made: seconds\}"):
+        read(source(url, columns=columns))
+    _, _, table = read(source(url, columns=columns, times={"made": "seconds"}))
+    assert table["made"].to_pylist() == [datetime(2013, 3, 31, 1, 30, tzinfo=UTC), None]

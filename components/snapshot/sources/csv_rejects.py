@@ -1,0 +1,115 @@
+"""The rows of a CSV that are set aside, as a table, made a column at a time: half of a file may be rejected."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.components.snapshot.sources.csv_lines import Lines
+from gatehouse.components.snapshot.sources.declared import HIDDEN
+from gatehouse.components.snapshot.sources.rejects import SCHEMA
+
+_PLAIN = r"^[ -&(-\[\]-~]*$"
+"""Texts that Python shows as they are, between single quotes."""
+
+
+@dataclass(frozen=True)
+class Misfits:
+    """Rows that do not fit for one reason.
+
+    Attributes:
+        rows: Their indices among the lines, shape (n,).
+        column: The column; empty where it is the row itself.
+        reason: What was expected.
+        found: What was found in each, as a message shows it; an array of n texts.
+    """
+
+    rows: np.ndarray
+    column: str
+    reason: str
+    found: pa.Array
+
+
+@dataclass(frozen=True)
+class Row:
+    """What there is to know of a row of a file, apart from its text.
+
+    Attributes:
+        file: The file's name.
+        lines_before: Lines of the file before the block.
+        width: How many cells it has. A row of another width does not tell which cells are hidden.
+        hidden: Positions of the cells that are not shown.
+        delimiter: Between cells.
+    """
+
+    file: str
+    lines_before: int
+    width: int
+    hidden: tuple[int, ...]
+    delimiter: str
+
+
+def set_aside(text: bytes, lines: Lines, misfits: Sequence[Misfits], row: Row) -> pa.Table:
+    """The rows that do not fit, in order, with the columns of `rejects.SCHEMA`.
+
+    Args:
+        text: The block that they are in.
+        lines: Where its rows lie.
+        misfits: The rows; each is in one of them.
+        row: What is known of the file's rows.
+    """
+    rows = np.concatenate([each.rows for each in misfits])
+    order = pa.array(np.argsort(rows, kind="stable"))
+    rows = np.sort(rows)
+    numbers = pc.cast(pa.array(lines.numbers[rows] + row.lines_before), pa.string())
+    raw = _raw(text, lines, rows)
+    repeated = (
+        pa.concat_arrays([pa.repeat(getattr(each, name), len(each.rows)) for each in misfits]).take(order)
+        for name in ("column", "reason")
+    )
+    found = pa.concat_arrays([each.found for each in misfits]).take(order)
+    shown = pa.array([_masked(each, row) for each in raw.to_pylist()], pa.string()) if row.hidden else _as_text(raw)
+    place = pc.binary_join_element_wise(f"{row.file}, line ", numbers, "")
+    return pa.Table.from_arrays([place, *repeated, found, shown], schema=SCHEMA)
+
+
+def shown_cells(cells: pa.Array) -> pa.Array:
+    """Cells, as bytes, as Python would show their texts."""
+    texts = _as_text(cells)
+    plain = pc.match_substring_regex(texts, _PLAIN)
+    found = pc.binary_join_element_wise("'", texts, "'", "")
+    if pc.all(plain, min_count=0).as_py():
+        return found
+    odd = pc.invert(plain)
+    shown = [repr(text) for text in texts.filter(odd).to_pylist()]
+    return pc.replace_with_mask(found, odd, pa.array(shown, pa.string()))
+
+
+def _as_text(cells: pa.Array) -> pa.Array:
+    """Bytes as text; what is not UTF-8 is written with a backslash."""
+    try:
+        return pc.cast(cells, pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([cell.decode("utf-8", "backslashreplace") for cell in cells.to_pylist()], pa.string())
+
+
+def _raw(text: bytes, lines: Lines, rows: np.ndarray) -> pa.Array:
+    """The bytes of some rows, without their line ends."""
+    ends = pa.py_buffer(np.append(lines.starts, len(text)).astype(np.int32))
+    every = pa.Array.from_buffers(pa.binary(), len(lines.starts), [None, ends, pa.py_buffer(text)])
+    return pc.ascii_rtrim(every.take(pa.array(rows)).view(pa.string()), "\r\n").view(pa.binary())
+
+
+def _masked(text: bytes, row: Row) -> str:
+    cells = next(csv.reader(io.StringIO(text.decode("latin-1"), newline=""), delimiter=row.delimiter))
+    if len(cells) != row.width:
+        return HIDDEN
+    for position in row.hidden:
+        cells[position] = HIDDEN
+    written = io.StringIO()
+    csv.writer(written, delimiter=row.delimiter, lineterminator="").writerow(cells)
+    return written.getvalue().encode("latin-1").decode("utf-8", "backslashreplace")
