@@ -192,7 +192,9 @@ class CsvRows:
                 f"Table {self.name}: {self.file} cannot be read: a block has {rows:,} rows by its line ends, and "
                 f"{cells.num_rows:,} by its values. Have it written again with quotes around whole values."
             )
-        values, misfits, fits = [], [], np.ones(rows, bool)
+        values: list[pa.Array] = []
+        misfits: list[Misfits] = []
+        fits = np.ones(rows, bool)
         for column in schema.names:
             array = _single(cells[column])
             kind, form = self.spec.columns[column], self.spec.times.get(column, "")

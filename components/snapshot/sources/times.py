@@ -19,6 +19,8 @@ FIRST_TIME, LAST_TIME = (
     (end.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)
 )
 """The times that Python has, in microseconds since 1970."""
+Numbers = np.ndarray
+"""One whole number for each value, shape (n,), int64."""
 _YEAR = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d{2}|[1-9]\d{3})"
 _LEAP = r"(?:\d{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _DATE = (
@@ -157,12 +159,12 @@ def _formatted(array: pa.Array, zone: str, form: str) -> Read:
     fits = parts.is_valid()
     texts = {field.name: parts.field(index) for index, field in enumerate(parts.type)}
 
-    def number(name: str, default: int = 0) -> np.ndarray:
+    def number(name: str, default: int = 0) -> Numbers:
         if name not in texts:
             return np.full(len(array), default)
-        return pc.fill_null(pc.cast(pc.if_else(fits, texts[name], str(default)), pa.int64()), default).to_numpy(
-            zero_copy_only=False
-        )
+        digits = pc.if_else(fits, texts[name], str(default)).fill_null(str(default))
+        found: Numbers = pc.cast(digits, pa.int64()).to_numpy(zero_copy_only=False)
+        return found
 
     year = number("Y", 1970) if "Y" in texts else _century(number("y", 70))
     month = number("m", 1) if "m" in texts else _month(texts["b"], fits)
@@ -186,25 +188,25 @@ def _formatted(array: pa.Array, zone: str, form: str) -> Read:
     return _within(values, mask_of(array, values.is_valid()), [], array)
 
 
-def _century(year: np.ndarray) -> np.ndarray:
+def _century(year: Numbers) -> Numbers:
     """Years of two digits as POSIX reads them: 69 to 99 are of the last century."""
     return np.where(year >= 69, 1900 + year, 2000 + year)
 
 
-def _month(names: pa.Array, fits: pa.Array) -> np.ndarray:
+def _month(names: pa.Array, fits: pa.Array) -> Numbers:
     short = pc.utf8_slice_codeunits(pc.ascii_lower(pc.if_else(fits, names, "jan")), 0, 3)
-    found: np.ndarray = pc.add(pc.index_in(short, pa.array(MONTHS)).fill_null(0), 1).to_numpy(zero_copy_only=False)
+    found: Numbers = pc.add(pc.index_in(short, pa.array(MONTHS)).fill_null(0), 1).to_numpy(zero_copy_only=False)
     return found.astype(np.int64)
 
 
-def _is_evening(halves: pa.Array) -> np.ndarray:
-    evening: np.ndarray = pc.equal(pc.ascii_lower(halves), "p").fill_null(False).to_numpy(zero_copy_only=False)
+def _is_evening(halves: pa.Array) -> Numbers:
+    evening: Numbers = pc.equal(pc.ascii_lower(halves), "p").fill_null(False).to_numpy(zero_copy_only=False)
     return evening.astype(np.int64)
 
 
-def _microseconds(digits: pa.Array, fits: pa.Array) -> np.ndarray:
+def _microseconds(digits: pa.Array, fits: pa.Array) -> Numbers:
     padded = pc.ascii_rpad(pc.if_else(fits, digits, "0").fill_null("0"), 6, "0")
-    found: np.ndarray = pc.cast(padded, pa.int64()).to_numpy(zero_copy_only=False)
+    found: Numbers = pc.cast(padded, pa.int64()).to_numpy(zero_copy_only=False)
     return found
 
 
