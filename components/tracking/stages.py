@@ -1,12 +1,16 @@
 """Shows a pipeline run in MLflow: one run for it, and below it one for each stage that ran."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.reference import Reference, references_in
-from gatehouse.components.artifacts.run import Event, events
+from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tracking.mlflow_client import (
@@ -40,15 +44,42 @@ def track_run(store: ArtifactStore, run: str) -> None:
         store: The store that holds the run's record.
         run: The pipeline run.
     """
-    tracking = tracking_of(store)
-    ended = _ended(store, run)
-    worked = any(event.event == "failed" or _works(event) for event in ended)
-    if tracking is None or not worked or tracking.is_shown(f"runs/{run}/{len(ended)}"):
+    tracking, ended = tracking_of(store), _ended(store, run)
+    if tracking is None or not _is_due(tracking, run, ended):
         return
     with warning_on_failure(store, "run:tracking"):
         with tracking.client() as client:
             _show(tracking, client, run, _experiment(store, run, ended), ended)
         tracking.mark_shown(f"runs/{run}/{len(ended)}")
+
+
+def track_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":
+    """Do what `track_run` does in a process of its own, so that nobody waits for MLflow, which takes seconds to import.
+
+    Args:
+        store: The store that holds the run's record.
+        run: The pipeline run.
+        log_file: Gets what the process says.
+
+    Returns:
+        The process, which goes on when this one has ended; None where there is nothing to show.
+    """
+    tracking = tracking_of(store)
+    if tracking is None or not _is_due(tracking, run, _ended(store, run)):
+        return None
+    with open(log_file, "ab") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, store.address, run],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+
+
+def _is_due(tracking: Tracking, run: str, ended: list[Event]) -> bool:
+    worked = any(event.event == "failed" or _works(event) for event in ended)
+    return worked and not tracking.is_shown(f"runs/{run}/{len(ended)}")
 
 
 def _works(event: Event) -> bool:
@@ -127,3 +158,8 @@ def _named(field: str, value: Any) -> dict[str, Any]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+if __name__ == "__main__":
+    os.environ[RUN_ID] = sys.argv[2]
+    track_run(ArtifactStore.open(sys.argv[1]), sys.argv[2])

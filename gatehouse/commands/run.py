@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.stages import track_run
+from gatehouse.components.tracking.stages import track_apart
 from gatehouse.errors import ConfigurationError
 from gatehouse.local_run import run_pipeline
 from gatehouse.terminal import Screen
@@ -42,7 +42,7 @@ def run(
     with Screen(opened) as screen:
         outcome = run_pipeline(folder, pipeline, opened, arguments, screen.update)
     screen.summarise(outcome)
-    track_run(opened, outcome.run)
+    track_apart(opened, outcome.run, outcome.log)
     refused = outcome.result("register").get("decision") == "refused"
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
 
