@@ -1,7 +1,8 @@
 """Every error that a user of Gatehouse can act on.
 
 A message names the thing, what was expected, what was found and what to do. `exit_code` is what
-`gatehouse run` ends with when the error ends a run.
+`gatehouse run` ends with when the error ends a run. What is `permanent` comes again however often the same is asked
+for, so a second attempt of a task does no work (see `RepeatedError`).
 """
 
 
@@ -9,16 +10,31 @@ class GatehouseError(Exception):
     """Base of all errors that Gatehouse raises on purpose."""
 
     exit_code = 1
+    permanent = False
+
+
+class RepeatedError(GatehouseError):
+    """An earlier attempt at the same task found a permanent error; `name` is its class."""
+
+    permanent = True
+
+    def __init__(self, message: str, name: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.name = name
+        self.exit_code = exit_code
 
 
 class ConfigurationError(GatehouseError):
     """The project's configuration is wrong; the message lists every problem found, with file and key."""
 
     exit_code = 4
+    permanent = True
 
 
 class InvalidReferenceError(GatehouseError):
     """A string is not a reference of the form `<kind>/<name>/sha256-<64 hex>`."""
+
+    permanent = True
 
 
 class MissingArtifactError(GatehouseError):
@@ -27,6 +43,8 @@ class MissingArtifactError(GatehouseError):
 
 class CorruptArtifactError(GatehouseError):
     """Stored bytes are missing, short or altered: they do not match the digest that names them."""
+
+    permanent = True
 
 
 class InvalidManifestError(CorruptArtifactError):
@@ -40,15 +58,20 @@ class StoreError(GatehouseError):
 class StaleSpecError(GatehouseError):
     """A pipeline spec was compiled from other code than the code that is about to run."""
 
+    permanent = True
+
 
 class StageResultError(GatehouseError):
     """A stage returned a reference that does not exist or does not verify."""
+
+    permanent = True
 
 
 class ContractBreachError(GatehouseError):
     """The data breaks its contract: the run ends before anything is trained."""
 
     exit_code = 2
+    permanent = True
 
 
 class SourceError(GatehouseError):
@@ -58,17 +81,21 @@ class SourceError(GatehouseError):
 class DeliveryError(SourceError):
     """A guard of the source refuses what was delivered; the message names the guard."""
 
+    permanent = True
+
 
 class LeakageError(GatehouseError):
     """A training set or split lets the future or the label reach the model."""
 
     exit_code = 2
+    permanent = True
 
 
 class SkewError(GatehouseError):
     """What the online store gives differs from what was trained on, by more than is allowed."""
 
     exit_code = 2
+    permanent = True
 
 
 class LauncherError(GatehouseError):
@@ -78,6 +105,10 @@ class LauncherError(GatehouseError):
 class DeprecatedArtifactError(GatehouseError):
     """A deprecated artifact is about to be read, and the policy is to fail."""
 
+    permanent = True
+
 
 class ErasedArtifactError(GatehouseError):
     """An artifact's data was removed on request; the message names the record."""
+
+    permanent = True

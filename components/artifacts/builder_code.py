@@ -12,6 +12,8 @@ from gatehouse.errors import GatehouseError
 class BuilderError(GatehouseError):
     """The builder that an architecture names cannot be imported, or builds no module."""
 
+    permanent = True
+
 
 def builder_code(*architectures: str) -> str:
     """SHA-256 over the top-level packages of builders, as 64 hexadecimal digits; empty where no builder is named.

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
+from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
 RUN_ID = "GATEHOUSE_RUN_ID"
+_RETRY_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,20 @@ class Attempt:
         """Record an event of this attempt."""
         if self._run:
             self._write(event, self.facts | body)
+
+    def found_before(self, asked: str) -> dict[str, Any] | None:
+        """The permanent error that an earlier attempt at the same found in this run, or None.
+
+        An older one does not count: somebody may have mended the cause, and had the task of the same run tried again.
+
+        Args:
+            asked: What identifies the request; an event of a failure names it.
+        """
+        for number in range(1, self._number):
+            body = read_record(self._store.objects, f"runs/{self._run}/{self._stage}.{number}.failed.json")
+            if body and body.get("permanent") and body.get("asked") == asked and "message" in body:
+                return body if time.time() - float(body["at"]) < _RETRY_SECONDS else None
+        return None
 
     def warn(self, message: str) -> None:
         """Log a warning, and record it."""

@@ -17,6 +17,7 @@ from pydantic import ValidationError, model_validator
 
 import gatehouse
 from gatehouse.components.artifacts import memo
+from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.code import Code, code_of
 from gatehouse.components.artifacts.declaration import PURE, USUAL, Declaration, Effects, Resources
 from gatehouse.components.artifacts.identity import Spec, identity_of
@@ -24,7 +25,14 @@ from gatehouse.components.artifacts.pages import draw
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import GatehouseError, InvalidReferenceError, StageResultError, StaleSpecError, StoreError
+from gatehouse.errors import (
+    GatehouseError,
+    InvalidReferenceError,
+    RepeatedError,
+    StageResultError,
+    StaleSpecError,
+    StoreError,
+)
 from gatehouse.process import follow_owner
 
 FAULT = "GATEHOUSE_FAULT"
@@ -115,23 +123,24 @@ class Stage(Generic[Req, Res]):
         Raises:
             StaleSpecError: if `code` is not the digest of the code that would run.
             StageResultError: if the function returns a reference that is not complete in the store.
+            RepeatedError: if an earlier attempt in this run found a permanent error.
         """
         outer = _outer.get()
         label = f"{outer}:{self.name}" if outer else self.name
         if not outer:
             follow_owner()
             _end_on_sigterm()
-        attempt = Attempt(store, label)
+        attempt, asked = Attempt(store, label), digest_of([identity_of(request), code, force])
         token = _outer.set(label)
         try:
+            _require_no_verdict(attempt, asked)
             inject_fault(self.name, "start", attempt)
             result, hit = self._recall_or_run(request, store, attempt, code, force)
             inject_fault(self.name, "finish", attempt)
         except Exception as raised:
             error = _explained(raised)
-            code_ = error.exit_code if isinstance(error, GatehouseError) else 1
             with contextlib.suppress(StoreError):  # the cause is worth more than that a full disk cannot record it
-                attempt.note("failed", error=type(error).__name__, message=str(error), exit_code=code_)
+                attempt.note("failed", asked=asked, **_told(error))
             if error is raised:
                 raise
             raise error from raised
@@ -261,6 +270,21 @@ def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
         os._exit(70)
     elif action == "raise":
         raise RuntimeError(f"injected fault at {wanted}")
+
+
+def _require_no_verdict(attempt: Attempt, asked: str) -> None:
+    """Raise at once what an earlier attempt at the same found for good: KFP tries every failed task again."""
+    before = attempt.found_before(asked)
+    if before is not None:
+        raise RepeatedError(before["message"], before["error"], before["exit_code"])
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """What the record of a failure says of an error."""
+    if not isinstance(error, GatehouseError):
+        return {"error": type(error).__name__, "message": str(error), "exit_code": 1, "permanent": False}
+    name = error.name if isinstance(error, RepeatedError) else type(error).__name__
+    return {"error": name, "message": str(error), "exit_code": error.exit_code, "permanent": error.permanent}
 
 
 def _end_on_sigterm() -> None:

@@ -17,6 +17,8 @@ from gatehouse.errors import GatehouseError
 class UnusablePartError(GatehouseError):
     """A part of a split has no rows, labels that a task cannot be judged on, or is of another training set."""
 
+    permanent = True
+
 
 @dataclass(frozen=True)
 class Part:

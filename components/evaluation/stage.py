@@ -47,6 +47,8 @@ class EvaluateResult(StageModel):
 class SelfComparisonError(GatehouseError):
     """A candidate was about to be judged against itself."""
 
+    permanent = True
+
 
 class ScoringError(GatehouseError):
     """A model cannot score the test rows, or gave a score that is no probability."""

@@ -47,6 +47,8 @@ class MonitorResult(StageModel):
 class MissingColumnError(GatehouseError):
     """The current rows lack a column that the model was trained on."""
 
+    permanent = True
+
 
 @stage(
     "monitor",

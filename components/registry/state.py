@@ -15,6 +15,8 @@ CHAMPION = "champion"
 class LedgerError(GatehouseError):
     """A ledger holds a record that cannot follow those before it: it was altered, or parts of two stores were mixed."""
 
+    permanent = True
+
 
 class StaleVerdictError(GatehouseError):
     """The champion moved since the candidate was judged: the verdict is about another champion than the present one."""

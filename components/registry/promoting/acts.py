@@ -9,6 +9,8 @@ from gatehouse.errors import GatehouseError
 class PromotionError(GatehouseError):
     """A version cannot be promoted, rolled back or archived; the message says which can."""
 
+    permanent = True
+
 
 def promote(store: ArtifactStore, model_name: str, version: int, reason: str = "", override: bool = False) -> State:
     """Make a version the champion. A version that is champion already stays so.

@@ -12,6 +12,8 @@ from gatehouse.errors import GatehouseError
 class WrongEvaluationError(GatehouseError):
     """An evaluation does not judge the candidate, or not under the policy, that it is presented for."""
 
+    permanent = True
+
 
 def verdict_on(store: ArtifactStore, model: str, evaluation: str, policy: GatePolicy) -> Verdict:
     """The gate's verdict on `model` as the ledger keeps it, read off `evaluation`.

@@ -46,6 +46,8 @@ class Hasher(Protocol):
 class TornCheckpointError(CorruptArtifactError):
     """A checkpoint is not whole: the one before it is used."""
 
+    permanent = False
+
 
 @dataclass(frozen=True)
 class Saved:

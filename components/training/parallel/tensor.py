@@ -41,6 +41,8 @@ _STYLES: dict[str, type[ParallelStyle]] = {
 class NotDivisibleError(GatehouseError):
     """A model lacks what a parallelism needs of it."""
 
+    permanent = True
+
 
 def plan_of(model: nn.Module) -> dict[str, str]:
     """How a whole model's layers are cut, by module name: `columns` or `rows`; `dropout` of what is cut by columns.

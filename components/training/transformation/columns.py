@@ -17,6 +17,8 @@ _NARROW = ("float", "halffloat")
 class FeatureError(GatehouseError):
     """The feature columns of a table are not those that a model was trained on, or cannot be used."""
 
+    permanent = True
+
 
 class Columns(Protocol):
     """Columns by name: a table in memory, or one part of a split, which reads a column when it is asked for."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gatehouse.components.artifacts import run as run_module
 from gatehouse.components.artifacts import stage as stage_module
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
@@ -141,6 +142,48 @@ def test_a_failure_is_recorded_with_its_cause(store: ArtifactStore) -> None:
     failed = next(event for event in _events(store) if event.event == "failed")
     assert failed.body["error"] == "ConfigurationError" and failed.body["exit_code"] == 4
     assert failed.body["message"] == "column x: expected int64, found string"
+
+
+@pytest.mark.parametrize(("error", "runs"), [(ConfigurationError, 1), (StoreError, 3), (ValueError, 3)])
+def test_a_second_attempt_finds_a_permanent_error_at_once(
+    store: ArtifactStore, error: type[Exception], runs: int
+) -> None:
+    ran: list[int] = []
+
+    def failing(request: Request, store: ArtifactStore) -> Result:
+        ran.append(request.value)
+        raise error("batch_size: expected 1 to 8192, found 9000")
+
+    stage = Stage(Declaration("split", "Split"), failing)
+    for _ in range(3):
+        with pytest.raises(Exception, match=r"expected 1 to 8192, found 9000$") as raised:
+            stage(Request(value=1), store)
+    assert len(ran) == runs
+    assert getattr(raised.value, "exit_code", 1) == getattr(error, "exit_code", 1)
+    failed = [event.body for event in _events(store) if event.event == "failed"]
+    assert [body["error"] for body in failed] == [error.__name__] * 3
+    with pytest.raises(error):
+        stage(Request(value=2), store)
+    assert ran[-1] == 2
+
+
+def test_a_permanent_error_of_long_ago_is_looked_for_again(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted()
+    attempts: list[int] = []
+
+    def mended(request: Request, store: ArtifactStore) -> Result:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise ConfigurationError("the secret is not there")
+        return counted.stage(request, store)
+
+    stage = Stage(Declaration("prepare", "Prepare"), mended)
+    with pytest.raises(ConfigurationError):
+        stage(Request(value=1), store)
+    monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.0)
+    assert stage(Request(value=1), store).split
 
 
 def test_a_full_disk_is_said_in_words(store: ArtifactStore) -> None:
