@@ -18,6 +18,7 @@ from gatehouse.components.tracking.mlflow_client import URI, tracking_of
 from gatehouse.errors import GatehouseError
 from gatehouse.local_run import LocalRun, PlannedTask
 
+_MANY_TABLES = 5
 _MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red")}
 
 
@@ -138,6 +139,8 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
         for field, value in result.items():
             if isinstance(value, str) and references_in([value]):
                 rows.setdefault(_words(field), value)
+            elif field == "rejected" and value:
+                rows |= {f"rejected {table}": reference for table, reference in value.items()}
             elif field.endswith("metrics") and "verdict" in result and value:
                 rows[_words(field)] = _metrics(value)
         if "decision" in result:
@@ -194,14 +197,23 @@ def _gist(event: Event) -> str:
     if "summary" in result:
         return str(result["summary"])
     rows = result.get("rows")
-    if isinstance(rows, dict) and len(rows) > 5:
-        return f"{len(rows)} tables, {sum(rows.values()):,} rows"
     if isinstance(rows, dict):
-        return " ".join(f"{name} {count:,}" for name, count in rows.items())
+        return _tables(rows, result.get("rejected_rows") or {})
     if isinstance(rows, int):
         return f"{rows:,} rows"
     references = [Reference.parse(value).short for value in references_in(list(result.values()))]
     return references[0] if references else ""
+
+
+def _tables(rows: dict[str, int], rejected: dict[str, int]) -> str:
+    """Rows by table, or of all where there are many; and how many were rejected, where any was."""
+    aside = f", {sum(rejected.values()):,} rejected" if rejected else ""
+    if len(rows) > _MANY_TABLES:
+        return f"{len(rows)} tables, {sum(rows.values()):,} rows{aside}"
+    if not rejected:
+        return " ".join(f"{name} {count:,}" for name, count in rows.items())
+    told = (f", {rejected[name]:,} rejected" if name in rejected else "" for name in rows)
+    return "; ".join(f"{name} {count:,} rows{more}" for (name, count), more in zip(rows.items(), told, strict=True))
 
 
 def _progress(stage: str, run: LocalRun) -> str:

@@ -30,6 +30,19 @@ def test_warnings_of_guards_and_of_stages_are_shown(
     assert "MLflow has nothing" not in said
 
 
+def test_rejected_rows_are_counted_beside_those_that_were_kept(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _finished(tmp_path)
+    result = {"rows": {"orders": 59_937, "places": 12}, "rejected_rows": {"orders": 63}}
+    run.events = [Event("snapshot", 1, "finished", {"seconds": 1.0, "result": result})]
+    Screen(store).update(run)
+    assert "orders 59,937 rows, 63 rejected; places 12 rows" in capsys.readouterr().out
+    result["rows"] |= {f"table {number}": 1 for number in range(8)}
+    Screen(store).update(run)
+    assert "10 tables, 59,957 rows, 63 rejected" in capsys.readouterr().out
+
+
 def test_a_run_that_nothing_tracks_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

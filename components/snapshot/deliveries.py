@@ -47,6 +47,11 @@ class Table:
         """Newest event time, ISO 8601 in UTC; empty without one."""
         return max((part.last for part in self.parts), default="")
 
+    @property
+    def rejected_rows(self) -> int:
+        """Number of rows that were set aside."""
+        return sum(part.aside for part in self.parts)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
         parts = [part.to_json() for part in self.parts]

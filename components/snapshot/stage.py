@@ -41,6 +41,7 @@ class SnapshotResult(StageModel):
         as_of: The newest availability time in it, ISO 8601 in UTC.
         rows: Rows by table.
         rejected: By table, the reference of the rows that were set aside.
+        rejected_rows: How many these are.
         warnings: What the guards said.
         unchanged: Whether the source is as it was at an earlier snapshot, so that nothing was read.
     """
@@ -49,6 +50,7 @@ class SnapshotResult(StageModel):
     as_of: str
     rows: dict[str, int]
     rejected: dict[str, str] = Field(default_factory=dict)
+    rejected_rows: dict[str, int] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     unchanged: bool = False
 
@@ -62,6 +64,7 @@ class SnapshotResult(StageModel):
         why="Sees whether the source changed; what was read of it is known by content.",
     ),
     resources=Resources(cpu="2", memory="4G"),
+    pages={"rejected": "gatehouse.components.snapshot.report:page"},
 )
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     """Look at the source, read what no earlier snapshot of it holds, and record the delivery.
@@ -92,6 +95,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         as_of=as_of(request.source, delivery.tables),
         rows={name: table.rows for name, table in delivery.tables.items()},
         rejected={name: table.rejected for name, table in delivery.tables.items() if table.rejected},
+        rejected_rows={name: table.rejected_rows for name, table in delivery.tables.items() if table.rejected},
         warnings=(*delivery.warnings, *stale(request.source, delivery, datetime.now(UTC))),
         unchanged=known is not None,
     )

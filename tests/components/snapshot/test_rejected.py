@@ -3,6 +3,8 @@
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.components.snapshot.rejected import groups_of
+from gatehouse.components.snapshot.report import page
 from gatehouse.components.snapshot.stage import SnapshotResult
 from gatehouse.errors import SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
@@ -108,3 +110,36 @@ def test_a_row_that_is_set_aside_changes_no_dataset(events: Events) -> None:
     taken = events.take()
     assert taken.rejected
     assert events.dataset(taken).reference == before.reference
+
+
+def test_the_result_counts_the_rejected_rows(events: Events) -> None:
+    events.table = REJECT
+    events.write(HEADER + rows(0, 600).replace(",100.0\n", ",many\n"))
+    assert (taken := events.take()).rejected_rows == {"events": 1} and taken.rows == {"events": 599}
+    assert events.take().rejected_rows == {"events": 1}, "also where nothing changed"
+
+
+def test_that_all_rows_were_rejected_is_said(events: Events) -> None:
+    events.table = REJECT | {"reject_limit": 1.0}
+    events.write(HEADER + rows(0, 60).replace(":00Z", ""))
+    with pytest.raises(
+        SourceError, match=r"Table events: all 60 rows were rejected, so nothing is left\. events\.csv, line 2"
+    ):
+        events.take()
+
+
+def test_rejected_rows_are_grouped_by_reason_with_examples(events: Events) -> None:
+    events.table = REJECT | {"reject_limit": 1.0, "sensitive": ["id"]}
+    text = rows(0, 600).replace("0.0\n", "x\n").replace("\n599,", "\nfive,")
+    events.write(HEADER + text)
+    [reference] = events.take().rejected.values()
+    value, key = "expected double or a null", "expected int64 or a null"
+    found = groups_of(events.store, reference, examples=2)
+    assert [(group.column, group.reason, group.rows) for group in found] == [("value", value, 30), ("id", key, 1)]
+    first, second = found[0].examples
+    assert (first.place, first.found, first.raw) == ("events.csv, line 2", "'x'", "***,2024-01-01T00:00:00Z,x")
+    assert "five" not in str(found)
+    assert second.place != first.place
+    html = page(events.store, reference)
+    assert "31 of 600 rows (5.17%) did not fit" in html and "five" not in html
+    assert value in html and "events.csv, line" in html

@@ -1,0 +1,49 @@
+"""`gatehouse data rejected`: the rows that were set aside when snapshots were taken, and why."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.rejected import KIND, Group, groups_of, rejected_of
+
+
+def rejected(
+    reference: Annotated[
+        str, typer.Argument(help="A snapshot, a dataset, or the rejected rows of one; default: all of the store.")
+    ] = "",
+    examples: Annotated[int, typer.Option(min=0, help="How many examples of each reason.")] = 3,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Show the rows that did not fit, by reason, with examples. Values of sensitive columns are not shown."""
+    opened = open_store(store)
+    wanted = rejected_of(opened, find(opened, reference)) if reference else list(opened.references(KIND))
+    found = {each: groups_of(opened, each, examples) for each in wanted}
+    if as_json:
+        print_json([{"reference": str(each), "groups": list(map(asdict, groups))} for each, groups in found.items()])
+        return
+    if not found:
+        typer.echo(f"No row of {reference or opened.address} was rejected.")
+    for each, groups in found.items():
+        print_groups(opened, each, groups)
+
+
+def print_groups(store: ArtifactStore, reference: Reference, groups: list[Group]) -> None:
+    """Print the rejected rows of a table: how many of how many, then each reason with its examples."""
+    console = Console(soft_wrap=True, highlight=False)
+    manifest = store.manifest(reference)
+    kept = store.manifest(manifest.derived_from["dataset"]).rows or 0
+    counted = f"{kept:,} rows, {manifest.rows or 0:,} rejected"
+    console.print(Text.assemble((manifest.name, "bold"), f" {counted}  ", (reference.short, "dim")))
+    for group in groups:
+        column = f"column {group.column}: " if group.column else ""
+        console.print(Text.assemble((f"{group.rows:>9,}  ", "yellow"), f"{column}{group.reason}"))
+        for one in group.examples:
+            console.print(Text(f"           {one.place}, found {one.found}: {one.raw}", style="dim"))
