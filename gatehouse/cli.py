@@ -18,6 +18,7 @@ def _register(verb: str) -> None:
     """Register `verb`, or every verb where it is none of them: what a verb imports is not paid for by the others."""
     verbs = {
         "run": _run,
+        "check": _check,
         "init": _init,
         "compile": _compile,
         "data": _data,
@@ -35,6 +36,12 @@ def _run() -> None:
     from gatehouse.commands import run
 
     app.command("run")(run.run)
+
+
+def _check() -> None:
+    from gatehouse.commands import check
+
+    app.command("check")(check.check)
 
 
 def _init() -> None:

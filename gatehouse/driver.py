@@ -71,11 +71,11 @@ def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "t
     """Load the project, publish its configuration, build the pipeline and record its tasks."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
+    from gatehouse.checking import check_project
     from gatehouse.pipelines.catalog import build
-    from gatehouse.project import load_project
 
     store.sweep()
-    project = load_project(project_path)
+    project = check_project(project_path)
     pipeline = build(pipeline_name, project)
     for config in project.configs():
         config.publish(store)

@@ -16,7 +16,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.definitions.loading import FILE
 from gatehouse.components.features.definitions.published import published_files
-from gatehouse.components.features.definitions.repository import read_repository
+from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.components.monitoring.spec import MonitoringSpec
@@ -205,38 +205,78 @@ class Project:
         return (self.contract, self.definitions)
 
 
+@dataclass
+class ProjectParts:
+    """What was read of a project so far.
+
+    Attributes:
+        folder: Its folder.
+        problems: What is wrong, one sentence each.
+        file: The content of `project.yaml`; None, as with the others, where it cannot be read.
+        contract: Its data contract.
+        policy: Its promotion policy.
+        repository: Its feature definitions.
+    """
+
+    folder: Path
+    problems: list[str]
+    file: ProjectFile | None = None
+    contract: Contract | None = None
+    policy: GatePolicy | None = None
+    repository: Repository | None = None
+
+
 def load_project(folder: Path) -> Project:
     """Read and validate the project in `folder`.
 
     Raises:
         ConfigurationError: listing every problem of every file at once, each with file, line and key.
     """
-    folder = folder.resolve()
-    problems: list[str] = []
-    file = _load(folder / PROJECT_FILE, ProjectFile, problems)
-    contract_path = folder / (file.contract if file else "contract.yaml")
-    policy_path = folder / (file.policy if file else "policy.yaml")
-    contract = _load(contract_path, Contract, problems)
-    policy = _load(policy_path, GatePolicy, problems)
-    if file is not None and policy is not None:
+    return assembled(read_project(folder))
+
+
+def read_project(folder: Path) -> ProjectParts:
+    """Read every file of the project in `folder`, and note what is wrong with each and between them."""
+    parts = ProjectParts(folder.resolve(), [])
+    problems = parts.problems
+    file = parts.file = _load(parts.folder / PROJECT_FILE, ProjectFile, problems)
+    contract_path = parts.folder / (file.contract if file else "contract.yaml")
+    policy_path = parts.folder / (file.policy if file else "policy.yaml")
+    contract = parts.contract = _load(contract_path, Contract, problems)
+    policy = parts.policy = _load(policy_path, GatePolicy, problems)
+    if file is None:
+        return parts
+    if policy is not None:
         problems.extend(f"{policy_path.name}: {problem}" for problem in policy.problems(task_of(file.training)))
-    if file is not None and contract is not None:
+    if contract is not None:
         problems.extend(_snapshot_problems(file.snapshots, contract, contract_path.name))
-    if file is not None and not any(table.event_time for table in file.source.tables.values()):
+    if not any(table.event_time for table in file.source.tables.values()):
         problems.append(
             f"{PROJECT_FILE}: source.tables: expected an event_time in one of them at least, as the newest is the "
             "snapshot's time, found none"
         )
-    definitions = _definitions(folder / file.features.repo, problems) if file else {}
-    if problems or file is None or contract is None or policy is None:
+    parts.repository = _repository(parts.folder / file.features.repo, problems)
+    return parts
+
+
+def assembled(parts: ProjectParts) -> Project:
+    """The project, where nothing is wrong with it.
+
+    Raises:
+        ConfigurationError: listing every problem that was noted.
+    """
+    file, problems = parts.file, parts.problems
+    if problems or file is None or parts.contract is None or parts.policy is None or parts.repository is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(f"{len(problems)} problem{'s' * (len(problems) > 1)} in the project {folder}:{listed}")
+        raise ConfigurationError(
+            f"{len(problems)} problem{'s' * (len(problems) > 1)} in the project {parts.folder}:{listed}"
+        )
     return Project(
-        folder=folder,
+        folder=parts.folder,
         file=file,
-        contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(contract).encode()}),
-        definitions=Config(f"{file.name}-features", definitions),
-        policy=policy.resolved(judging_of(task_of(file.training))),
+        contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(parts.contract).encode()}),
+        definitions=Config(f"{file.name}-features", published_files(parts.repository)),
+        policy=parts.policy.resolved(judging_of(task_of(file.training))),
     )
 
 
@@ -264,12 +304,12 @@ def _load(path: Path, model: type[_Model], problems: list[str]) -> _Model | None
     return load_model(path.name, text, model, problems)
 
 
-def _definitions(repo: Path, problems: list[str]) -> dict[str, bytes]:
-    if not (repo / FILE).is_file():
-        problems.append(f"{PROJECT_FILE}: features.repo: expected a folder with {FILE}, found none in {repo}")
-        return {}
+def _repository(folder: Path, problems: list[str]) -> Repository | None:
+    if not (folder / FILE).is_file():
+        problems.append(f"{PROJECT_FILE}: features.repo: expected a folder with {FILE}, found none in {folder}")
+        return None
     try:
-        return published_files(read_repository(repo))
+        return read_repository(folder)
     except ConfigurationError as error:
         problems.append(str(error))
-        return {}
+        return None

@@ -1,14 +1,17 @@
 """Where a problem stands in a YAML text: lines of keys, keys that stand twice, and what a model refuses."""
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import date
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_LONGEST = 200
+_LONGEST = 120
+_SECTION = (dict, list, date)
 _PASSWORD = re.compile(r"://[^/@\s'\"]+@")
 
 
@@ -24,24 +27,45 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        lines = _lines(text)
-        problems.extend(_explain(name, lines, detail) for detail in error.errors())
+        lines, keys = lines_of(text), _keys_of(model)
+        problems.extend(_explain(name, lines, keys, detail) for detail in error.errors())
         return None
 
 
-def _explain(name: str, lines: dict[tuple[Any, ...], int], detail: Any) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Words that offer the known name which is most like one that is not known; empty where none is."""
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detail: Any) -> str:
     where = tuple(detail["loc"])
     known = next((where[:length] for length in range(len(where), -1, -1) if where[:length] in lines), ())
     # A rule may be written without its key `value`.
     shown = where[:-1] if where not in lines and where[-1:] == ("value",) and detail["type"] != "missing" else where
     found = "" if detail["type"] == "missing" else f", found {_short(detail['input'])}"
     key = ".".join(str(part) for part in shown) or "the file"
-    return f"{name}:{lines.get(known, 1)}: {key}: {detail['msg'].removeprefix('Value error, ')}{found}"
+    said = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "missing":
+        said = "expected this key, found none"
+    if detail["type"] == "extra_forbidden":
+        said = f"there is no such key{nearest(str(where[-1]), keys - {str(where[-1])})}"
+    return f"{name}:{lines.get(known, 1)}: {key}: {said}{found}"
+
+
+def _keys_of(model: type[BaseModel]) -> set[str]:
+    """The names of all keys that a model has at any depth."""
+    schema = model.model_json_schema()
+    parts = [schema, *schema.get("$defs", {}).values()]
+    return {key for part in parts for key in part.get("properties", {})}
 
 
 def _short(value: Any) -> str:
     # A password that was written where it does not belong must not get into logs as well.
-    shown = _PASSWORD.sub("://***@", repr(value))
+    written = (
+        yaml.safe_dump(value, default_flow_style=True, width=10**6) if isinstance(value, _SECTION) else repr(value)
+    )
+    shown = _PASSWORD.sub("://***@", written.removesuffix("\n...\n").strip())
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
 
 
@@ -61,7 +85,7 @@ def _repeated(text: str) -> Iterator[tuple[int, str]]:
             pending.extend(node.value)
 
 
-def _lines(text: str) -> dict[tuple[Any, ...], int]:
+def lines_of(text: str) -> dict[tuple[Any, ...], int]:
     """Line, from 1, of every key of a YAML text."""
     found: dict[tuple[Any, ...], int] = {}
 

@@ -16,10 +16,10 @@ def compile_specs(
     store: Annotated[str, typer.Option(help="Where to publish; default: the project's store.")] = "",
 ) -> None:
     """Compile every pipeline of a project."""
+    from gatehouse.checking import check_project
     from gatehouse.compilation import compile_project
-    from gatehouse.project import load_project
 
-    loaded = load_project(project)
+    loaded = check_project(project)
     for path in compile_project(loaded, output):
         typer.echo(path)
     if publish:

@@ -32,7 +32,7 @@ def run(
     strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate is refused.")] = False,
 ) -> None:
     """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
-    folder = project or (Path.cwd() if (Path.cwd() / "project.yaml").is_file() else EXAMPLE)
+    folder = project_folder(project)
     given: dict[str, Any] = {"source": source, "window": window, "force": force, "backfill": backfill}
     arguments = {name: value for name, value in given.items() if value}
     if seed is not None:
@@ -45,6 +45,11 @@ def run(
     track_apart(opened, outcome.run, outcome.log)
     refused = outcome.result("register").get("decision") == "refused"
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
+
+
+def project_folder(given: Path | None) -> Path:
+    """The folder of the project that is meant: the one given, else the one that we are in, else the example."""
+    return given or (Path.cwd() if (Path.cwd() / "project.yaml").is_file() else EXAMPLE)
 
 
 def _parameter(text: str) -> tuple[str, Any]:

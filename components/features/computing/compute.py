@@ -3,6 +3,7 @@
 Deterministic by construction: measures that are summed are integers, and every table is written in a total order.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
@@ -13,12 +14,14 @@ import pyarrow.compute as pc
 
 from gatehouse.components.features.database import in_one_line, quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Available
+from gatehouse.components.features.definitions.loading import FILE
 from gatehouse.components.features.definitions.repository import Repository, View, staged_by
 from gatehouse.components.features.definitions.sql_text import replacing_macros
 from gatehouse.errors import ConfigurationError
 
 SQL_TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
 """DuckDB's type by kind of a feature or type of a key."""
+_OWN = re.compile(r"__|CAST\(")
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
@@ -44,7 +47,12 @@ def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, 
     """
     run_macros(connection, repository)
     for name in staged_by(repository, queries):
-        run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
+        stage_table(connection, repository, name)
+
+
+def stage_table(connection: duckdb.DuckDBPyConnection, repository: Repository, name: str) -> None:
+    """Create one staging table, after those that it reads; raises as `stage_tables`."""
+    run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
 
 
 def compute_views(
@@ -69,10 +77,11 @@ def each_view(
     views = [repository.views[name] for name in names]
     stage_tables(connection, repository, [view.query for view in views])
     for view in views:
-        yield view.name, _compute(connection, repository, view)
+        yield view.name, compute_view(connection, repository, view)
 
 
-def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
+def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
+    """The table of one view, as `compute_views` describes it, from staging tables that are there already."""
     spec = view.spec
     types = {
         **{key: SQL_TYPES[repository.entities[key]] for key in spec.entities},
@@ -86,6 +95,9 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
         f"if({known} IS NULL, NULL, greatest({event}, {known})) AS {quoted(KNOWN_FROM)}",
         *(f"CAST({quoted(name)} AS {types[name]}) AS {quoted(name)}" for name in spec.features),
     ]
+    where = f"views/{view.name}.sql"
+    available = [spec.available.column] if spec.available else []
+    require_columns(connection, view.query, where, [*spec.entities, EVENT_TIMESTAMP, *available, *spec.features])
     order = ", ".join(map(quoted, view.columns))
     within = [f"{quoted(name)} IS NOT NULL" for name in (EVENT_TIMESTAMP, KNOWN_FROM)]
     if not spec.static:
@@ -94,7 +106,7 @@ def _compute(connection: duckdb.DuckDBPyConnection, repository: Repository, view
     rows = f"SELECT {', '.join(columns)} FROM (\n{view.query}\n)"
     query = f"SELECT * FROM ({rows}) WHERE {' AND '.join(within)} ORDER BY {order}"
     try:
-        table = table_of(connection, query, f"views/{view.name}.sql")
+        table = table_of(connection, query, where)
     except ConfigurationError:
         _refuse_text(connection, view)
         raise
@@ -151,6 +163,21 @@ def interval(span: timedelta) -> str:
     return f"to_microseconds({span // timedelta(microseconds=1)})"
 
 
+def require_columns(connection: duckdb.DuckDBPyConnection, query: str, where: str, expected: Iterable[str]) -> None:
+    """Refuse a query that lacks a column which its definition promises; SQL knows no case.
+
+    Raises:
+        ConfigurationError: naming the columns that it lacks, and those that it gives; or as `run`.
+    """
+    found = table_of(connection, f"SELECT * FROM (\n{query}\n) LIMIT 0", where).column_names
+    lacking = sorted({name for name in expected if name.lower() not in {column.lower() for column in found}})
+    if lacking:
+        raise ConfigurationError(
+            f"The feature repository's {where}: expected the columns {', '.join(lacking)}, as {FILE} says, found only "
+            f"{', '.join(found)}. Give them by these names, or correct {FILE}."
+        )
+
+
 def run(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> None:
     """Run one statement of the repository.
 
@@ -172,4 +199,7 @@ def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> p
 
 
 def _broken(where: str, error: duckdb.Error) -> ConfigurationError:
-    return ConfigurationError(f"The feature repository's {where} does not run: {in_one_line(error)}")
+    said, line, context = in_one_line(error).partition(" LINE ")
+    # Of a query around the user's own, the context shows names that stand in no file.
+    shown = "" if _OWN.search(context) else line + context
+    return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}")

@@ -4,7 +4,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.features.computing.compute import SQL_TYPES, interval, known_time, run, stage_tables, table_of
+from gatehouse.components.features.computing.compute import (
+    SQL_TYPES,
+    interval,
+    known_time,
+    require_columns,
+    run,
+    stage_tables,
+    table_of,
+)
 from gatehouse.components.features.database import quoted
 from gatehouse.components.features.definitions.repository import Repository
 from gatehouse.components.tasks.binary import BINARY
@@ -21,8 +29,15 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     Raises:
         ConfigurationError: if the label's query does not run or lacks a column, or a label is not 0 or 1.
     """
-    label, where = repository.label, f"labels/{repository.label.name}.sql"
     stage_tables(connection, repository, [repository.entity_rows])
+    return labelled_rows(connection, repository)
+
+
+def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
+    """As `entity_rows`, from staging tables that are there already."""
+    label, where = repository.label, f"labels/{repository.label.name}.sql"
+    named = [*label.entities, label.decision_time, label.arrives.column, label.label, label.set_aside]
+    require_columns(connection, repository.entity_rows, where, filter(None, named))
     keys = ", ".join(
         f"CAST({quoted(key)} AS {SQL_TYPES[repository.entities[key]]}) AS {quoted(key)}" for key in label.entities
     )

@@ -1,0 +1,102 @@
+"""What is wrong with a project, all at once and before anything runs: its files, its queries, and what they name."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
+from gatehouse.components.training.loss.spec import PairwiseLoss
+from gatehouse.components.validation.contract import Contract
+from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, read_project
+from gatehouse.yaml_lines import lines_of, nearest
+
+_Key = tuple[str | int, ...]
+
+
+def check_project(folder: Path) -> Project:
+    """Read the project in `folder`, and look at everything that can be known of it without its data.
+
+    Raises:
+        ConfigurationError: listing every problem found, with file, line and key where it stands in a YAML file.
+    """
+    parts = read_project(folder)
+    if parts.file is not None:
+        parts.problems.extend(_problems(parts, parts.file))
+    return assembled(parts)
+
+
+def _problems(parts: ProjectParts, file: ProjectFile) -> Iterator[str]:
+    if parts.contract is not None:
+        yield from _of_contract(file, parts.contract)
+    if parts.repository is None:
+        return
+    from gatehouse.components.features.computing.dry_run import dry_run
+
+    tables = file.source.tables
+    typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
+    yield from dry_run(parts.repository, typed)
+    lines = lines_of((parts.folder / PROJECT_FILE).read_text())
+    for key, expected, found, known in _names(file, parts.repository):
+        if found not in known:
+            line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
+            where = ".".join(map(str, key))
+            yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{nearest(found, known)}"
+
+
+def _of_contract(file: ProjectFile, contract: Contract) -> Iterator[str]:
+    """Tables and columns of the contract that the source does not declare: their rules would find nothing."""
+    tables = file.source.tables
+    for name, table in contract.tables.items():
+        where = f"{file.contract}: tables.{name}"
+        if name not in tables:
+            yield f"{where}: expected a table of the source ({', '.join(tables)}), found none{nearest(name, tables)}"
+            continue
+        declared = tables[name].columns
+        for column, promised in table.columns.items():
+            place = f"{where}.columns.{column}"
+            if column not in declared:
+                yield f"{place}: expected a column of the source, found none{nearest(column, declared)}"
+            elif promised.type.value != declared[column].value:
+                kinds = f"expected {declared[column].value}, as the source has it, found {promised.type.value}"
+                yield f"{place}.type: {kinds}"
+
+
+def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, str, str, Collection[str]]]:
+    """Names in the project that stand for something in the definitions: key, what is expected, it, and those known."""
+    yield ("features", "service"), "a feature service of definitions.py", file.features.service, repository.services
+    service = repository.services.get(file.features.service)
+    if service is None:
+        return
+    views = {name: repository.views[name] for name in service.views if name in repository.views}
+    features = [feature for view in views.values() for feature in view.spec.features]
+    features += [name for one in service.on_demand for name in repository.on_demand[one].spec.features]
+    requested = repository.request_values(file.features.service)
+    columns = (*repository.entity_keys, "decision_time", "label", "label_time", *requested, *features)
+    for name in file.features.unchecked:
+        yield ("features", "unchecked", name), "a view of the feature service", name, views
+    for index, name in enumerate(file.evaluation.slices):
+        yield ("evaluation", "slices", index), "a column of the training set", name, columns
+    for index, name in enumerate(file.monitoring.ignore):
+        yield ("monitoring", "ignore", index), "a feature", name, features
+    for name in file.transformation.columns:
+        yield ("transformation", "columns", name), "a feature", name, features
+    for key, name in _split_columns(file.split):
+        yield ("split", *key), "a column of the training set", name, columns
+    if weight := file.training.loss.sample_weight:
+        yield ("training", "loss", "sample_weight"), "a column of the training set", weight, columns
+    if isinstance(file.training.loss, PairwiseLoss):
+        yield ("training", "loss", "group"), "a column of the training set", file.training.loss.group, columns
+
+
+def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:
+    checks = split.checks
+    yield from ((("checks", "groups", index), name) for index, name in enumerate(checks.groups))
+    for feature, column in checks.availability.items():
+        yield ("checks", "availability", feature), feature
+        yield ("checks", "availability", feature), column
+    places = {"latitude": checks.latitude, "longitude": checks.longitude}
+    yield from ((("checks", key), name) for key, name in places.items() if name)
+    for key in ("columns", "keys", "strata"):
+        yield from (((key, index), name) for index, name in enumerate(getattr(split, key, ())))
+    if isinstance(split, GeographicSplit):
+        yield from ((("latitude",), split.latitude), (("longitude",), split.longitude))

@@ -1,0 +1,20 @@
+"""`gatehouse check`: what is wrong with a project, all at once, in seconds and without its data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gatehouse.commands.run import project_folder
+
+
+def check(
+    project: Annotated[
+        Path | None, typer.Argument(help="Folder of the project; default: here, else the example.")
+    ] = None,
+) -> None:
+    """Check every file and query of a project, and every name that they use, before anything runs."""
+    from gatehouse.checking import check_project
+
+    checked = check_project(project_folder(project))
+    typer.echo(f"✓ {checked.name}: files, queries and the names that they use fit each other.")

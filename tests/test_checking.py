@@ -1,0 +1,238 @@
+"""`gatehouse check`: one mistake after the other in a project; each is found, and told with thing, place and cure."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gatehouse
+from gatehouse.checking import check_project
+from gatehouse.commands.init import create_project
+from gatehouse.errors import ConfigurationError
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+PROJECT, CONTRACT, POLICY, DEFINITIONS = "project.yaml", "contract.yaml", "policy.yaml", "features/definitions.py"
+STAGING, VIEW, HISTORY = (
+    "features/staging/orders.sql",
+    "features/views/order_content.sql",
+    "features/views/customer_history.sql",
+)
+LABEL, KNOWN = "features/labels/returned.sql", "features/known/orders.sql"
+
+MISTAKES = {
+    "a key that is misspelled": (PROJECT, "tuning:", "tunning:", r"project.yaml:\d+: tunning: .*did you mean tuning"),
+    "a key of a group": (PROJECT, "batch_size:", "batchsize:", r"data\.batchsize: .*did you mean batch_size"),
+    "a number as text": (PROJECT, "epochs: 5", "epochs: five", r"stopping\.epochs: .*found 'five'"),
+    "a number out of range": (PROJECT, "learning_rate: 0.001", "learning_rate: -1", r"optimizer\.learning_rate: .*-1"),
+    "no YAML": (PROJECT, "store: .gatehouse", "store: [.gatehouse", r"project.yaml: is not YAML"),
+    "a key twice": (PROJECT, "model: {name}\n", "model: {name}\nmodel: {name}\n", r"model: stands twice"),
+    "an architecture that is none": (
+        PROJECT,
+        "tabular_mlp",
+        "tabular_mpl",
+        r"training\.model: .*architecture: tabular_mpl",
+    ),
+    "boundaries out of order": (PROJECT, "train_until: 2024-07-01", "train_until: 2025-07-01", r"split.*train_until <"),
+    "a strategy that is none": (PROJECT, "  gap: P30D", "  gap: P30D\n  strategy: tme", r"split: .*strategy: tme"),
+    "a type that is none": (PROJECT, "amount: double", "amount: number", r"orders\.columns\.amount: .*found 'number'"),
+    "an event time that is no column": (
+        PROJECT,
+        "event_time: placed_at",
+        "event_time: placed",
+        r"event_time: .*'placed'",
+    ),
+    "no event time": (PROJECT, "      event_time: placed_at\n", "", r"expected an event_time in one of them"),
+    "a kind of source that is none": (PROJECT, "kind: files", "kind: file", r"source: .*'file'"),
+    "a service that is none": (
+        PROJECT,
+        "service: order_return",
+        "service: order_returns",
+        r"did you mean order_return\?",
+    ),
+    "a slice that is none": (
+        PROJECT,
+        "slices: [category]",
+        "slices: [categry]",
+        r"slices\.0: .*did you mean category\?",
+    ),
+    "an ignored feature that is none": (PROJECT, "{{}}", "{{ignore: [amont]}}", r"ignore\.0: .*did you mean amount\?"),
+    "a view that is none": (
+        PROJECT,
+        "  leakage_alarm",
+        "  unchecked: {{history: ok}}\n  leakage_alarm",
+        r"unchecked\.history",
+    ),
+    "no reason": (
+        PROJECT,
+        "  leakage_alarm",
+        "  unchecked: {{order_content: ''}}\n  leakage_alarm",
+        r"order_content: .*at least 1",
+    ),
+    "a parameter of no setting": (
+        PROJECT,
+        "name: model.dropout",
+        "name: model.drop",
+        r"tuning\.parameters\.1.*model\.drop",
+    ),
+    "an objective that is not measured": (
+        PROJECT,
+        "  trials: 4",
+        "  trials: 4\n  objective: mse",
+        r"tuning\.objective: .*mse",
+    ),
+    "a stage that is none": (
+        PROJECT,
+        "monitoring:",
+        "resources: {{trian: {{cpu: 1}}}}\nmonitoring:",
+        r"resources: .*found trian",
+    ),
+    "a batch of no row": (PROJECT, "batch_size: 512", "batch_size: 0", r"batch_size: .*found 0"),
+    "a folder without definitions": (PROJECT, "repo: features", "repo: feature", r"features\.repo: expected a folder"),
+    "a group that is no column": (
+        PROJECT,
+        "  gap: P30D",
+        "  gap: P30D\n  checks: {{groups: [customer]}}",
+        r"customer_id\?",
+    ),
+    "a table that the source lacks": (CONTRACT, "  orders:\n", "  order:\n", r"tables\.order: .*did you mean orders\?"),
+    "a column that the source lacks": (CONTRACT, "amount: {", "amout: {", r"columns\.amout: .*did you mean amount\?"),
+    "another type": (
+        CONTRACT,
+        "amount: {type: double, min: 0}",
+        "amount: {type: int64}",
+        r"amount\.type: expected double",
+    ),
+    "a rule that is none": (CONTRACT, "min: 0}", "minimum: 0}", r"amount.minimum: there is no such key"),
+    "a unique column that is none": (CONTRACT, "[[order_id]]", "[[order]]", r"unique.*order"),
+    "bounds the wrong way": (CONTRACT, "min: 0, max: 1", "min: 2, max: 1", r"returned.*min"),
+    "a metric that is none": (POLICY, "log_loss]", "logloss]", r"must_beat_baseline.*logloss"),
+    "a metric of another task": (POLICY, "roc_auc: {min: 0.6}", "rmse: {max: 1}", r"bars.*rmse"),
+    "a bar the wrong way": (POLICY, "{min: 0.6}", "{min: 0.9, max: 0.6}", r"bars\.roc_auc: expected min <= max"),
+    "a syntax error": (
+        DEFINITIONS,
+        "orders = Source(",
+        "orders = Source((",
+        r"definitions.py.*(SyntaxError|never closed)",
+    ),
+    "a view without availability": (
+        DEFINITIONS,
+        '    available=Available("event_timestamp"),\n    window',
+        "    window",
+        "states no availability",
+    ),
+    "a view that the service lacks": (
+        DEFINITIONS,
+        '"customer_history"))',
+        '"customer"))',
+        r"no FeatureView 'customer'",
+    ),
+    "an entity that is none": (
+        DEFINITIONS,
+        'entities=("customer_id",)',
+        'entities=("customer",)',
+        r"no Entity 'customer'",
+    ),
+    "a feature that the query lacks": (
+        DEFINITIONS,
+        '"amount": "numeric"',
+        '"amounts": "numeric"',
+        r"order_content.sql: expected the columns amounts",
+    ),
+    "a raw column that is none": (
+        STAGING,
+        "    amount,",
+        "    amounts,",
+        r"staging/orders.sql does not run: .*amounts",
+    ),
+    "a raw table that is none": (STAGING, "raw.orders", "raw.order", r"staging/orders.sql does not run: .*order"),
+    "SQL that does not parse": (VIEW, "SELECT", "SELCT", r"views/order_content.sql does not run: .*SELCT"),
+    "a function that is none": (HISTORY, "count(*)", "cout(*)", r"views/customer_history.sql does not run: .*cout"),
+    "a staging table that is none": (HISTORY, "staging.orders", "staging.order", r"customer_history.sql.*order"),
+    "a label that is not given": (LABEL, "AS label", "AS labl", r"labels/returned.sql.*label"),
+    "a variable that is none": (
+        KNOWN,
+        "getvariable('since')",
+        "getvariable('from_then')",
+        r"known/orders.sql.*from_then",
+    ),
+    "a known column that is none": (
+        KNOWN,
+        "WHERE placed_at",
+        "WHERE placed",
+        r"known/orders.sql does not run: .*placed",
+    ),
+}
+_OPAQUE = re.compile(r"__\w+|datetime\.|Traceback|Extra inputs|Field required|CAST\(")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return create_project("returns", tmp_path)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_mistake_is_found_and_told(project: Path, mistake: str) -> None:
+    file, before, after, told = MISTAKES[mistake]
+    before, after = (
+        text.replace("{{", "{").replace("}}", "}").replace("{name}", "returns") for text in (before, after)
+    )
+    path = project / file
+    text = path.read_text()
+    assert text.count(before) >= 1, "this test plants nothing"
+    path.write_text(text.replace(before, after, 1))
+    with pytest.raises(ConfigurationError, match=f"(?s){told}") as caught:
+        check_project(project)
+    message = str(caught.value)
+    assert not _OPAQUE.search(message), message
+    assert Path(file).name in message or mistake in (
+        "a folder without definitions",
+        "a metric of another task",
+        "a feature that the query lacks",
+    ), message
+
+
+def test_mistakes_of_files_queries_and_names_are_told_together(project: Path) -> None:
+    planted = (
+        (PROJECT, "slices: [category]", "slices: [colour]"),
+        (POLICY, "log_loss]", "rmse]"),
+        (CONTRACT, "amount: {", "amout: {"),
+        (HISTORY, "count(*)", "cout(*)"),
+        (KNOWN, "WHERE placed_at", "WHERE placed"),
+    )
+    for file, before, after in planted:
+        path = project / file
+        path.write_text(path.read_text().replace(before, after, 1))
+    with pytest.raises(ConfigurationError, match="5 problems in the project"):
+        check_project(project)
+
+
+def test_a_query_that_reads_what_does_not_run_is_not_blamed(project: Path) -> None:
+    path = project / STAGING
+    path.write_text(path.read_text().replace("    amount,", "    amounts,"))
+    with pytest.raises(ConfigurationError, match="1 problem in the project"):
+        check_project(project)
+
+
+def test_a_project_that_is_right_is_said_to_be(project: Path) -> None:
+    assert check_project(project).name == "returns"
+    assert check_project(EXAMPLE).name == "flights"
+
+
+@pytest.mark.parametrize("command", [["check"], ["compile"], ["run"]])
+def test_commands_find_a_broken_query_before_anything_else(project: Path, tmp_path: Path, command: list[str]) -> None:
+    shutil.copytree(project, tmp_path / "broken")
+    path = tmp_path / "broken" / HISTORY
+    path.write_text(path.read_text().replace("count(*)", "cout(*)"))
+    ended = subprocess.run(
+        [sys.executable, "-m", "gatehouse.cli", *command, str(tmp_path / "broken")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == ConfigurationError.exit_code
+    assert "views/customer_history.sql does not run" in ended.stdout + ended.stderr
+    assert not list(tmp_path.glob("compiled/*.yaml"))
