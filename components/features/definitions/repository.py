@@ -136,7 +136,10 @@ def check_out(store: ArtifactStore, definitions: str, folder: Path) -> Repositor
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(store.read_bytes(definitions, entry.path))
     if not (folder / PUBLISHED).is_file():
-        raise ConfigurationError(f"{definitions}: expected published feature definitions, found no {PUBLISHED} in it.")
+        raise ConfigurationError(
+            f"{definitions}: expected published feature definitions, found no {PUBLISHED} in it: an earlier version of "
+            "Gatehouse wrote this store. Run with another --store."
+        )
     return _assembled(folder, parse_definitions((folder / PUBLISHED).read_text()), [])
 
 

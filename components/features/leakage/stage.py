@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gatehouse.components.features.leakage.replay import Difference
 
 REPORT = "leakage.json"
+_INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
 _NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
 _NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
 _ADVICE = "Where that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
@@ -89,9 +90,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
             differences += found
     areas = single_feature_auc(training_set, details["label"], details["numeric"], details["categorical"])
-    met = {name for one in cuts for name, rows in one["views"].items() if rows}
-    unchecked = {name: _NO_HISTORY.format(name, ", ".join(missing)) for name, missing in lacking.items() if missing}
-    unchecked |= {name: _NO_ROWS.format(name) for name in views if name not in {*met, *static, *unchecked}}
+    unchecked = _unchecked(lacking, static, cuts)
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
     warnings = [f"{text} {request.unchecked[name]}" for name, text in unchecked.items() if name in request.unchecked]
     reasons = [*_reasons(differences, areas, request.alarm), *(f"{text} {_ADVICE}" for text in refused)]
@@ -112,12 +111,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "leakage",
         manifest.name,
         {REPORT: canonical_json(body)},
-        derived_from={
-            "training_set": request.training_set,
-            "feature_tables": request.feature_tables,
-            "snapshot": request.snapshot,
-            "definitions": request.definitions,
-        },
+        derived_from={name: getattr(request, name) for name in _INPUTS},
         configuration={"alarm": request.alarm, "cuts": request.cuts, "unchecked": request.unchecked},
         details={"verdict": verdict},
     )
@@ -131,6 +125,15 @@ def _require_views(unchecked: Mapping[str, str], views: Mapping[str, object]) ->
                 f"features.unchecked: expected views of the training set, which are {', '.join(views)}; found {name}. "
                 "Remove it."
             )
+
+
+def _unchecked(
+    lacking: Mapping[str, Sequence[str]], static: Collection[str], cuts: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Why a view could not be checked, by view: its tables have no history, or no row of it was compared."""
+    met = {name for one in cuts for name, rows in one["views"].items() if rows}
+    found = {name: _NO_HISTORY.format(name, ", ".join(missing)) for name, missing in lacking.items() if missing}
+    return found | {name: _NO_ROWS.format(name) for name in lacking if name not in {*met, *static, *found}}
 
 
 def _status(view: str, static: Collection[str], unchecked: Collection[str]) -> str:

@@ -279,7 +279,9 @@ def test_two_stores_get_the_same_validation(store: ArtifactStore, judge: Validat
 def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore) -> None:
     contract = store.publish("config", "contract", {"contract.yaml": "version: 1\ntables: {t: {}}\n"})
     taken = publish(store, {"t": pa.table({"a": [1]})})
-    with pytest.raises(ConfigurationError, match=r"contract\.yaml:2: tables\.t\.columns: expected this key, found none"):
+    with pytest.raises(
+        ConfigurationError, match=r"contract\.yaml:2: tables\.t\.columns: expected this key, found none"
+    ):
         validate(ValidateRequest(snapshot=taken, contract=str(contract)), store)
 
 
