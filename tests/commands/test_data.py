@@ -124,6 +124,17 @@ def test_gc_refuses_what_makes_no_sense(store: ArtifactStore, wrong: list[str]) 
     assert wrong[0] in _fails(store, "gc", *wrong)
 
 
+def test_a_broken_manifest_is_a_finding_of_gc_and_verify(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    data = b"[" * 100_000
+    broken = f"datasets/t/sha256-{sha256_bytes(data)}"
+    store.objects.put_bytes(f"{broken}/manifest.json", data)
+    items = _json(store, "gc", "--delete", "--grace", "0", code=1)
+    assert [(item["kind"], item["state"]) for item in items] == [("manifest", "broken"), ("blob", "kept")]
+    assert "While a manifest is broken, no data is deleted" in _run(store, "gc", code=1).stdout
+    output = _run(store, "verify", code=1).stdout
+    assert broken in output and "5 references verified" in output and "1 broken" in output
+
+
 def test_durations() -> None:
     assert [seconds_of("--grace", text) for text in ("0", "30m", "1.5h", "2d")] == [0, 1800, 5400, 172_800]
 
