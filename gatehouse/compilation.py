@@ -64,7 +64,7 @@ def check_project(project: Project, folder: Path, release: bool = False) -> None
 
 
 def _parsed(path: Path) -> list[Any]:
-    documents = list(yaml.safe_load_all(path.read_text()))
+    documents = list(yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader))
     for document in documents:
         if isinstance(document, dict):
             document.pop("sdkVersion", None)
@@ -76,7 +76,7 @@ def breaches(path: Path, release: bool = False) -> Iterator[str]:
     text = path.read_text()
     if not text.isascii():
         yield "is not ASCII"
-    spec, *platform = yaml.safe_load_all(text)
+    spec, *platform = yaml.load_all(text, Loader=yaml.CSafeLoader)
     executors = spec["deploymentSpec"]["executors"]
     settings = _platform_settings(platform)
     for name, task in _leaf_tasks(spec):

@@ -18,7 +18,7 @@ _PASSWORD = re.compile(r"://[^/@\s'\"]+@")
 def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -> _Model | None:
     """Read `text` as `model`; None where that fails, with every problem added as `name:line: key: what`."""
     try:
-        body = yaml.safe_load(text)
+        body = yaml.load(text, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
         problems.append(f"{name}: is not YAML: {' '.join(str(error).split())}")
         return None
@@ -71,7 +71,7 @@ def _short(value: Any) -> str:
 
 def _repeated(text: str) -> Iterator[tuple[int, str]]:
     """Line and name of every key that its mapping has twice; YAML itself would silently take the last."""
-    pending = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    pending = [yaml.compose(text, Loader=yaml.CSafeLoader)]
     while pending:
         node = pending.pop()
         if isinstance(node, yaml.MappingNode):
@@ -99,5 +99,5 @@ def lines_of(text: str) -> dict[tuple[Any, ...], int]:
                 found[(*path, index)] = value.start_mark.line + 1
                 visit(value, (*path, index))
 
-    visit(yaml.compose(text, Loader=yaml.SafeLoader), ())
+    visit(yaml.compose(text, Loader=yaml.CSafeLoader), ())
     return found

@@ -37,7 +37,7 @@ def test_every_pipeline_compiles_and_keeps_the_policy(compiled: Path, project: P
 
 
 def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
-    spec = next(yaml.safe_load_all((compiled / "flights-training.yaml").read_text()))
+    spec = next(yaml.load_all((compiled / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
     inputs = spec["root"]["inputDefinitions"]["parameters"]
     assert set(inputs) == KNOBS
     for parameter in inputs.values():
@@ -102,18 +102,18 @@ def _constant(text: str) -> Callable[[dict[str, Any]], None]:
 def test_each_breach_of_the_policy_is_found(
     compiled: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], breach: str
 ) -> None:
-    documents = list(yaml.safe_load_all((compiled / "flights-training.yaml").read_text()))
+    documents = list(yaml.load_all((compiled / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
     change(documents[0])
     broken = tmp_path / "spec.yaml"
-    broken.write_text(yaml.safe_dump_all(documents, allow_unicode=True))
+    broken.write_text(yaml.dump_all(documents, Dumper=yaml.CSafeDumper, allow_unicode=True))
     assert any(breach.replace("\\", "") in found for found in breaches(broken))
 
 
 def test_a_task_without_timeout_is_found(compiled: Path, tmp_path: Path) -> None:
-    documents = list(yaml.safe_load_all((compiled / "flights-training.yaml").read_text()))
+    documents = list(yaml.load_all((compiled / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
     del documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-split"]["activeDeadlineSeconds"]
     broken = tmp_path / "spec.yaml"
-    broken.write_text(yaml.safe_dump_all(documents))
+    broken.write_text(yaml.dump_all(documents, Dumper=yaml.CSafeDumper))
     assert "task split: has no timeout" in list(breaches(broken))
 
 
@@ -125,7 +125,7 @@ def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Pa
     contract["tables"]["flights"]["columns"]["tailnum"]["sensitive"] = True
     (folder / "contract.yaml").write_text(yaml.safe_dump(contract))
     compile_project(load_project(folder), tmp_path)
-    spec = next(yaml.safe_load_all((tmp_path / "flights-training.yaml").read_text()))
+    spec = next(yaml.load_all((tmp_path / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
     given = spec["root"]["dag"]["tasks"]["snapshot"]["inputs"]["parameters"]["source"]
     tables = json.loads(given["runtimeValue"]["constant"])["tables"]
     assert tables["flights"]["sensitive"] == ["tailnum"]

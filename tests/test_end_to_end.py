@@ -97,20 +97,6 @@ def _ran(outcome: LocalRun) -> set[str]:
     return {stage for stage, state in memoised(outcome).items() if state == "finished"}
 
 
-def test_a_worse_candidate_restarts_at_tuning_and_is_refused(
-    first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, tmp_path: Path, raw: Path
-) -> None:
-    worse = write_project(tmp_path / "worse", training__optimizer={"learning_rate": 1e-6})
-    outcome = run(worse, copy, raw)
-    assert outcome.exit_code == 0, explain(outcome)
-    assert _ran(outcome) == {"tune", "train", "evaluate"}
-    champion = first[1].result("train")["model"]
-    assert outcome.result("resolve")["champion"] == champion != outcome.result("train")["model"]
-    assert outcome.result("register")["decision"] == "refused"
-    assert any("champion log_loss" in reason for reason in outcome.result("evaluate")["reasons"])
-    assert Ledger(copy, MODEL).state().champion == 1
-
-
 def _changed(raw: Path, folder: Path, change: Callable[[int, Row], None]) -> Path:
     """A copy of the raw files in which every flight went through `change` with its number."""
 
@@ -218,7 +204,6 @@ def _of_run(run_id: str) -> list[psutil.Process]:
         ("validate:start", signal.SIGINT),
         ("validate:start", signal.SIGKILL),
         ("evaluate:finish", signal.SIGTERM),
-        ("evaluate:finish", signal.SIGKILL),
     ],
     ids=lambda value: value.name if isinstance(value, signal.Signals) else value,
 )

@@ -15,8 +15,9 @@ from gatehouse.components.artifacts.code import forget_sources
 from gatehouse.components.artifacts.run import events
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.ledger import Ledger
 from gatehouse.local_run import LocalRun
-from tests.small_example import WINDOW
+from tests.small_example import MODEL, WINDOW, write_project
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -119,15 +120,19 @@ def test_an_edit_of_arithmetic_changes_the_code_of_the_stages_that_use_it(
 
 
 def test_a_run_after_edits_runs_what_uses_them_and_goes_on_only_where_the_output_differs(
-    first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, project: Path, raw: Path, sources: Sources
+    first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, tmp_path: Path, raw: Path, sources: Sources
 ) -> None:
-    """Everything harmless at once; a split written differently, with the same rows; another learning rate."""
+    """Everything harmless at once; a split written differently, with the same rows; settings that make a worse model.
+
+    The run restarts at tuning, and the worse model is refused: the champion is the model of the first run.
+    """
     sources.comment_everything()
-    for edit in (*HARMLESS.values(), SAME_SPLIT, LEARNING):
+    for edit in (*HARMLESS.values(), SAME_SPLIT):
         sources.edit(edit)
+    worse = write_project(tmp_path / "worse", training__optimizer={"learning_rate": 1e-6})
     before = first[1]
     known = set(copy.objects.folders("runs"))
-    command = [sys.executable, "-m", "gatehouse.cli", "run", str(project), "--store", copy.address]
+    command = [sys.executable, "-m", "gatehouse.cli", "run", str(worse), "--store", copy.address]
     ended = subprocess.run(
         [*command, "--source", str(raw), "--window", WINDOW],
         env=os.environ | {"PYTHONPATH": str(sources.folder)},
@@ -142,8 +147,13 @@ def test_a_run_after_edits_runs_what_uses_them_and_goes_on_only_where_the_output
     stages = declared_stages()
     finished = {name for name, event in ends.items() if event.event == "finished" and ":" not in name}
     ran = {name for name in finished if stages[name].declared.effects.memo}
-    assert ran - {"fit_baseline"} == {"split", "tune", "train", "evaluate"}
+    assert ran == {"split", "tune", "train", "evaluate"}
+    results = {name: event.body["result"] for name, event in ends.items()}
     for name in set(ends) - {"snapshot", "tune", "train", "resolve", "evaluate", "register"}:
         if ":" not in name:
-            assert ends[name].body["result"] == before.result(name), name
-    assert ends["train"].body["result"]["model"] != before.result("train")["model"]
+            assert results[name] == before.result(name), name
+    champion = before.result("train")["model"]
+    assert results["resolve"]["champion"] == champion != results["train"]["model"]
+    assert results["register"]["decision"] == "refused"
+    assert any("champion log_loss" in reason for reason in results["evaluate"]["reasons"])
+    assert Ledger(copy, MODEL).state().champion == 1

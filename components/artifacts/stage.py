@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import errno
+import functools
 import importlib
 import os
 import signal
@@ -244,10 +245,15 @@ def stage(
 
 def declared_stages() -> dict[str, Stage[Any, Any]]:
     """All stages by name: those of every `stage.py` below `components`, in order of their paths."""
+    _import_stages()
+    return STAGES
+
+
+@functools.cache
+def _import_stages() -> None:
     root = Path(gatehouse.__file__).parent
     for path in sorted((root / "components").rglob("stage.py")):
         importlib.import_module(".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)))
-    return STAGES
 
 
 def record_code(store: ArtifactStore, code: Code) -> None:

@@ -84,7 +84,7 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     file = project.file.model_copy(update={"launch": launch, "training": training, "prices": paid})
     compile_project(replace(project, file=file), tmp_path / "specs")
     (spec,) = (tmp_path / "specs").glob("*training*.yaml")
-    body, platform = yaml.safe_load_all(spec.read_text())
+    body, platform = yaml.load_all(spec.read_text(), Loader=yaml.CSafeLoader)
     found = {
         name: each["container"].get("env", [])
         for name, each in body["deploymentSpec"]["executors"].items()

@@ -24,16 +24,19 @@ from gatehouse.components.launchers.launcher import TrainingFailedError, Trainin
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.stage import PROGRAM, TrainRequest, TrainResult, train
 from gatehouse.process import descendants
-from tests.components.training.specs import network, vary
-from tests.components.training.synthetic import lay_out
+from tests.components.training.specs import vary
+from tests.components.training.trained import SPEC, request, train_once
+from tests.conftest import Once
 from tests.kubernetes_api import Cluster, kubernetes
 from tests.kubernetes_pods import run_pods
 
-SPEC = network(hidden=(8,), epochs=2, batch_size=256, learning_rate=0.01, processes=1)
 REAL = os.environ.get("GATEHOUSE_TEST_KUBECONFIG", "")
 MARK = "GATEHOUSE_TEST_PLACE"
 POD_PLACES = ["local", "pytorchjob", "trainjob"] if REAL else ["local", "pytorchjob"]
-"""For what pods do: those of both operators are the same processes here, and `kubernetes/test_launcher.py` has both."""
+"""For what pods do: those of both operators are the same processes here, and `kubernetes/` has both.
+
+So the real program runs once for each operator: restarted on one node of a PyTorchJob, and on two nodes of a TrainJob.
+"""
 OWNER = """
 import sys
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -62,10 +65,8 @@ class Place:
             self.patch.setenv(LAUNCH, json.dumps(chosen | {"env": {FAULT: fault}}))
 
     def request(self, **changes: object) -> TrainRequest:
-        """A training run."""
-        training_set, split = lay_out(self.store)
-        spec = vary(SPEC, **changes)
-        return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
+        """A training run, of one process unless told otherwise."""
+        return request(self.store, vary(SPEC, **{"processes": 1} | changes))
 
     def left(self) -> list[str]:
         """What still runs."""
@@ -96,12 +97,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             yield Place(request.param, ArtifactStore.open(tmp_path / "store"), monkeypatch, cluster)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, TrainResult]:
-    """What the local launcher makes of the request."""
-    with pytest.MonkeyPatch.context() as patch:
-        here = Place("local", ArtifactStore.open(tmp_path_factory.mktemp("local") / "store"), patch)
-        return here.store, train(here.request(processes=2), here.store)
+@pytest.fixture(scope="session")
+def trained(once: Once) -> tuple[ArtifactStore, TrainResult]:
+    return train_once(once)
 
 
 def _log(store: ArtifactStore, model: str) -> list[str]:
@@ -110,6 +108,7 @@ def _log(store: ArtifactStore, model: str) -> list[str]:
     return log
 
 
+@pytest.mark.parametrize("place", POD_PLACES, indirect=True)
 def test_the_model_is_the_same_wherever_it_was_trained(
     place: Place, trained: tuple[ArtifactStore, TrainResult]
 ) -> None:
@@ -120,20 +119,20 @@ def test_the_model_is_the_same_wherever_it_was_trained(
         store, result = place.store, train(place.request(processes=2), place.store)
     assert result == trained[1]
     log = _log(store, result.model)
-    assert [sum(f"epoch {epoch}/2" in line for line in log) for epoch in (1, 2)] == [1, 1]
+    assert [sum(f"epoch {epoch}/4" in line for line in log) for epoch in (1, 2, 3, 4)] == [1, 1, 1, 1]
     failed = [line for line in log if "failed (exitcode:" in line]
     assert len(failed) == (place.kind == "pytorchjob"), "it did not come back at the first attempt"
     assert all("exitcode: -9" in line for line in failed)
     _wait_until_none_is_left(place)
 
 
-@pytest.mark.parametrize("place", ["pytorchjob"], indirect=True)
+@pytest.mark.parametrize("place", ["pytorchjob", "trainjob"] if REAL else ["trainjob"], indirect=True)
 def test_two_nodes_train_the_model_of_one(place: Place, trained: tuple[ArtifactStore, TrainResult]) -> None:
     place.launch(nodes=2)
     result = train(place.request(processes=2), place.store)
     assert result == trained[1]
     log = _log(place.store, result.model)
-    assert sum("epoch 2/2" in line for line in log) == 1
+    assert sum("epoch 4/4" in line for line in log) == 1
     assert list(place.store.objects.list("scratch/checkpoints")) == [], "checkpoints of a finished job"
     assert all(line.startswith("[gatehouse-") for line in log), "lines do not name their node"
     _wait_until_none_is_left(place)

@@ -1,11 +1,9 @@
 """The train stage: the same bits from every directory and after every interruption; and what the model holds."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,39 +17,15 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.local import LocalLauncher
 from gatehouse.components.launchers.worker.fault_injection import FAULT
-from gatehouse.components.training.checkpointing.part import near
-from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.components.training.spec import NetworkTraining
-from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key, train
+from gatehouse.components.training.stage import TrainResult, job_key, train
 from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
-from tests.components.training.specs import network, vary
-
-SPEC = network(
-    hidden=(16, 8),
-    dropout=0.2,
-    epochs=4,
-    batch_size=128,
-    learning_rate=0.01,
-    patience=10,
-    processes=2,
-    checkpoints=CheckpointSpec(every_steps=3),
-)
-OWNER = """
-import sys
-from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import NetworkTraining
-from gatehouse.components.training.stage import TrainRequest, train
-train(TrainRequest.model_validate_json(sys.argv[2]), ArtifactStore.open(sys.argv[1]))
-"""
-
-
-def _request(store: ArtifactStore, spec: NetworkTraining = SPEC) -> TrainRequest:
-    training_set, split = synthetic.lay_out(store)
-    return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
+from tests.components.training.specs import vary
+from tests.components.training.trained import SPEC, request, train_once
+from tests.conftest import Once
 
 
 def _log(store: ArtifactStore, model: str) -> list[str]:
@@ -60,11 +34,9 @@ def _log(store: ArtifactStore, model: str) -> list[str]:
     return log
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, TrainResult]:
-    """A store and the model that an uninterrupted run made in it."""
-    store = ArtifactStore.open(tmp_path_factory.mktemp("first") / "store")
-    return store, train(_request(store), store)
+@pytest.fixture(scope="session")
+def trained(once: Once) -> tuple[ArtifactStore, TrainResult]:
+    return train_once(once)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +54,7 @@ def test_a_run_that_is_interrupted_goes_on_and_ends_in_the_same_bits_in_another_
     says: str,
 ) -> None:
     monkeypatch.setenv(FAULT, fault)
-    result = train(_request(store), store)
+    result = train(request(store), store)
     assert result == trained[1]
     log = "\n".join(_log(store, result.model))
     assert re.search(says, log), log
@@ -90,34 +62,6 @@ def test_a_run_that_is_interrupted_goes_on_and_ends_in_the_same_bits_in_another_
     assert [log.count(f"epoch {epoch}/4") for epoch in (1, 2, 3, 4)] == [1, 1, 1, 1]
     # What is left are metrics that nobody has asked to be shown yet.
     assert [path.name for path in (Path(store.address) / "scratch").iterdir()] == ["metrics"]
-
-
-def test_a_killed_run_resumes_and_ends_in_the_same_bits(
-    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult]
-) -> None:
-    request = _request(store)
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, store.address, request.model_dump_json()],
-        env=os.environ | {FAULT: "hang:1"},
-    )
-    deadline = time.monotonic() + 600
-    try:
-        while 16 not in _saved_steps(store):  # Two epochs: what is printed may not be saved yet.
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
-        owner.kill()
-        owner.wait()
-    result = train(request, store)
-    assert result == trained[1]
-    log = _log(store, result.model)
-    assert [sum(f"epoch {epoch}/4" in line for line in log) for epoch in (1, 2, 3, 4)] == [0, 0, 1, 1]
-
-
-def _saved_steps(store: ArtifactStore) -> set[int]:
-    """Steps whose checkpoints are whole."""
-    folders = Path(store.address).glob("scratch/*/checkpoints")
-    return {saved.step for folder in folders for saved in near(folder).saved()}
 
 
 def test_the_manifest_names_its_origin_and_nothing_that_varies(
@@ -145,23 +89,23 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
 def test_the_run_of_a_job_that_ends_without_a_model_says_why(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = _request(store)
-    about = store.scratch("metrics") / job_key(request) / "about.json"
+    asked = request(store)
+    about = store.scratch("metrics") / job_key(asked) / "about.json"
     monkeypatch.setenv(LAUNCH, '{"kind": "pytorchjob", "nodes": "two"}')
     with pytest.raises(ConfigurationError, match=LAUNCH):
-        train(request, store)
+        train(asked, store)
     assert not about.exists(), "nothing began"
     monkeypatch.delenv(LAUNCH)
     monkeypatch.setattr(LocalLauncher, "run", lambda *_: None)
     with pytest.raises(FileNotFoundError):
-        train(request, store)
+        train(asked, store)
     assert "FileNotFoundError" in json.loads(about.read_text())["error"] and (about.parent / "closed").exists()
 
 
 def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainResult]) -> None:
     store, result = trained
-    request = _request(store)
-    validation = synthetic.rows_of(store, request.training_set, request.split, "validation")
+    asked = request(store)
+    validation = synthetic.rows_of(store, asked.training_set, asked.split, "validation")
     labels = validation["label"].to_numpy()
     scores = Predictor.load(store, result.model).predict(validation)
     assert scores.dtype == np.float64

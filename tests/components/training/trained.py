@@ -1,0 +1,40 @@
+"""A model that two processes trained undisturbed: what disturbed trainings, and those in other places, must end in."""
+
+from pathlib import Path
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
+from gatehouse.components.training.spec import NetworkTraining
+from gatehouse.components.training.stage import TrainRequest, TrainResult, train
+from tests.components.training import synthetic
+from tests.components.training.specs import network
+from tests.conftest import Once
+
+SPEC = network(
+    hidden=(16, 8),
+    dropout=0.2,
+    epochs=4,
+    batch_size=128,
+    learning_rate=0.01,
+    patience=10,
+    processes=2,
+    checkpoints=CheckpointSpec(every_steps=3),
+)
+
+
+def request(store: ArtifactStore, spec: NetworkTraining = SPEC) -> TrainRequest:
+    """The training, with its training set and split in this store."""
+    training_set, split = synthetic.lay_out(store)
+    return TrainRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
+
+
+def train_once(once: Once) -> tuple[ArtifactStore, TrainResult]:
+    """The store and the model, made once for all workers. Nobody writes into this store."""
+
+    def make(folder: Path) -> None:
+        store = ArtifactStore.open(folder / "store")
+        (folder / "result.json").write_text(train(request(store), store).model_dump_json())
+
+    folder = once("trained", make)
+    result = TrainResult.model_validate_json((folder / "result.json").read_text())
+    return ArtifactStore.open(folder / "store"), result
