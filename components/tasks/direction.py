@@ -3,12 +3,13 @@
 Apart from the tasks themselves, as this knows all metrics: what only asks for a task does not depend on them.
 """
 
-from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.tasks.found import TASKS
 
 
 def is_minimized(measure: str) -> bool:
     """Whether less is better of a metric, or of the mean of a loss."""
+    from gatehouse.components.metrics.catalogue.found import metric_named  # Which imports NumPy.
+
     if any(measure in task.losses.values() for task in TASKS.values()):
         return True
     return metric_named(measure).better == "lower"

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
@@ -107,15 +108,19 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "differences": [one.as_dict() for one in differences],
         "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
     }
-    reference = store.publish(
+    reference = _publish(store, request, manifest.name, body)
+    return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons), warnings=tuple(warnings))
+
+
+def _publish(store: ArtifactStore, request: LeakageRequest, name: str, body: dict[str, Any]) -> Reference:
+    return store.publish(
         "leakage",
-        manifest.name,
+        name,
         {REPORT: canonical_json(body)},
         derived_from={name: getattr(request, name) for name in _INPUTS},
         configuration={"alarm": request.alarm, "cuts": request.cuts, "unchecked": request.unchecked},
-        details={"verdict": verdict},
+        details={"verdict": body["verdict"]},
     )
-    return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons), warnings=tuple(warnings))
 
 
 def _require_views(unchecked: Mapping[str, str], views: Mapping[str, object]) -> None:
