@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import numpy as np
 import pyarrow as pa
 
 from gatehouse.components.features.computing.on_demand import with_on_demand
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View
 from gatehouse.components.features.online.store import OnlineStore, online_view
 from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
 
 _KEYS = {"string": pa.string(), "int64": pa.int64()}
 _VALUES = {"numeric": pa.float64(), "categorical": pa.string()}
@@ -27,23 +29,23 @@ def online_features(
         repository: The feature definitions that the online store was written with.
         service: The feature service of the model.
         online: The online store.
-        requests: Entity keys and request values by name; further names are left alone.
+        requests: Entity keys and request values by name.
         now: The moment of the requests, with its zone.
 
     Returns:
         One row for each request, in order: entity keys, request values, features; null where nothing is known.
 
     Raises:
-        ConfigurationError: if there is no such service, a request lacks a key or a value, or has one of another type;
-            or if an on-demand view cannot be computed.
+        ConfigurationError: if there is no such service, a request lacks a key or a value, has one of another type or
+            one that nothing reads; or if an on-demand view cannot be computed.
         StoreError: if the online store cannot be reached.
     """
     wanted = repository.service(service)
     views = [repository.views[name] for name in wanted.views]
     names = dict.fromkeys(key for view in views for key in view.spec.entities)
-    keys = _columns(requests, {key: _KEYS[repository.entities[key]] for key in names})
-    values = {name: _VALUES[kind] for name, kind in repository.request_values(service).items()}
-    rows = pa.table({**keys, **_columns(requests, values)})
+    types = {key: _KEYS[repository.entities[key]] for key in names}
+    types |= {name: _VALUES[kind] for name, kind in repository.request_values(service).items()}
+    rows = pa.table(_columns(requests, types))
     return with_online(online, views, [repository.on_demand[name] for name in wanted.on_demand], rows, now)
 
 
@@ -74,6 +76,12 @@ def with_online(
 
 def _columns(requests: Sequence[Mapping[str, object]], types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
     columns = {}
+    for number, request in enumerate(requests):
+        if unread := sorted(request.keys() - types.keys()):
+            raise ConfigurationError(
+                f"Request {number}: expected {', '.join(types)}, found also {', '.join(unread)}, which nothing reads"
+                f"{nearest(unread[0], types)}. Leave it out."
+            )
     for name, kind in types.items():
         for number, request in enumerate(requests):
             if name not in request:
@@ -89,7 +97,9 @@ def _columns(requests: Sequence[Mapping[str, object]], types: Mapping[str, pa.Da
 
 
 def _number(value: object, kind: pa.DataType) -> object:
-    """Any integer may stand for a double; Arrow takes only those that a double holds exactly."""
-    if isinstance(value, int) and not isinstance(value, bool) and pa.types.is_floating(kind):
+    """Any integer may stand for a double; Arrow takes only those that a double holds exactly. True is no number."""
+    if isinstance(value, bool | np.bool_):
+        raise pa.ArrowTypeError(f"found {value}, which is a truth value")
+    if isinstance(value, int) and pa.types.is_floating(kind):
         return float(value)
     return value

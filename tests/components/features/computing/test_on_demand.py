@@ -198,6 +198,9 @@ def test_requests_that_lack_or_mistake_a_value_are_named(
         ({"shop": 1, "amount": 2.0}, "Request 0: currency is missing, found shop, amount"),
         ({"shop": "one", "amount": 2.0, "currency": "eur"}, "shop: expected values of type int64"),
         ({"shop": 1, "amount": "much", "currency": "eur"}, "amount: expected values of type double"),
+        ({"shop": 1, "amount": True, "currency": "eur"}, "amount: expected values of type double: found True"),
+        ({"shop": True, "amount": 1, "currency": "eur"}, "shop: expected values of type int64: found True"),
+        ({"shop": 1, "amount": 1, "currency": "eur", "amout": 2}, "found also amout, .*did you mean amount"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             online_features(repository, "both", online, [request], AS_OF)
