@@ -91,7 +91,9 @@ class FeatureView(_Definition):
 
     name: str = Field(pattern=_NAME)
     entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that its rows are about.")
-    features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
+    features: dict[str, Kind] = Field(
+        min_length=1, description="Kind of every feature, in the query's columns; `numeric` is a 32-bit number."
+    )
     available: Available | None = Field(None, description="Since when a row is known; required unless static.")
     static: bool = Field(False, description="Its rows were always known: they have no time of their own.")
     ttl: timedelta | None = Field(
