@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,6 +100,8 @@ def _gatehouse() -> None:
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
     _register(sys.argv[1] if len(sys.argv) > 1 else "")
+    # Its own is 2, which says that a verdict ended a run.
+    typer.BadParameter.__mro__[1].exit_code = ConfigurationError.exit_code  # type: ignore[attr-defined]
     try:
         app(standalone_mode=True)
     except GatehouseError as error:

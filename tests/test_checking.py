@@ -10,6 +10,7 @@ import pytest
 
 import gatehouse
 from gatehouse.checking import check_project
+from gatehouse.cli import main
 from gatehouse.commands.init import create_project
 from gatehouse.errors import ConfigurationError
 
@@ -236,3 +237,13 @@ def test_commands_find_a_broken_query_before_anything_else(project: Path, tmp_pa
     assert ended.returncode == ConfigurationError.exit_code
     assert "views/customer_history.sql does not run" in ended.stdout + ended.stderr
     assert not list(tmp_path.glob("compiled/*.yaml"))
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["run", "--nonsense"], ["data", "show"]])
+def test_a_mistake_on_the_command_line_does_not_end_as_a_verdict_does(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gatehouse", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == ConfigurationError.exit_code != 2
