@@ -29,7 +29,7 @@ from gatehouse.components.snapshot.sources.raw_file import RawFile, find_files
 from gatehouse.components.snapshot.sources.unquoted import Cut, unquoted_cuts
 from gatehouse.errors import SourceError
 
-_CSV = (".csv", ".txt")
+_CSV = (".csv", ".tsv", ".txt")
 _JSON = (".jsonl", ".ndjson")
 _TYPED = (".parquet", ".arrow", ".feather", ".ipc")
 _KINDS = (*_CSV, *_JSON, *_TYPED)

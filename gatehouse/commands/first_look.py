@@ -1,0 +1,138 @@
+"""`gatehouse data try`: a first look at a CSV that nobody declared, from the file to a contract and a report."""
+
+import re
+import webbrowser
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gatehouse.commands.output import find, print_table
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from gatehouse.components.snapshot.sniffing import Sniffed, SniffedColumn
+    from gatehouse.components.snapshot.stage import SnapshotResult
+
+_SOURCE, _CONTRACT = "source.yaml", "contract.yaml"
+_DELIMITERS = {"\t": "tab", " ": "blank"}
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """What came of it: the snapshot, the verdict of its contract, and the pages."""
+
+    taken: "SnapshotResult"
+    verdict: str
+    pages: tuple[Path, ...]
+
+
+def attempt(
+    file: Annotated[Path, typer.Argument(help="A CSV with a header (.csv, .tsv, .txt, also .gz).")],
+    out: Annotated[Path | None, typer.Option(help="Folder for source.yaml and contract.yaml; default: ./NAME.")] = None,
+    store: Annotated[str, typer.Option(help="Where the snapshot is written.")] = str(DEFAULT_STORE),
+    force: Annotated[bool, typer.Option("--force", help="Write over what is in the folder.")] = False,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = True,
+) -> None:
+    """Look at a file, write how it is read and what it holds, take a snapshot, validate it, and show the report.
+
+    Both files are a start to edit: source.yaml becomes the key `source` of a project, contract.yaml its contract.
+    """
+    # Needs DuckDB and Arrow, which the other commands do not wait for.
+    from gatehouse.components.snapshot.sniffing import sniff
+
+    name = re.sub(r"[^a-z0-9]+", "_", file.name.split(".")[0].lower()).strip("_") or "table"
+    folder = out or Path(name)
+    written = [folder / each for each in (_SOURCE, _CONTRACT)]
+    if not force and (there := [str(each) for each in written if each.exists()]):
+        raise ConfigurationError(f"{', '.join(there)} is there already: give another --out, or --force to write over.")
+    console = Console(soft_wrap=True, highlight=False)
+    sniffed = sniff(file)
+    _show(console, file, sniffed)
+    look = _taken(sniffed, file, name, folder, ArtifactStore.open(store))
+    _tell(console, look, name, written)
+    if open_page:
+        webbrowser.open(look.pages[0].resolve().as_uri())
+
+
+def _taken(sniffed: "Sniffed", file: Path, name: str, folder: Path, store: ArtifactStore) -> FirstLook:
+    """Write the declaration, take a snapshot, write its contract and judge it."""
+    from gatehouse.components.reports.rendering import rendered
+    from gatehouse.components.snapshot.sniffing import source_of
+    from gatehouse.components.snapshot.sources.catalog import parse_source
+    from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
+    from gatehouse.components.validation.inference.infer import infer_contract
+    from gatehouse.components.validation.stage import ValidateRequest, validate
+
+    changed = datetime.fromtimestamp(int(file.stat().st_mtime), UTC).replace(tzinfo=None)
+    body = source_of(sniffed, file.resolve(), name, changed.isoformat(sep=" "))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _SOURCE).write_text(_source_text(body), encoding="utf-8")
+    taken = snapshot(SnapshotRequest(source=parse_source(body)), store)
+    contract = infer_contract(store, taken.snapshot)
+    (folder / _CONTRACT).write_text(contract, encoding="utf-8")
+    config = store.publish("config", f"{name}-contract", {_CONTRACT: contract.encode()})
+    judged = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(config)), store)
+    references = [judged.validation, *taken.rejected.values()]
+    return FirstLook(taken, judged.verdict, tuple(rendered(store, find(store, each)) for each in references))
+
+
+def _source_text(body: dict[str, Any]) -> str:
+    told = "# How the file is read: what was found in it. Check the types, the times and their zone.\nsource:\n"
+    written = yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=110)
+    return told + "".join(f"  {line}\n" for line in written.splitlines())
+
+
+def _show(console: Console, file: Path, sniffed: "Sniffed") -> None:
+    delimiter = _DELIMITERS.get(sniffed.delimiter, repr(sniffed.delimiter))
+    facts = [f"{sniffed.rows:,} rows", f"separated by {delimiter}", sniffed.encoding.upper()]
+    facts += ["decimal comma"] if sniffed.decimal == "," else []
+    facts += [f"missing values are {', '.join(null for null in sniffed.nulls if null)}"]
+    console.print(Text.assemble((file.name, "bold"), f"  {', '.join(facts)}"))
+    table = Table("column", "type", "", box=None, pad_edge=False)
+    for column in sniffed.columns:
+        table.add_row(column.name or "(no name)", str(column.kind), _notes(column, sniffed))
+    print_table(table)
+    if not sniffed.event_time:
+        told = "No column holds times: each row gets its number as row_number, and the file's own time as delivered_at."
+        console.print(Text(told, style="yellow"))
+
+
+def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
+    notes = [] if column.name else ["left out: it has no name"]
+    if column.form:
+        notes.append(f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970")
+    if column.also:
+        notes.append(f"{column.also} fits as well, check which it is")
+    if column.naive:
+        notes.append("no zone is stated, UTC is assumed")
+    if column.name and column.name == sniffed.event_time:
+        notes.append("orders the rows in time")
+    if column.misfits:
+        notes.append(f"{column.misfits:,} values of another type, their rows are rejected")
+    if not column.rows:
+        notes.append("empty")
+    return "; ".join(notes)
+
+
+def _tell(console: Console, look: FirstLook, name: str, written: list[Path]) -> None:
+    rows, rejected = look.taken.rows[name], look.taken.rejected_rows.get(name, 0)
+    console.print()
+    lines = {
+        "snapshot": f"{look.taken.snapshot}  {rows:,} rows{f', {rejected:,} rejected' if rejected else ''}",
+        "contract": f"{look.verdict}: inferred from these rows",
+        "written": ", ".join(map(str, written)),
+        "report": ", ".join(map(str, look.pages)),
+    }
+    for label, text in lines.items():
+        console.print(Text.assemble((f"{label:<10}", "dim"), text))
+    for warning in look.taken.warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))

@@ -1,0 +1,60 @@
+"""`gatehouse data try`: one command from a file to a contract and a report, with files that packages ship."""
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gatehouse.commands.data import app
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.sources.catalog import parse_source
+from gatehouse.components.validation.contract import parse_contract
+
+
+def _try(file: Path, store: ArtifactStore, *more: str, code: int = 0) -> Result:
+    arguments = ["try", str(file), "--store", store.address, "--no-open", *more]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(f"{n};{1_700_000_000 + n};{n},5;{'x' if n == 300 else n % 2}\n" for n in range(600))
+    (tmp_path / "Web visits.csv").write_text("id;timestamp;price;bought\n" + lines)
+    output = _try(tmp_path / "Web visits.csv", store).output
+    assert "600 rows, separated by ';', UTF-8, decimal comma" in output
+    assert "seconds since 1970; orders the rows in time" in output
+    assert "1 values of another type, their rows are rejected" in output
+    assert "599 rows, 1 rejected" in output and "pass: inferred from these rows" in output
+    pages = output.split("report ", 1)[1].replace("\n", "").split(", ")
+    assert [Path(page.strip()).is_file() for page in pages] == [True, True]
+    folder = tmp_path / "web_visits"
+    source = parse_source(yaml.safe_load((folder / "source.yaml").read_text())["source"])
+    assert source.tables["web_visits"].event_time == "timestamp"
+    assert (
+        parse_contract((folder / "contract.yaml").read_text()).tables["web_visits"].columns["bought"].type.value
+        == "int64"
+    )
+
+
+def test_files_that_are_there_are_not_written_over(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.csv").write_text("day,n\n2024-01-01,1\n2024-01-02,2\n")
+    out = ("--out", str(tmp_path / "made"))
+    _try(tmp_path / "t.csv", store, *out)
+    (tmp_path / "made" / "contract.yaml").write_text("mine")
+    assert "is there already" in str(_try(tmp_path / "t.csv", store, *out, code=1).exception)
+    assert (tmp_path / "made" / "contract.yaml").read_text() == "mine"
+    _try(tmp_path / "t.csv", store, *out, "--force")
+    assert (tmp_path / "made" / "contract.yaml").read_text() != "mine"
+
+
+def test_a_file_that_a_package_ships(tmp_path: Path, store: ArtifactStore) -> None:
+    file = Path(str(resources.files("sklearn.datasets") / "data" / "linnerud_exercise.csv"))
+    output = _try(file, store, "--out", str(tmp_path / "made")).output
+    assert "20 rows, separated by" in output and "No column holds times" in output

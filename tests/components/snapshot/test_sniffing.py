@@ -1,0 +1,117 @@
+"""What files that nobody declared are told to be; and that a snapshot reads them as they were told."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.snapshot.sniffing import Sniffed, sniff, source_of
+from gatehouse.components.snapshot.sources.catalog import parse_source
+from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.errors import SourceError
+
+DELIVERED = "2024-05-01 12:00:00"
+EUROPEAN = "Tag;Größe;Ort;ok\n" + "".join(
+    f"{1 + n % 28:02d}.{1 + n % 12:02d}.2023 1{n % 10}:00;{n},5;Köln {n};{'true' if n % 2 else 'false'}\n"
+    for n in range(400)
+)
+
+
+def _file(folder: Path, text: str, name: str = "t.csv", encoding: str = "utf-8") -> Path:
+    content = text.encode(encoding)
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return folder / name
+
+
+def _kinds(sniffed: Sniffed) -> dict[str, str]:
+    return {column.name: str(column.kind) for column in sniffed.columns}
+
+
+def _read(store: ArtifactStore, path: Path) -> tuple[SnapshotResult, list[dict[str, Any]]]:
+    taken = snapshot(SnapshotRequest(source=parse_source(source_of(sniff(path), path, "t", DELIVERED))), store)
+    [dataset] = store.manifest(taken.snapshot).derived_from.values()
+    return taken, [row for part in store.paths(dataset) for row in pq.read_table(part).to_pylist()]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize("name", ["t.csv", "t.txt.gz"])
+def test_semicolons_decimal_commas_days_and_encodings(
+    tmp_path: Path, store: ArtifactStore, encoding: str, name: str
+) -> None:
+    path = _file(tmp_path, EUROPEAN, name, encoding)
+    found = sniff(path)
+    assert (found.delimiter, found.decimal, found.rows) == (";", ",", 400)
+    assert found.encoding == ("utf-8" if encoding == "utf-8-sig" else encoding)
+    assert _kinds(found) == {"Tag": "timestamp", "Größe": "double", "Ort": "string", "ok": "bool"}
+    assert found.columns[0].form == "%d.%m.%Y %H:%M" and found.columns[0].naive and found.event_time == "Tag"
+    taken, rows = _read(store, path)
+    assert taken.rows == {"t": 400} and not taken.rejected
+    assert rows[3]["Größe"] == 3.5 and rows[3]["Ort"] == "Köln 3" and rows[3]["Tag"].isoformat()[:10] == "2023-04-04"
+
+
+def test_the_letters_that_windows_has_more_are_told_apart(tmp_path: Path) -> None:
+    assert sniff(_file(tmp_path, "a,b\n1,€\n", encoding="cp1252")).encoding == "cp1252"
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("seconds", 1), ("milliseconds", 1000), ("microseconds", 1_000_000)])
+def test_numbers_since_1970_are_told_by_name_and_size(
+    tmp_path: Path, store: ArtifactStore, unit: str, factor: int
+) -> None:
+    lines = "".join(f"{n},{(1_700_000_000 + n) * factor},{1_700_000_000 + n}\n" for n in range(50))
+    path = _file(tmp_path, "item,timestamp,views\n" + lines)
+    found = sniff(path)
+    assert _kinds(found) == {"item": "int64", "timestamp": "timestamp", "views": "int64"}
+    assert found.columns[1].form == unit and not found.columns[1].naive
+    assert _read(store, path)[1][0]["timestamp"].isoformat() == "2023-11-14T22:13:20+00:00"
+
+
+def test_a_few_values_of_another_type_are_told_and_rejected(tmp_path: Path, store: ArtifactStore) -> None:
+    lines = "".join(f"2024-01-01T00:00:{n % 60:02d}Z,{'many' if n == 250 else n}\n" for n in range(600))
+    path = _file(tmp_path, "at,n\n" + lines)
+    found = sniff(path).columns[1]
+    assert (found.kind, found.misfits, found.rows) == ("int64", 1, 600)
+    assert _read(store, path)[0].rejected_rows == {"t": 1}
+
+
+def test_marks_of_missing_values_are_found_where_they_matter(tmp_path: Path, store: ArtifactStore) -> None:
+    path = _file(tmp_path, "at,n,s\n2024-01-01,?,None\n2024-01-02,2,x\n,3,y\n")
+    found = sniff(path)
+    assert found.nulls == ("", "NA", "?") and _kinds(found)["n"] == "int64"
+    assert [(row["n"], row["s"]) for row in _read(store, path)[1]] == [(None, "None"), (2, "x"), (3, "y")]
+
+
+def test_a_file_without_times_gets_a_number_and_a_time(tmp_path: Path, store: ArtifactStore) -> None:
+    path = _file(tmp_path, "Größe|it's\n1|a\n2|NULL\n", encoding="latin-1")
+    taken, rows = _read(store, path)
+    assert taken.as_of == "2024-05-01T12:00:00+00:00"
+    assert [row["row_number"] for row in rows] == [1, 2]
+    assert [(row["Größe"], row["it's"]) for row in rows] == [(1, "a"), (2, "NULL")]
+
+
+def test_a_day_that_two_formats_fit_is_told(tmp_path: Path) -> None:
+    found = sniff(_file(tmp_path, "day,n\n01/02/2013,1\n03/04/2013,2\n")).columns[0]
+    assert (found.form, found.also) == ("%m/%d/%Y", "%d/%m/%Y")
+    assert not sniff(_file(tmp_path, "day,n\n01/02/2013,1\n23/04/2013,2\n")).columns[0].also
+
+
+def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStore) -> None:
+    rows = _read(store, _file(tmp_path, ",at,v\n0,2024-01-01,x\n1,2024-01-02,y\n"))[1]
+    assert [row["v"] for row in rows] == ["x", "y"] and list(rows[0]) == ["at", "v"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("t.parquet", "x", "expected a CSV file"),
+        ("t.csv", "1.5,2\n3.5,4\n", "expected a header in the first line"),
+        ("t.csv", "a,b\n", "expected rows below the header"),
+        ("t.csv", "a,b\n1,€\n", "Save it in UTF-8"),
+    ],
+)
+def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
+    path = _file(tmp_path, text, name, "cp1252")
+    with pytest.raises(SourceError, match=said):
+        source_of(sniff(path), path, "t", DELIVERED)
