@@ -321,15 +321,15 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
     if not columns:
         raise SourceError(f"{path.name}: expected columns with names, found none.")
     zone = {"time_zone": "UTC"} if any(column.naive for column in sniffed.named) else {}
-    rejecting = {"on_invalid": "reject", "reject_limit": 2 * _MOST_MISFITS}
+    rejecting: dict[str, Any] = {"on_invalid": "reject", "reject_limit": 2 * _MOST_MISFITS}
     if not sniffed.event_time:
         if sniffed.encoding == "cp1252":
             raise SourceError(f"{path.name}: has no column of times, and is written in cp1252. Save it in UTF-8.")
         query = _query(sniffed, path, delivered)
         columns = {"row_number": "int64", "delivered_at": "timestamp", **columns}
-        table = {"query": query, "columns": columns, "event_time": "delivered_at", "order_by": ["row_number"]}
-        return {"name": name, "kind": "sql", "url": "duckdb:///:memory:", "time_zone": "UTC", "tables": {name: table}}
-    table = {"member": path.name, "columns": columns, "event_time": sniffed.event_time, **rejecting}
+        whole = {"query": query, "columns": columns, "event_time": "delivered_at", "order_by": ["row_number"]}
+        return {"name": name, "kind": "sql", "url": "duckdb:///:memory:", "time_zone": "UTC", "tables": {name: whole}}
+    table: dict[str, Any] = {"member": path.name, "columns": columns, "event_time": sniffed.event_time, **rejecting}
     defaults = {"delimiter": ",", "decimal": ".", "encoding": "utf-8"}
     table |= {key: found for key, default in defaults.items() if (found := getattr(sniffed, key)) != default}
     if times := {column.name: column.form for column in sniffed.named if column.form}:
