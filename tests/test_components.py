@@ -42,6 +42,8 @@ def _decorators(function: ast.FunctionDef) -> Iterator[ast.Call | ast.expr]:
 def _components() -> list[Component]:
     found = []
     for source in sources("components", "pipelines"):
+        if "component(" not in source.path.read_text():
+            continue
         for node in ast.walk(source.tree):
             if isinstance(node, ast.FunctionDef):
                 for decorator in _decorators(node):

@@ -56,9 +56,11 @@ def _grown(rows: pa.Table, store: ArtifactStore, directory: Path, **changes: Any
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, TrainResult]:
-    """A store and the model that an uninterrupted run made in it."""
-    store = ArtifactStore.open(tmp_path_factory.mktemp("first") / "store")
-    return store, train(_request(store), store)
+    """A store and the model of a run that was killed after its ninth round, and went on."""
+    store = ArtifactStore.open(tmp_path_factory.mktemp("killed") / "store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAULT, "kill!:9")
+        return store, train(_request(store), store)
 
 
 def test_trees_learn_and_the_artifact_holds_them_as_data(trained: tuple[ArtifactStore, TrainResult]) -> None:
@@ -75,14 +77,15 @@ def test_trees_learn_and_the_artifact_holds_them_as_data(trained: tuple[Artifact
 
 
 def test_a_killed_run_resumes_and_ends_in_the_same_bits(
-    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
+    store: ArtifactStore, tmp_path: Path, trained: tuple[ArtifactStore, TrainResult], alone: None
 ) -> None:
     # Rows and columns are drawn: the draws after the kill have to be those that the run would have made.
-    monkeypatch.setenv(FAULT, "kill!:9")
-    result = train(_request(store), store)
-    assert result == trained[1]
-    (key,) = store.objects.list(f"measurements/{result.model}")
-    log = json.loads(store.objects.get_bytes(key))["log"]
+    undisturbed = _grown(synthetic.table(), store, tmp_path)
+    place, result = trained
+    assert place.path(result.model, "weights.ubj").read_bytes() == (tmp_path / WEIGHTS).read_bytes()
+    assert place.read_json(result.model, "history.json") == undisturbed["history"]
+    (key,) = place.objects.list(f"measurements/{result.model}")
+    log = json.loads(place.objects.get_bytes(key))["log"]
     assert any("Resumed from checkpoint" in line for line in log), log
 
 
