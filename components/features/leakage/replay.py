@@ -101,7 +101,7 @@ def plan(
     views: Mapping[str, Sequence[str]],
     count: int,
 ) -> dict[datetime, list[str]]:
-    """Which views to replay at which moments: all of them at `count` decisions, and each at `count` rows of its own.
+    """Which views to replay at which moments: all at `count` decisions, and each at `count` moments of its own rows.
 
     A row is looked at in the moment from which it counts: what it knows of later times cannot be computed then. So a
     leak that shows in half of a view's rows stays unseen with a probability of at most 0.5 ** count, however few rows
@@ -119,16 +119,24 @@ def plan(
     if not planned:
         return {}
     span = pc.min_max(decisions).as_py()
-    for name in views:
-        if repository.views[name].spec.static:
-            continue
-        known = pq.ParquetDataset([*feature_tables[name].values()]).read([KNOWN_FROM])[KNOWN_FROM]
-        known = pc.cast(known, pa.timestamp("us", "UTC"))
-        inside = pc.and_(pc.greater_equal(known, span["min"]), pc.less_equal(known, span["max"]))
-        for cut in cut_times(known.filter(inside), count):
-            planned.setdefault(cut, [])
-            planned[cut] += [name] if name not in planned[cut] else []
+    own = {name: _moments(feature_tables[name], span) for name in views if not repository.views[name].spec.static}
+    shared: list[datetime] = []
+    for name, moments in sorted(own.items(), key=lambda item: (len(item[1]), item[0])):
+        # A moment that serves several views spares computing the raw tables again.
+        met = pc.is_in(pa.array(shared, moments.type), value_set=moments.combine_chunks())
+        chosen = [cut for cut, found in zip(shared, met.to_pylist(), strict=True) if found][:count]
+        chosen += [cut for cut in cut_times(moments, count) if cut not in chosen][: count - len(chosen)]
+        shared += [cut for cut in chosen if cut not in shared]
+        for cut in chosen:
+            planned[cut] = [*planned.get(cut, []), *([] if name in planned.get(cut, []) else [name])]
     return dict(sorted(planned.items()))
+
+
+def _moments(files: Files, span: Mapping[str, datetime]) -> pa.ChunkedArray:
+    """The different moments inside a span of time from which rows of a view count, in UTC."""
+    known = pc.cast(pq.ParquetDataset([*files.values()]).read([KNOWN_FROM])[KNOWN_FROM], pa.timestamp("us", "UTC"))
+    inside = pc.and_(pc.greater_equal(known, span["min"]), pc.less_equal(known, span["max"]))
+    return pa.chunked_array([pc.unique(known.filter(inside))])
 
 
 def replay(
