@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.components.artifacts.manifest import Column, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.sensitivity import sensitive_columns
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.tables import Table, tables_in
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 MEMORY_LIMIT = "1GB"
 EXACT_DISTINCT = 1_000_000
 """Most rows of which distinct values are counted. Of more rows they are estimated (HyperLogLog, some 2 % off)."""
-_TABLE_A_FILE = ("folds", "splits")
-"""Kinds of artifacts in which every file is a table of its own."""
 _ORDERED = ("int", "uint", "float", "double", "decimal", "date", "time", "string", "large_string", "bool")
 _VALUES = ("min", "max", "mean")
 _NUMBERS = ("int", "uint", "float", "double", "decimal")
@@ -106,7 +104,7 @@ def compare(
             or a key repeats.
         GatehouseError: if one of them cannot be read, as `ArtifactStore.path` does.
     """
-    first, second = (_tables(store, Reference.parse(each)) for each in (before, after))
+    first, second = (tables_in(store, Reference.parse(each)) for each in (before, after))
     if ("" in first) != ("" in second):
         raise ConfigurationError(
             f"{Reference.parse(before).short} and {Reference.parse(after).short} cannot be compared: expected two "
@@ -124,40 +122,7 @@ def compare(
         ]
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table: all files of an artifact, or one of them."""
-
-    reference: Reference
-    columns: tuple[Column, ...]
-    rows: int
-    file: str = ""
-
-
-def _tables(store: ArtifactStore, reference: Reference) -> dict[str, _Table]:
-    manifest = store.manifest(reference)
-    store.require_readable(reference)
-    if manifest.columns:
-        return _in_one(manifest)
-    parts = {role: store.manifest(each) for role, each in manifest.derived_from.items()}
-    tables = {
-        role: _Table(each.reference, each.columns, each.rows or 0) for role, each in parts.items() if each.columns
-    }
-    if not tables:
-        raise ConfigurationError(f"{reference}: expected a table, or an artifact made of tables; it has none.")
-    return tables
-
-
-def _in_one(manifest: Manifest) -> dict[str, _Table]:
-    """The tables of one artifact by path of their file; by nothing where all files make one table."""
-    if manifest.kind not in _TABLE_A_FILE:
-        return {"": _Table(manifest.reference, manifest.columns, manifest.rows or 0)}
-    return {
-        each.path: _Table(manifest.reference, manifest.columns, each.rows or 0, each.path) for each in manifest.files
-    }
-
-
-def _key_of(key: Sequence[str], before: _Table | None, after: _Table | None) -> tuple[str, ...]:
+def _key_of(key: Sequence[str], before: Table | None, after: Table | None) -> tuple[str, ...]:
     """The key, if the table has all its columns on both sides; else nothing."""
     sides = ({(each.name, each.type) for each in side.columns} for side in (before, after) if side)
     return tuple(key) if set(key) <= {name for name, _ in set.intersection(*sides)} else ()
@@ -167,8 +132,8 @@ def _compare_table(
     store: ArtifactStore,
     connection: "duckdb.DuckDBPyConnection",
     name: str,
-    before: _Table | None,
-    after: _Table | None,
+    before: Table | None,
+    after: Table | None,
     key: tuple[str, ...],
 ) -> TableChange:
     types = [{column.name: column.type for column in each.columns} if each else {} for each in (before, after)]

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands import contract, difference, first_look, rejected, retention, skew
+from gatehouse.commands import contract, difference, first_look, query, rejected, retention, skew
 from gatehouse.commands.description import description
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table, size
 from gatehouse.commands.run import DEFAULT_STORE
@@ -237,6 +237,8 @@ def _export(store: ArtifactStore, reference: Reference, directory: Path) -> None
 
 
 app.command("try")(first_look.attempt)
+app.command("head")(query.head)
+app.command("query")(query.query)
 app.command("diff")(difference.diff)
 app.command("rejected")(rejected.rejected)
 app.command("deprecate")(retention.deprecate)

@@ -1,0 +1,55 @@
+"""The tables of an artifact: itself, those that a snapshot names, or one a file."""
+
+from dataclasses import dataclass
+
+from gatehouse.components.artifacts.manifest import Column, Manifest
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+_TABLE_A_FILE = ("folds", "splits")
+"""Kinds of artifacts in which every file is a table of its own."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: all files of an artifact, or one of them.
+
+    Attributes:
+        reference: The artifact.
+        columns: Names and types of its columns.
+        rows: How many rows it has.
+        file: The file that it is; empty where all files of the artifact make one table.
+    """
+
+    reference: Reference
+    columns: tuple[Column, ...]
+    rows: int
+    file: str = ""
+
+
+def tables_in(store: ArtifactStore, reference: Reference) -> dict[str, Table]:
+    """The tables that an artifact is, or is made of: of a snapshot, by name; of a table, under the name "".
+
+    Raises:
+        ConfigurationError: if it has none.
+        GatehouseError: if it cannot be read.
+    """
+    manifest = store.manifest(reference)
+    store.require_readable(reference)
+    if manifest.columns:
+        return _in_one(manifest)
+    parts = {role: store.manifest(each) for role, each in manifest.derived_from.items()}
+    tables = {role: Table(each.reference, each.columns, each.rows or 0) for role, each in parts.items() if each.columns}
+    if not tables:
+        raise ConfigurationError(f"{reference}: expected a table, or an artifact made of tables; it has none.")
+    return tables
+
+
+def _in_one(manifest: Manifest) -> dict[str, Table]:
+    """The tables of one artifact by path of their file; by nothing where all files make one table."""
+    if manifest.kind not in _TABLE_A_FILE:
+        return {"": Table(manifest.reference, manifest.columns, manifest.rows or 0)}
+    return {
+        each.path: Table(manifest.reference, manifest.columns, each.rows or 0, each.path) for each in manifest.files
+    }

@@ -1,0 +1,116 @@
+"""`gatehouse data query` and `data head`: rows of artifacts, by SQL or the first ones. Sensitive values are hidden."""
+
+import csv
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table
+from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.components.artifacts.querying import SOURCE, queried
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.tables import tables_in
+from gatehouse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_REFERENCE = re.compile(r'"([a-z][a-z-]*/[^"]+)"')
+_LONGEST = 60
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="A query, e.g. 'select count(*) from \"datasets/flights\"'.")],
+    on: Annotated[
+        list[str] | None,
+        typer.Option(help="A table, or a snapshot, whose tables the query names without quotes; may be repeated."),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 for all.")] = 50,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Run SQL (DuckDB's) over artifacts. Values of sensitive columns are `***` wherever they stand.
+
+    Artifacts stand in double quotes, in full or cut where unique: "datasets/flights", "splits/flights/sha256-3f9c", and
+    a table of a snapshot as "snapshots/nyc".flights.
+    """
+    opened = open_store(store)
+    named = {text: find(opened, text) for text in dict.fromkeys(_REFERENCE.findall(sql))}
+    references = [find(opened, text) for text in on or ()]
+    plain = {reference.name: reference for reference in references}
+    if len(plain) < len(references):
+        raise ConfigurationError("--on: two artifacts have one name. Name them in the query, in double quotes.")
+    columns, found = _fetched(opened, named, plain, sql, 0 if as_csv or as_json else rows)
+    _print(columns, found, rows, as_csv, as_json)
+
+
+def head(
+    reference: Annotated[str, typer.Argument(help="A table, or an artifact made of tables, such as a snapshot.")],
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows of each table.")] = 10,
+    store: StoreOption = str(DEFAULT_STORE),
+    as_json: JsonOption = False,
+) -> None:
+    """Show the first rows of a table, or of each table of a snapshot. Values of sensitive columns are `***`."""
+    opened = open_store(store)
+    found = find(opened, reference)
+    console, told = Console(soft_wrap=True, highlight=False), {}
+    for name, table in tables_in(opened, found).items():
+        part = f'."{name}"' if name else ""
+        columns, values = _fetched(opened, {"it": found}, {}, f'SELECT * FROM "it"{part} LIMIT {rows}', 0)
+        if as_json:
+            told[name or found.name] = [dict(zip(columns, row, strict=True)) for row in values]
+            continue
+        console.print(Text.assemble((name or found.name, "bold"), f"  {table.rows:,} rows"))
+        _print(columns, values, 0, False, False)
+    if as_json:
+        print_json(told)
+
+
+def _fetched(
+    store: ArtifactStore, named: dict[str, Reference], plain: dict[str, Reference], sql: str, rows: int
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Names of the columns of a query's result, and its rows: at most one more than `rows`, all where that is 0."""
+    import duckdb
+
+    with queried(store, named, plain) as connection:
+        try:
+            result = connection.execute(sql)
+            columns = [str(column[0]) for column in result.description or ()]
+            return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
+        except duckdb.Error as error:
+            raise ConfigurationError(f"The query cannot be run: {error}{_names(connection)}") from None
+
+
+def _names(connection: "duckdb.DuckDBPyConnection") -> str:
+    views = connection.execute("SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    names = [
+        view if schema == "main" else f'"{schema}".{view}' for schema, view in views if not view.startswith(SOURCE)
+    ]
+    given = ", ".join(names)
+    return f"\nTables that it may name: {given}." if given else '\nName a table as "datasets/NAME", or give it by --on.'
+
+
+def _print(columns: list[str], found: list[tuple[Any, ...]], rows: int, as_csv: bool, as_json: bool) -> None:
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in found])
+    elif as_csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *found])
+    else:
+        table = Table(*columns, box=None, pad_edge=False)
+        for row in found[: rows or None]:
+            table.add_row(*(Text(_shown(value)) for value in row))
+        print_table(table)
+        if rows and len(found) > rows:
+            typer.echo(f"More than {rows:,} rows: --rows 0 prints all, --csv and --json too.", err=True)
+
+
+def _shown(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
