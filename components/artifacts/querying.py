@@ -47,8 +47,8 @@ def queried(
     import duckdb
 
     with store.workspace() as workspace:
-        settings = {"memory_limit": MEMORY_LIMIT, "temp_directory": str(workspace / "spill")}
-        connection = duckdb.connect(config=settings)
+        spill = str(workspace / "spill")
+        connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "temp_directory": spill})
         try:
             for setting in _SETTINGS:
                 connection.execute(f"SET {setting}")
