@@ -39,7 +39,8 @@ LONGEST_FIRST = (
     "tests/components/launchers/test_launchers.py",
     "tests/components/training/test_parallel.py",
     "tests/components/artifacts/test_remote_store.py",
-    "tests/components/features/test_streaming.py",
+    "tests/components/training/trees/test_trainer.py",
+    "tests/components/features/streaming/test_replay.py",
     "tests/test_end_to_end.py",
     "tests/test_identity_acceptance.py",
 )
@@ -75,7 +76,7 @@ class _ByFile(LoadScopeScheduling):
 # What a test file names that takes seconds: frameworks, servers, browsers, other processes and the real flights.
 _SLOW = re.compile(
     r"\b(torch|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|redis|pgserver|flights_archive"
-    r"|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases)\b"
+    r"|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights)\b"
 )
 
 
