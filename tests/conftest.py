@@ -76,7 +76,7 @@ class _ByFile(LoadScopeScheduling):
 # What a test file names that takes seconds: frameworks, servers, browsers, other processes and the real flights.
 _SLOW = re.compile(
     r"\b(torch|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|redis|pgserver|flights_archive"
-    r"|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|rehearsal)\b"
+    r"|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse)\b"
 )
 
 
