@@ -1,6 +1,7 @@
 """What rows that do not fit cost: a snapshot of a CSV with one bad row, 1 % and 50 %, of the same CSV without any.
 
-Once the bad rows have a day that no month has, once a text where a number is due, once a cell too many. Beside it, what
+Once the bad rows have a day that no month has, once a text where a number is due, once that in a table with a sensitive
+column, once a cell too many. Beside it, what
 one would write with DuckDB: `read_csv` with `store_rejects`, which keeps the rows that it leaves out, and with
 `ignore_errors`, which drops them, each into Parquet. Each contestant runs in a fresh process, in turns; ratios compare
 the medians of processor time, with everything imported.
@@ -19,6 +20,7 @@ COLUMNS = {"id": "int64", "at": "timestamp", "value": "double", "name": "string"
 _BAD = {
     "time": lambda row, number: [row[0], f"2024-02-3{number % 10} {number}", *row[2:]],
     "number": lambda row, number: [*row[:2], f"many {number}", *row[3:]],
+    "hidden": lambda row, number: [*row[:2], f"many {number}", *row[3:]],
     "width": lambda row, number: [*row, str(number)],
 }
 _OURS = """
@@ -81,7 +83,7 @@ def _race(
     for number in range(rounds):
         for share, path in files.items():
             target = folder / f"{share}-{number}".replace(" ", "")
-            taken.setdefault(("snapshot", share), []).append(_run(_OURS, _source(path.parent), f"{target}-store"))
+            taken.setdefault(("snapshot", share), []).append(_run(_OURS, _source(path.parent, kind), f"{target}-store"))
             for option in ("store_rejects=true, rejects_limit=0", "ignore_errors=true"):
                 found = _run(_DUCKDB, str(path), f"{target}.parquet", json.dumps(COLUMNS), option)
                 taken.setdefault((f"DuckDB {option.partition('=')[0]}", share), []).append(found)
@@ -112,8 +114,15 @@ def _run(program: str, *arguments: str) -> list[float]:
     return found
 
 
-def _source(folder: Path) -> str:
-    table = {"member": "events.csv", "columns": COLUMNS, "event_time": "at", "on_invalid": "reject", "reject_limit": 1}
+def _source(folder: Path, kind: str) -> str:
+    table: dict[str, object] = {
+        "member": "events.csv",
+        "columns": COLUMNS,
+        "event_time": "at",
+        "on_invalid": "reject",
+        "reject_limit": 1,
+    }
+    table |= {"sensitive": ["name"]} if kind == "hidden" else {}
     return json.dumps({"name": "benchmark", "kind": "files", "path": str(folder), "tables": {"events": table}})
 
 

@@ -1,13 +1,13 @@
 """The rows of a CSV that are set aside, as a table, made a column at a time: half of a file may be rejected."""
 
-import csv
-import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 from gatehouse.components.snapshot.sources.csv_lines import Lines
 from gatehouse.components.snapshot.sources.declared import HIDDEN
@@ -72,9 +72,10 @@ def set_aside(text: bytes, lines: Lines, misfits: Sequence[Misfits], row: Row) -
         for name in ("column", "reason")
     )
     found = pa.concat_arrays([each.found for each in misfits]).take(order)
-    shown = pa.array([_masked(each, row) for each in raw.to_pylist()], pa.string()) if row.hidden else _as_text(raw)
+    if row.hidden:
+        raw = _masked(raw, pa.array(lines.widths[rows] == row.width), row)
     place = pc.binary_join_element_wise(f"{row.file}, line ", numbers, "")
-    return pa.Table.from_arrays([place, *repeated, found, shown], schema=SCHEMA)
+    return pa.Table.from_arrays([place, *repeated, found, _as_text(raw)], schema=SCHEMA)
 
 
 def shown_cells(cells: pa.Array) -> pa.Array:
@@ -104,12 +105,38 @@ def _raw(text: bytes, lines: Lines, rows: np.ndarray) -> pa.Array:
     return pc.ascii_rtrim(every.take(pa.array(rows)).view(pa.string()), "\r\n").view(pa.binary())
 
 
-def _masked(text: bytes, row: Row) -> str:
-    cells = next(csv.reader(io.StringIO(text.decode("latin-1"), newline=""), delimiter=row.delimiter))
-    if len(cells) != row.width:
-        return HIDDEN
-    for position in row.hidden:
-        cells[position] = HIDDEN
-    written = io.StringIO()
-    csv.writer(written, delimiter=row.delimiter, lineterminator="").writerow(cells)
-    return written.getvalue().encode("latin-1").decode("utf-8", "backslashreplace")
+def _masked(raw: pa.Array, whole: pa.Array, row: Row) -> pa.Array:
+    """Rows, as bytes, without the cells that are hidden; of a row of another width, which has others, nothing is left.
+
+    Args:
+        raw: The rows.
+        whole: Which of them have as many cells as the file.
+        row: What is known of the file's rows.
+    """
+    nothing = pa.repeat(pa.scalar(HIDDEN.encode()), len(raw))
+    kept = raw.filter(whole).to_pylist()
+    if not kept:
+        return nothing
+    names, text = [str(position) for position in range(row.width)], b"\n".join(kept) + b"\n"
+    table = pa.csv.read_csv(
+        pa.BufferReader(text),
+        read_options=pa.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
+        parse_options=pa.csv.ParseOptions(delimiter=row.delimiter, newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary())),
+    )
+    cells = [
+        pa.repeat(pa.scalar(HIDDEN.encode()), len(kept))
+        if position in row.hidden
+        else _in_quotes(table[name].combine_chunks(), row.delimiter)
+        for position, name in enumerate(names)
+    ]
+    return pc.replace_with_mask(nothing, whole, pc.binary_join_element_wise(*cells, row.delimiter.encode()))
+
+
+def _in_quotes(cells: pa.Array, delimiter: str) -> pa.Array:
+    """Cells as a CSV has them: in quotes where they hold a delimiter, a quote or a line end."""
+    special = pc.match_substring_regex(cells, f'[{re.escape(delimiter)}"\\r\\n]')
+    if not pc.any(special, min_count=0).as_py():
+        return cells
+    doubled = pc.replace_substring(cells, b'"', b'""')
+    return pc.if_else(special, pc.binary_join_element_wise(b'"', doubled, b'"', b""), cells)

@@ -101,6 +101,21 @@ def test_sensitive_values_are_in_no_message_and_no_rejected_row(events: Events) 
     assert events.store.manifest(dataset).details["sensitive"] == ["value"], "who shows values must know"
 
 
+def test_masked_rows_are_written_as_a_csv_has_them(events: Events) -> None:
+    columns = {"id": "int64", "at": "timestamp", "value": "string"}
+    events.table = REJECT | {"reject_limit": 1.0, "columns": columns, "sensitive": ["at"], "delimiter": ";"}
+    time = "2024-01-01T00:00:00Z"
+    odd = f'1;{time};x\na;{time};"x;""y"""\r\nb;"{time}";"x\r\ny"\nc;{time}\nd;{time};\n'
+    events.write((HEADER.replace(",", ";") + odd).encode() + f"e;{time};".encode() + b"\xe9\n")
+    assert [row["raw"] for row in _rejected(events, events.take())] == [
+        'a;***;"x;""y"""',
+        'b;***;"x\r\ny"',
+        "***",
+        "d;***;",
+        "e;***;\\xe9",
+    ]
+
+
 def test_a_row_that_is_set_aside_changes_no_dataset(events: Events) -> None:
     events.table = REJECT
     events.block_bytes = 2**20
