@@ -22,7 +22,7 @@ from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_pr
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.components.tasks.found import judging_of
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import TrainSpec, changed, measured_metrics, task_of
 from gatehouse.components.training.transformation.spec import TransformationSpec

@@ -29,6 +29,12 @@ HARMLESS = {
     "a retry": ("components/artifacts/objects/retry.py", "ATTEMPTS = 6", "ATTEMPTS = 7"),
     "the wording of an error": ("components/splitting/divide.py", "Columns that are no entity", "Those that are no"),
     "what an error is": ("errors.py", "exit_code = 4", "exit_code = 5"),
+    "the version of a release": ("__init__.py", '__version__ = "0.1.0"', '__version__ = "0.2.0"'),
+    "how a metric is shown": (
+        "components/metrics/log_loss.py",
+        'title="log loss"',
+        'title="logarithmic loss", form=".3f"',
+    ),
     "the metrics spool": ("components/tracking/spool.py", "SEGMENTS = 64", "SEGMENTS = 65"),
     "the S3 client": ("components/artifacts/objects/s3.py", "\nimport ", "\nimport antigravity\nimport "),
 }
@@ -41,6 +47,10 @@ DECIDING = {
         {"retrieve_training_set", "check_leakage"},
     ),
     "the split": (SAME_SPLIT, {"split"}),
+    "a default of the gate": (
+        ("components/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.80}', 'leakage_alarm={"roc_auc": 0.85}'),
+        {"fit_baseline", "evaluate"},
+    ),
     "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), {"tune", "train", "evaluate"}),
     "a metric that leakage is found with": (
         ("components/metrics/roc_auc.py", "hits * below", "below * hits"),

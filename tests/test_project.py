@@ -11,7 +11,7 @@ from gatehouse.commands.init import create_project
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.tasks.binary import BINARY
-from gatehouse.components.tasks.found import judging_of
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.project import load_project
 

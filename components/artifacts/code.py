@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gatehouse
-from gatehouse.components.artifacts.canonical import digest_of
+from gatehouse.components.artifacts.canonical import digest_of, sha256_bytes
 from gatehouse.components.artifacts.carriers import FORMATS, carries
 from gatehouse.components.artifacts.source_tree import SourceFacts, facts_of, keep_facts
 
@@ -108,6 +108,12 @@ def source_digests(modules: Iterable[str]) -> dict[str, str]:
     found = {name: _facts(name).digest for name in sorted(modules)}
     keep_facts()
     return found
+
+
+def text_digests(modules: Iterable[str]) -> dict[str, str]:
+    """Digest of the text of each module, by name: of what is shown, where each word counts."""
+    sources = {name: source_of(name) for name in sorted(modules)}
+    return {name: sha256_bytes(path.read_bytes()) for name, path in sources.items() if path is not None}
 
 
 def imports_of(module: str) -> frozenset[str]:

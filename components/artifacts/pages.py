@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator
 
 from gatehouse.components.artifacts.canonical import digest_of
-from gatehouse.components.artifacts.code import closure_of, source_digests
+from gatehouse.components.artifacts.code import closure_of, text_digests
 from gatehouse.components.artifacts.erasure import remove_blob
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -24,7 +24,7 @@ def page_key(reference: Reference, page: str) -> str:
     """
     module = page.partition(":")[0]
     shows = closure_of(module, lambda name: ".artifacts." in name)
-    return f"{_FOLDER}/{reference}/{digest_of(source_digests(shows))[:16]}.html"
+    return f"{_FOLDER}/{reference}/{digest_of(text_digests(shows))[:16]}.html"
 
 
 def draw(store: ArtifactStore, reference: Reference, page: str) -> str:

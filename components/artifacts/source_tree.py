@@ -22,6 +22,8 @@ _PACKAGE = "gatehouse"
 _DOTTED = re.compile(rf"{_PACKAGE}(\.\w+)+(\.\*)?")
 _SPECS = frozenset({"Spec", "StageModel"})
 _MOST_KEPT = 20_000
+_VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+"""Of this module as it was loaded: the file may be edited while it runs, and other facts are then found."""
 _kept = 0
 
 
@@ -131,18 +133,22 @@ class _Deciding(ast.NodeTransformer):
             return ast.Call(func=node.func, args=[], keywords=[])
         return self.generic_visit(node)
 
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        """The version of a release decides nothing; its code does."""
+        return None if _last_name(node.targets[0]) == "__version__" else self.generic_visit(node)
+
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        """The fields of a specification have their values in the request."""
+        """The fields of a specification have their values in the request, and its format's version is in the key."""
         if self._is_spec(node):
-            node.body = [each for each in node.body if not isinstance(each, ast.AnnAssign)]
+            node.body = [each for each in node.body if not _is_field(each)]
         return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """The declaration of a stage says how it is run; a title says what people call something."""
+        """The declaration of a stage says how it is run; title and form say how people see a number."""
         node.decorator_list = [each for each in node.decorator_list if not _declares_a_stage(each)]
         for each in node.decorator_list:
             if isinstance(each, ast.Call):
-                each.keywords = [keyword for keyword in each.keywords if keyword.arg != "title"]
+                each.keywords = [keyword for keyword in each.keywords if keyword.arg not in ("title", "form")]
         return self.generic_visit(node)
 
 
@@ -151,6 +157,14 @@ def _last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_field(node: ast.stmt) -> bool:
+    """Whether a line of a specification declares a field, or the version of its format; a constant decides."""
+    if not isinstance(node, ast.AnnAssign):
+        return False
+    constant = any(_last_name(each) == "ClassVar" for each in ast.walk(node.annotation) if isinstance(each, ast.expr))
+    return not constant or _last_name(node.target) == "format_version"
 
 
 def _is_log_line(call: ast.Call) -> bool:
@@ -175,6 +189,5 @@ def _cache() -> dict[str, SourceFacts]:
 @cache
 def _cache_file() -> Path:
     """One file for each version of this module: another version may see other facts in the same bytes."""
-    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home) / "gatehouse" / f"sources-{version}.json"
+    return Path(home) / "gatehouse" / f"sources-{_VERSION}.json"

@@ -96,7 +96,7 @@ def _baseline(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
 def _alarm(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
     for name, limit in sorted((policy.leakage_alarm or {}).items()):
         metric, value = metric_named(name), evidence.candidate[name]
-        expected = f"{metric.title} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
+        expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
         yield Rule("leakage alarm", expected, metric.text(value), metric.worse_by(value, limit) >= 0)
 
 
@@ -128,7 +128,7 @@ def _side(worse_by: float) -> str:
 def _slices(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
     for name, limit in sorted((policy.slices or {}).items()):
         metric, values = metric_named(name), evidence.slices.get(name, {})
-        wanted = f"{metric.title} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
+        wanted = f"{metric.name} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
         broken = {each: value for each, value in values.items() if not metric.worse_by(value, limit) <= 0}
         for each, value in broken.items():
             yield Rule(f"slice {each}", wanted, metric.text(value), False)

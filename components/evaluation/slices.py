@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Array, Predictions
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tasks.task import Task
 from gatehouse.errors import ConfigurationError
 
@@ -105,7 +106,7 @@ def _slice(
     metrics: Sequence[str],
 ) -> Slice:
     enough = not task.lacks(labels)
-    objective = task.judging.objective if task.judging else ""
+    objective = judging_of(task).objective
     named = [metric_named(each) for each in dict.fromkeys([objective, *(metrics if enough else ())])]
     measured = {
         role: {metric.name: metric.measure(labels, each) for metric in named} for role, each in predictions.items()

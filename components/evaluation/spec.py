@@ -7,7 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.metrics.catalogue.names import MetricName
-from gatehouse.components.tasks.task import Judging, Task
+from gatehouse.components.tasks.judging import Judging
+from gatehouse.components.tasks.task import Task
 
 
 class EvaluationSpec(Spec):

@@ -75,7 +75,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """
     from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, TREES, judged
     from gatehouse.components.evaluation.parts import read_part
-    from gatehouse.components.tasks.found import judging_of
+    from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.tracking.latency import measure_latency
     from gatehouse.components.training.scoring.predictor import Predictor
 
@@ -121,7 +121,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
     import numpy as np
 
     from gatehouse.components.evaluation.judgement import CHAMPION
-    from gatehouse.components.tasks.found import judging_of
+    from gatehouse.components.tasks.judging import judging_of
 
     try:
         predicted = _predicted(store, role, reference, part, task)
@@ -146,7 +146,7 @@ def _predicted(store: ArtifactStore, role: str, reference: str, part: "Part", ta
 
     if role == BASELINE:
         from gatehouse.components.evaluation.baseline.kinds import BASELINES
-        from gatehouse.components.tasks.found import judging_of
+        from gatehouse.components.tasks.judging import judging_of
 
         fitted = BASELINES[judging_of(task).baseline].from_json(store.read_json(reference, "baseline.json"))
         return fitted.predict(part.table)
@@ -176,7 +176,7 @@ def _publish(
     from dataclasses import asdict
 
     from gatehouse.components.evaluation.curves import curves_of
-    from gatehouse.components.tasks.found import judging_of
+    from gatehouse.components.tasks.judging import judging_of
 
     names, bins = judging_of(task).curves, request.spec.calibration_bins
     curves = {role: curves_of(names, part.labels, each, bins) for role, each in predictions.items()}

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gatehouse.components.tasks.task import Judging, Task
+from gatehouse.components.tasks.task import Task
 
 if TYPE_CHECKING:
     from gatehouse.components.metrics.catalogue.metric import Array, Predictions
@@ -19,10 +19,6 @@ def _lacks(labels: "Array") -> str:
     return "" if zeros and ones else f"{zeros} rows with label 0 and {ones} with label 1; expected some of both"
 
 
-def _is_prediction(probabilities: "Array") -> "Mask":
-    return (probabilities >= 0) & (probabilities <= 1)
-
-
 def _read(probabilities: "Array", groups: "Array | None") -> "Predictions":
     from gatehouse.components.metrics.catalogue.metric import Predictions
 
@@ -37,13 +33,4 @@ BINARY = Task(
     is_label=_is_label,
     lacks=_lacks,
     read=_read,
-    judging=Judging(
-        objective="log_loss",
-        leakage_alarm={"roc_auc": 0.80},
-        slices={"roc_auc": 0.5},
-        baseline="logistic_regression",
-        curves=("roc", "precision_recall", "calibration", "histogram"),
-        prediction="a number from 0 to 1",
-        is_prediction=_is_prediction,
-    ),
 )

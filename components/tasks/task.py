@@ -1,4 +1,4 @@
-"""A task: the rules of its labels, its losses and metrics, and how its models are judged."""
+"""A task: the rules of its labels, its losses and metrics."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,29 +15,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Judging:
-    """How evaluation and gate judge the models of a task.
-
-    Attributes:
-        objective: The metric that a candidate must beat baseline and champion in, where a policy names none.
-        leakage_alarm: Values of metrics that are too good to be true, where a policy names none.
-        slices: Values of metrics that every judged slice must reach, where a policy names none.
-        baseline: The kind of model that a candidate is compared with.
-        curves: Names of the curves that the evaluation holds, which are files of the room of metrics.
-        prediction: What a model must give for a row, in words.
-        is_prediction: Which of a model's predictions are that, shape (rows,).
-    """
-
-    objective: str
-    leakage_alarm: Mapping[str, float]
-    slices: Mapping[str, float]
-    baseline: str
-    curves: tuple[str, ...]
-    prediction: str
-    is_prediction: "Callable[[Array], Mask]"
-
-
-@dataclass(frozen=True)
 class Task:
     """One task.
 
@@ -50,7 +27,6 @@ class Task:
         lacks: What the labels of a part lack to be learned from, in words; empty for nothing.
         read: From what a model predicts, shape (rows,) or (rows, classes), and the group of each row, to the forms
             that metrics read.
-        judging: How models are judged; None where evaluation and gate do not judge this task.
     """
 
     name: str
@@ -60,7 +36,6 @@ class Task:
     is_label: "Callable[[Array], Mask]"
     lacks: "Callable[[Array], str]"
     read: "Callable[[Array, Array | None], Predictions]"
-    judging: Judging | None = None
 
 
 def lacks_variety(labels: "Array") -> str:

@@ -40,7 +40,8 @@ def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResu
     """
     from gatehouse.components.evaluation.baseline.kinds import BASELINES
     from gatehouse.components.evaluation.parts import read_part
-    from gatehouse.components.tasks.found import TASKS, judging_of
+    from gatehouse.components.tasks.found import TASKS
+    from gatehouse.components.tasks.judging import judging_of
 
     task = TASKS[request.task]
     manifest = store.manifest(request.training_set)

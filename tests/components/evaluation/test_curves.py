@@ -9,7 +9,7 @@ from gatehouse.components.evaluation.curves import POINTS, Curves, thin
 from gatehouse.components.evaluation.curves import curves_of as curves_named
 from gatehouse.components.metrics.roc_auc import roc_auc
 from gatehouse.components.tasks.binary import BINARY
-from gatehouse.components.tasks.found import judging_of
+from gatehouse.components.tasks.judging import judging_of
 
 
 def example(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from gatehouse.components.evaluation.gate import Comparison, Evidence, Rule, jud
 from gatehouse.components.evaluation.spec import Bar, ChampionRule, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.tasks.binary import BINARY
-from gatehouse.components.tasks.found import judging_of
+from gatehouse.components.tasks.judging import judging_of
 
 METRICS = ("roc_auc", "average_precision", "log_loss", "brier", "calibration_error")
 SHARE = st.floats(0.0, 1.0)

@@ -11,7 +11,7 @@ from gatehouse.components.artifacts.identity import identity_digest
 from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metrics_for
 from gatehouse.components.tasks.binary import BINARY
-from gatehouse.components.tasks.found import judging_of
+from gatehouse.components.tasks.judging import judging_of
 
 POLICY = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "policy.yaml"
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gatehouse.components.tasks.found import TASKS, judging_of, task_of_loss
+from gatehouse.components.tasks.found import TASKS, task_of_loss
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.errors import ConfigurationError
 
 NAN, INF = float("nan"), float("inf")
