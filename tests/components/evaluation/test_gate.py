@@ -187,7 +187,7 @@ def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
     policy = GatePolicy(slices={"log_loss": 0.5}, leakage_alarm={"log_loss": 0.4}).resolved(judging_of(BINARY))
     slices = {"log_loss": {"a": 0.45, "b": 0.55}}
     rules = {rule.name: rule for rule in judge(policy, Evidence(MODEL, GOOD, BASELINE, None, slices))}
-    assert str(rules["slice b"]) == "slice b: expected log loss of at most 0.5, found 0.5500"
+    assert str(rules["slice b"]) == "slice b: expected log_loss of at most 0.5, found 0.5500"
     assert rules["leakage alarm"].holds
     assert not rules["slice b"].holds
     told = [
