@@ -101,7 +101,7 @@ def plan(
     views: Mapping[str, Sequence[str]],
     count: int,
 ) -> dict[datetime, list[str]]:
-    """Which views to replay at which moments: all at `count` decisions, and each at `count` moments of its own rows.
+    """Which views to replay at which moments: each at `count` moments of its own rows, and all at the middle decision.
 
     A row is looked at in the moment from which it counts: what it knows of later times cannot be computed then. So a
     leak that shows in half of a view's rows stays unseen with a probability of at most 0.5 ** count, however few rows
@@ -112,10 +112,10 @@ def plan(
         feature_tables: The Parquet files of every view as it was computed.
         training_set: What was retrieved; rows of views that count outside the time of its decisions are not looked at.
         views: Features by view.
-        count: How many moments of each kind.
+        count: How many moments of its own rows a view is replayed at.
     """
     decisions = training_set["decision_time"]
-    planned = {cut: list(views) for cut in cut_times(decisions, count)}
+    planned = {cut: list(views) for cut in cut_times(decisions, 1)}
     if not planned:
         return {}
     span = pc.min_max(decisions).as_py()

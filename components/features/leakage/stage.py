@@ -31,7 +31,7 @@ class LeakageRequest(StageModel):
         training_set: Reference of the training set.
         definitions: Reference of the feature definitions.
         alarm: ROC AUC above which one feature is taken for a leak.
-        cuts: How many moments are replayed of the decisions, and of each view's own rows.
+        cuts: At how many moments of its own rows each view is replayed; all are at the middle decision too.
         unchecked: Views that need not be checked, each with the reason; other views that cannot be checked fail.
     """
 
