@@ -128,6 +128,8 @@ def _masked(raw: pa.Array, whole: pa.Array, row: Row) -> pa.Array:
         pa.repeat(pa.scalar(HIDDEN.encode()), len(kept))
         if position in row.hidden
         else _in_quotes(table[name].combine_chunks(), row.delimiter)
+        if b'"' in text
+        else table[name].combine_chunks()
         for position, name in enumerate(names)
     ]
     return pc.replace_with_mask(nothing, whole, pc.binary_join_element_wise(*cells, row.delimiter.encode()))
