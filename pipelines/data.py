@@ -15,7 +15,7 @@ from gatehouse.components.features.freshness.stage import freshness
 from gatehouse.components.features.point_in_time.stage import retrieve_training_set
 from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_source
 from gatehouse.components.snapshot.stage import snapshot
-from gatehouse.components.validation.contract import parse_contract
+from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.components.validation.stage import validate
 from gatehouse.pipelines.tasks import Tasks, entrust
 from gatehouse.project import Project
@@ -118,7 +118,7 @@ def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> tup
 
 def _with_sensitive_columns(project: Project) -> SourceSpec:
     """The source, with the columns that the contract calls sensitive, so that rejected rows do not show them."""
-    contract = parse_contract(project.contract.files["contract.yaml"].decode())
+    contract = published_contract(project.contract.files[CONTRACT_FILE].decode())
     body = project.file.source.model_dump(mode="json")
     for name, table in body["tables"].items():
         table["sensitive"] = sorted({*table["sensitive"], *contract.sensitive(name, table["columns"])})

@@ -3,7 +3,7 @@
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
-from gatehouse.components.artifacts.carriers import IN_A_ROOM, LIBRARIES, carries
+from gatehouse.components.artifacts.carriers import ENGINES, IN_A_ROOM, LIBRARIES, carries
 
 _COMPONENTS = "gatehouse.components"
 
@@ -32,11 +32,11 @@ class _ImportsContract(Contract):
 
 
 class CarriersContract(_ImportsContract):
-    """What carries imports nothing that decides; what decides imports no page and no KFP interface."""
+    """What carries imports nothing that decides, engines apart; what decides imports no page and no KFP interface."""
 
     def _allowed(self, graph: ImportGraph, importer: str, imported: str) -> bool:
         if carries(importer):
-            return carries(imported) or _stands_at_the_end(importer)
+            return carries(imported) or _stands_at_the_end(importer) or _runs(importer)
         return not _stands_at_the_end(imported)
 
 
@@ -58,6 +58,11 @@ class RoomsContract(_ImportsContract):
 def _stands_at_the_end(module: str) -> bool:
     """Whether a module wraps or shows a stage: nothing but pipelines and commands comes after it."""
     return any(part in IN_A_ROOM for part in module.split(".")[3:])
+
+
+def _runs(module: str) -> bool:
+    """Whether a module is an engine, which imports what it runs."""
+    return any(part in ENGINES for part in module.split(".")[3:])
 
 
 def _room(module: str) -> str:

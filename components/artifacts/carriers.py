@@ -1,8 +1,8 @@
 """What carries, runs or shows results and decides none: its code is in no code digest. From a path one sees which.
 
-A carrier imports nothing that decides, which a contract of import-linter checks; pages and KFP interfaces alone do, as
-they stand at the end of what they show or wrap. Where a carrier writes a format that decides what is read back, the
-format has a version in `FORMATS`, which is in every code digest.
+A carrier imports nothing that decides, which a contract of import-linter checks; pages and KFP interfaces do, as they
+stand at the end of what they show or wrap, and so do engines, which run what decides. Where a carrier writes a format
+that decides what is read back, the format has a version in `FORMATS`, which is in every code digest.
 """
 
 from gatehouse.components.artifacts.manifest import FORMAT as MANIFEST_FORMAT
@@ -35,6 +35,13 @@ REACHING = {
 }
 """Folders that carry wherever they stand in `components` and, as the libraries do, import nothing that decides."""
 
+ENGINES = {
+    "beam": "Runs on Apache Beam what a stage also runs in its own process, byte for byte, which a test holds.",
+}
+"""Modules that carry wherever they stand in `components`, by name: another machine for functions that decide.
+
+They import what they run. All of it is in the closure of whoever imports them, which a test holds too."""
+
 FORMATS = {"manifest": MANIFEST_FORMAT}
 """The formats that carriers write, by name."""
 
@@ -45,4 +52,4 @@ def carries(module: str) -> bool:
         return True
     if not module.startswith(f"{_COMPONENTS}."):
         return False
-    return any(part in IN_A_ROOM or part in REACHING for part in module.split(".")[3:])
+    return any(part in IN_A_ROOM or part in REACHING or part in ENGINES for part in module.split(".")[3:])

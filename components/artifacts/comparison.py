@@ -4,14 +4,13 @@ DuckDB reads the verified local files and keeps to its memory limit, so tables m
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.artifacts.sensitivity import sensitive_columns
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import Table, tables_in
 from gatehouse.errors import ConfigurationError
@@ -89,7 +88,11 @@ class TableChange:
 
 
 def compare(
-    store: ArtifactStore, before: Reference | str, after: Reference | str, key: Sequence[str] = ()
+    store: ArtifactStore,
+    before: Reference | str,
+    after: Reference | str,
+    hidden: Callable[[Reference], frozenset[str]],
+    key: Sequence[str] = (),
 ) -> list[TableChange]:
     """Compare two table artifacts, or two that are made of tables (snapshots, splits).
 
@@ -97,6 +100,7 @@ def compare(
         store: The store that holds both.
         before: The older one.
         after: The newer one.
+        hidden: Gives the columns of a table of which no value is shown.
         key: Columns that identify a row, for tables that have them all; rows are compared as a whole elsewhere.
 
     Raises:
@@ -116,7 +120,7 @@ def compare(
     with store.workspace() as workspace, _connection(workspace) as connection:
         return [
             _compare_table(
-                store, connection, name or Reference.parse(after).name, first.get(name), second.get(name), used
+                store, connection, name or Reference.parse(after).name, first.get(name), second.get(name), hidden, used
             )
             for name, used in keys.items()
         ]
@@ -134,6 +138,7 @@ def _compare_table(
     name: str,
     before: Table | None,
     after: Table | None,
+    hidden: Callable[[Reference], frozenset[str]],
     key: tuple[str, ...],
 ) -> TableChange:
     types = [{column.name: column.type for column in each.columns} if each else {} for each in (before, after)]
@@ -150,8 +155,8 @@ def _compare_table(
     counts = _counts(connection, [each for each in names if types[0].get(each) == types[1].get(each)], key, name)
     exact = max(counts[0]) <= EXACT_DISTINCT
     statistics = [_statistics(connection, view, side, exact) for view, side in zip(_VIEWS, types, strict=True)]
-    hidden = sensitive_columns(store, before.reference) | sensitive_columns(store, after.reference)
-    columns = tuple(_column(each, types, statistics, each in hidden) for each in names)
+    kept_back = hidden(before.reference) | hidden(after.reference)
+    columns = tuple(_column(each, types, statistics, each in kept_back) for each in names)
     return TableChange(name, before.reference, after.reference, *counts, key, columns)
 
 

@@ -4,13 +4,12 @@ A query reads nothing but the artifacts that it is given: sensitive columns are 
 the connection reaches no file, so no expression, however written, brings a hidden value back.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.artifacts.sensitivity import sensitive_columns
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import Table, tables_in
 
@@ -31,7 +30,10 @@ _SETTINGS = (
 
 @contextmanager
 def queried(
-    store: ArtifactStore, named: Mapping[str, Reference], plain: Mapping[str, Reference]
+    store: ArtifactStore,
+    named: Mapping[str, Reference],
+    plain: Mapping[str, Reference],
+    hidden: Callable[[Reference], frozenset[str]],
 ) -> "Iterator[duckdb.DuckDBPyConnection]":
     """A connection in which artifacts are views; that of a snapshot is a schema, with a view for each of its tables.
 
@@ -39,6 +41,7 @@ def queried(
         store: Where they are.
         named: Artifacts by the identifier that a query names them with.
         plain: Artifacts whose tables are views by their own names.
+        hidden: Gives the columns of a table of which no value can be selected.
 
     Raises:
         ConfigurationError: if one has no tables.
@@ -53,7 +56,7 @@ def queried(
             for setting in _SETTINGS:
                 connection.execute(f"SET {setting}")
             for number, (view, table) in enumerate(_views(store, named, plain)):
-                _add(connection, store, view, table, f"{SOURCE}{number}")
+                _add(connection, store, view, table, hidden(table.reference), f"{SOURCE}{number}")
             yield connection
         finally:
             connection.close()
@@ -72,11 +75,15 @@ def _views(
 
 
 def _add(
-    connection: "duckdb.DuckDBPyConnection", store: ArtifactStore, view: tuple[str, ...], table: Table, source: str
+    connection: "duckdb.DuckDBPyConnection",
+    store: ArtifactStore,
+    view: tuple[str, ...],
+    table: Table,
+    hidden: frozenset[str],
+    source: str,
 ) -> None:
     import pyarrow.dataset as ds
 
-    hidden = sensitive_columns(store, table.reference)
     files = [
         Path(path)
         for path in ([store.path(table.reference, table.file)] if table.file else store.paths(table.reference))

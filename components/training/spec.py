@@ -168,9 +168,17 @@ def changed(spec: TrainSpec, values: Mapping[str, Any]) -> TrainSpec:
     return train_spec(body)
 
 
+_HOW_IT_IS_RUN = {"checkpoints", "operation"}
+
+
 def operation_of(spec: TrainSpec) -> dict[str, Any]:
     """The groups of a training that say how it is run, as JSON: what identity leaves out."""
-    return spec.model_dump(mode="json", include={"checkpoints", "operation"})
+    return spec.model_dump(mode="json", include=_HOW_IT_IS_RUN)
+
+
+def settings_of(spec: TrainSpec) -> dict[str, Any]:
+    """The groups of a training that decide its model, as JSON; with those of `operation_of` `train_spec` reads it."""
+    return spec.model_dump(mode="json", exclude=_HOW_IT_IS_RUN)
 
 
 def own_metric(spec: TrainSpec) -> str:

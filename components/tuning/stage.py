@@ -6,7 +6,7 @@ from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import TrainSpec, changed
+from gatehouse.components.training.spec import TrainSpec, changed, settings_of
 from gatehouse.components.tuning.spec import SearchSpace, infeasible
 from gatehouse.errors import ConfigurationError
 
@@ -24,7 +24,7 @@ class TuneRequest(StageModel):
 
 
 class TuneResult(StageModel):
-    """The experiment; the best settings as canonical JSON of a TrainSpec, without defaults; a line that sums it up."""
+    """The experiment; the best settings as canonical JSON of a TrainSpec, without how to run it; a summary."""
 
     experiment: str
     best: str
@@ -72,7 +72,7 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     data = TrialData(request.training_set, request.split, request.transformation)
     trials = run_experiment(store, data, request.model_name, request.base, space, request.seed)
     winner = best_of(trials, space.minimize)
-    best = canonical_json(identity_of(changed(request.base, winner.parameters | {"seed": request.seed})))
+    best = canonical_json(settings_of(changed(request.base, winner.parameters | {"seed": request.seed})))
     about = {"objective": space.objective, "algorithm": space.algorithm, "budget": space.budget}
     experiment = store.publish(
         "experiments",

@@ -16,7 +16,9 @@ from gatehouse.components.validation.rule_values import Count, Names, Positive, 
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import load_model
 
-CONTRACT_FILE = "contract.yaml"
+CONTRACT_FILE = "contract.json"
+"""The file of a published contract."""
+_NOTHING_TOLD: dict[str, Any] = {"description": "", "metadata": {}}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -177,8 +179,8 @@ class Contract(Part):
         return flagged | (frozenset(present) - columns.keys()) if flagged else flagged
 
 
-def parse_contract(text: str, name: str = CONTRACT_FILE) -> Contract:
-    """Read a contract from YAML.
+def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
+    """Read a contract that a person wrote, in YAML.
 
     Raises:
         ConfigurationError: listing every problem at once, each with file, line and path of the key.
@@ -192,8 +194,30 @@ def parse_contract(text: str, name: str = CONTRACT_FILE) -> Contract:
 
 
 def contract_text(contract: Contract) -> str:
-    """What a contract says, as canonical JSON, which is YAML too: comments, layout and order of keys are no change."""
-    return canonical_json(identity_of(contract))
+    """What a contract promises, as canonical JSON, to be published as `CONTRACT_FILE`.
+
+    Comments, layout and order of keys are no change, and neither are descriptions and metadata, which are left out.
+    """
+    tables = {name: table.model_copy(update={"description": ""}) for name, table in contract.tables.items()}
+    return canonical_json(identity_of(contract.model_copy(update=_NOTHING_TOLD | {"tables": tables})))
+
+
+def published_contract(text: str) -> Contract:
+    """Read a contract as `contract_text` wrote it: in JSON, since YAML reads some numbers and characters differently.
+
+    Raises:
+        ConfigurationError: if it is no contract; with every problem at once, each with the path of its key.
+    """
+    try:
+        return Contract.model_validate(json.loads(text))
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors()]
+    except json.JSONDecodeError as error:
+        problems = [f"expected the JSON of a contract, found something else ({error})"]
+    listed = "".join(f"\n  - {CONTRACT_FILE}: {problem}" for problem in problems)
+    raise ConfigurationError(
+        f"{len(problems)} problems in the published contract. Publish it again, by `gatehouse run`:{listed}"
+    )
 
 
 def contract_schema() -> str:

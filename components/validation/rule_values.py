@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 _VOLATILE = re.compile(
@@ -72,7 +72,12 @@ def _is_closed(sql: str) -> bool:
 
 
 _BOUND_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}]}
-Bound = Annotated[int | float | datetime, PlainValidator(_bound), WithJsonSchema(_BOUND_SCHEMA)]
+Bound = Annotated[
+    int | float | datetime,
+    PlainValidator(_bound),
+    PlainSerializer(lambda value: value),  # by what it is: pydantic warns of a time that it tried as a number first
+    WithJsonSchema(_BOUND_SCHEMA),
+]
 Pattern = Annotated[str, PlainValidator(_regular), WithJsonSchema({"type": "string", "format": "regex"})]
 Sql = Annotated[str, PlainValidator(_repeatable), WithJsonSchema({"type": "string", "minLength": 1})]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -59,14 +59,14 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     """
     from gatehouse.components.validation.anomalies import Findings
     from gatehouse.components.validation.checks import Baseline, Judge
-    from gatehouse.components.validation.contract import CONTRACT_FILE, parse_contract
+    from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
     from gatehouse.components.validation.statistics.document import without_values
     from gatehouse.components.validation.statistics.measurement import measurement, statistics_of
     from gatehouse.components.validation.tables import opened, tables_of
 
     snapshot = store.manifest(request.snapshot)
     tables = tables_of(store, request.snapshot)
-    contract = parse_contract(store.read_text(request.contract, CONTRACT_FILE))
+    contract = published_contract(store.read_text(request.contract, CONTRACT_FILE))
     contract = contract.hiding({name: table.sensitive for name, table in tables.items()})
     others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
     others = {name: other for name, other in others.items() if references_in(other)}

@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 
 from gatehouse.components.artifacts.manifest import Column
-from gatehouse.components.artifacts.sensitivity import sensitive_columns
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 
 _LONGEST = 80

@@ -1,6 +1,7 @@
 """What changed between two snapshots or tables, for people and for programs."""
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from rich.text import Text
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table
 from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.comparison import ColumnChange, TableChange, compare
+from gatehouse.components.validation.sensitivity import sensitive_columns
 
 _STYLES = {"added": "green", "removed": "red", "retyped": "bold red", "changed": "yellow"}
 
@@ -31,7 +33,8 @@ def diff(
     """
     opened = open_store(store)
     first, second = find(opened, before), find(opened, after)
-    changes = compare(opened, first, second, [each.strip() for each in key.split(",") if each.strip()])
+    hidden = partial(sensitive_columns, opened)
+    changes = compare(opened, first, second, hidden, [each.strip() for each in key.split(",") if each.strip()])
     if as_json:
         print_json([_json(change) for change in changes])
         return

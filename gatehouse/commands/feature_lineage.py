@@ -69,9 +69,9 @@ def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
     history = opened.history(found) if found else []
     if history:
         return history[-1].columns()
-    from gatehouse.components.validation.contract import parse_contract
+    from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 
-    contract = parse_contract(opened.project.contract.files["contract.yaml"].decode())
+    contract = published_contract(opened.project.contract.files[CONTRACT_FILE].decode())
     return {name: list(table.columns) for name, table in contract.tables.items()}
 
 

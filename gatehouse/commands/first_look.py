@@ -69,6 +69,7 @@ def _taken(sniffed: "Sniffed", file: Path, name: str, folder: Path, store: Artif
     from gatehouse.components.snapshot.sniffing import source_of
     from gatehouse.components.snapshot.sources.catalog import parse_source
     from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
+    from gatehouse.components.validation.contract import CONTRACT_FILE, contract_text, parse_contract
     from gatehouse.components.validation.inference.infer import infer_contract
     from gatehouse.components.validation.stage import ValidateRequest, validate
 
@@ -79,7 +80,7 @@ def _taken(sniffed: "Sniffed", file: Path, name: str, folder: Path, store: Artif
     taken = snapshot(SnapshotRequest(source=parse_source(body)), store)
     contract = infer_contract(store, taken.snapshot)
     (folder / _CONTRACT).write_text(contract, encoding="utf-8")
-    config = store.publish("config", f"{name}-contract", {_CONTRACT: contract.encode()})
+    config = store.publish("config", f"{name}-contract", {CONTRACT_FILE: contract_text(parse_contract(contract))})
     judged = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(config)), store)
     references = [judged.validation, *taken.rejected.values()]
     return FirstLook(taken, judged.verdict, tuple(rendered(store, find(store, each)) for each in references))

@@ -3,6 +3,7 @@
 import csv
 import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from gatehouse.components.artifacts.querying import SOURCE, queried
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import tables_in
+from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def _fetched(
     """Names of the columns of a query's result, and its rows: at most one more than `rows`, all where that is 0."""
     import duckdb
 
-    with queried(store, named, plain) as connection:
+    with queried(store, named, plain, partial(sensitive_columns, store)) as connection:
         try:
             result = connection.execute(sql)
             columns = [str(column[0]) for column in result.description or ()]

@@ -11,7 +11,7 @@ from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
-from gatehouse.components.validation.contract import CONTRACT_FILE, parse_contract
+from gatehouse.components.validation.contract import CONTRACT_FILE, contract_text, parse_contract
 from gatehouse.components.validation.stage import ValidateRequest, validate
 from gatehouse.errors import DeliveryError
 
@@ -65,7 +65,7 @@ def test_sensitive_values_stay_in_their_table(
     columns = "{holder: {type: string, allowed: [Arthur]}, code: {type: int64, max: 5}}"
     wrong = f"version: 1\ntables: {{people: {{columns: {columns}}}}}"
     for contract in (inferred, wrong):
-        reference = str(store.publish("config", "contract", {CONTRACT_FILE: contract}))
+        reference = str(store.publish("config", "contract", {CONTRACT_FILE: contract_text(parse_contract(contract))}))
         judged = validate(ValidateRequest(snapshot=second, contract=reference), store)
         assert not _told(" ".join(judged.reasons))
     assert judged.verdict == "fail" and len(judged.reasons) == 2

@@ -6,9 +6,9 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.identity import identity_of, operational
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.artifacts.sensitivity import sensitive_columns
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.components.validation.spec import SkewSpec, StatisticsSpec
 from gatehouse.components.validation.statistics.measurement import measurement
 from gatehouse.components.validation.statistics.stage import MeasureRequest, measure

@@ -1,5 +1,6 @@
 """Code digests: what changes them and what does not."""
 
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -8,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts import code
-from gatehouse.components.artifacts.carriers import carries
-from gatehouse.components.artifacts.code import closure_of, code_digest, code_of, distribution_of, forget_sources
+from gatehouse.components.artifacts.carriers import ENGINES, carries
+from gatehouse.components.artifacts.code import (
+    closure_of,
+    code_digest,
+    code_of,
+    distribution_of,
+    forget_sources,
+    imports_of,
+)
 from gatehouse.components.artifacts.stage import declared_stages
 
 STAGE = '''"""A stage."""
@@ -168,6 +176,44 @@ def test_every_package_that_a_stage_imports_has_a_distribution() -> None:
     assert {name for name in wanted if distribution_of(name).lower().replace("_", "-") not in installed} == set()
 
 
+def _pinned(lock: str) -> dict[str, str]:
+    text = (Path(__file__).parents[3] / "locks" / f"{lock}.lock").read_text()
+    return {name.lower(): version for name, version in re.findall(r"^([\w.-]+)==([^\s\\]+)", text, re.MULTILINE)}
+
+
+def test_what_is_in_a_key_has_one_version_where_specs_are_compiled_and_in_the_image() -> None:
+    everywhere = _pinned("torch") | _pinned("sketches")
+    compiled, image = _pinned("dev") | everywhere, _pinned("image") | everywhere
+    wanted = {
+        name.lower().replace("_", "-")
+        for stage in declared_stages().values()
+        if stage.declared.effects.memo
+        for name in stage.sources().distributions
+    }
+    assert {"numpy", "torch", "tfx-bsl", "duckdb"} <= wanted
+    differing = {
+        name: (compiled.get(name), image.get(name)) for name in wanted if compiled.get(name) != image.get(name)
+    }
+    assert not differing, (
+        "versions in locks/dev.lock and locks/image.lock: specs compiled with one are stale in the other"
+    )
+    assert wanted <= image.keys()
+
+
+def test_all_that_an_engine_runs_is_in_the_key_of_the_stage_that_starts_it() -> None:
+    found = 0
+    for stage in declared_stages().values():
+        modules = stage.sources().modules.keys()
+        engines = {
+            one for name in modules for one in imports_of(name) if one.rpartition(".")[2] in ENGINES and carries(one)
+        }
+        for engine in engines:
+            decides = {name for name in imports_of(engine) if not carries(name)}
+            assert len(decides) > 3 and decides <= modules, f"{engine} runs what {stage.name} does not have in its key"
+            found += 1
+    assert found > 1
+
+
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
@@ -176,6 +222,7 @@ def test_every_package_that_a_stage_imports_has_a_distribution() -> None:
         ("gatehouse.components.training.component", True),
         ("gatehouse.components.splitting.report", True),
         ("gatehouse.components.validation.reports.card", True),
+        ("gatehouse.components.validation.statistics.beam", True),
         ("gatehouse.components.splitting.stage", False),
         ("gatehouse.components.metrics.roc_auc", False),
         ("gatehouse.components.messages.values", False),

@@ -1,6 +1,8 @@
 """Comparison of tables: rows, columns and statistics against a brute-force count."""
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from gatehouse.components.artifacts.comparison import TableChange, compare
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 
 
@@ -30,8 +33,12 @@ def _table(store: ArtifactStore, columns: dict[str, Any], name: str = "t", **typ
         )
 
 
+def _compare(store: ArtifactStore, before: Reference, after: Reference, key: Sequence[str] = ()) -> list[TableChange]:
+    return compare(store, before, after, partial(sensitive_columns, store), key)
+
+
 def _one(store: ArtifactStore, before: Reference, after: Reference, *key: str) -> TableChange:
-    (change,) = compare(store, before, after, key)
+    (change,) = _compare(store, before, after, key)
     return change
 
 
@@ -68,9 +75,9 @@ def test_a_key_that_repeats_is_refused_with_both_counts(store: ArtifactStore) ->
     before = _table(store, {"id": [1, 1, 3]})
     after = _table(store, {"id": [2, 3, 4]})
     with pytest.raises(ConfigurationError, match=r"\(id\) does not identify the rows of t before.* 3 .*found 2"):
-        compare(store, before, after, ["id"])
+        _compare(store, before, after, ["id"])
     with pytest.raises(ConfigurationError, match="no table has the columns nothing"):
-        compare(store, before, after, ["nothing"])
+        _compare(store, before, after, ["nothing"])
 
 
 def test_odd_names_and_types_are_compared(store: ArtifactStore) -> None:
@@ -88,12 +95,12 @@ def test_snapshots_are_compared_table_by_table(store: ArtifactStore) -> None:
     gone, new = _table(store, {"id": [1, 2]}, "gone"), _table(store, {"id": [5]}, "new")
     before = store.publish("snapshots", "s", {}, derived_from={"same": same, "grown": first, "gone": gone})
     after = store.publish("snapshots", "s", {}, derived_from={"same": same, "grown": second, "new": new})
-    changes = {change.table: (change.common, change.added, change.removed) for change in compare(store, before, after)}
+    changes = {change.table: (change.common, change.added, change.removed) for change in _compare(store, before, after)}
     assert changes == {"same": (1, 0, 0), "grown": (2, 1, 0), "gone": (0, 0, 2), "new": (0, 1, 0)}
     with pytest.raises(ConfigurationError, match="found one of each"):
-        compare(store, before, same)
+        _compare(store, before, same)
     with pytest.raises(ConfigurationError, match="it has none"):
-        compare(store, store.publish("config", "c", {"a": b"1"}), before)
+        _compare(store, store.publish("config", "c", {"a": b"1"}), before)
 
 
 def _named(store: ArtifactStore, names: list[str], **more: Any) -> Reference:
@@ -126,9 +133,9 @@ def _split(store: ArtifactStore, train: list[int], test: list[int]) -> Reference
 
 def test_two_splits_are_compared_part_by_part(store: ArtifactStore) -> None:
     before, after = _split(store, [1, 2, 3], [4]), _split(store, [1, 2], [3, 4])
-    changes = {each.table: (each.rows, each.added, each.removed) for each in compare(store, before, after)}
+    changes = {each.table: (each.rows, each.added, each.removed) for each in _compare(store, before, after)}
     assert changes == {"train.parquet": ((3, 2), 0, 1), "test.parquet": ((1, 2), 1, 0)}
-    assert all(each.same for each in compare(store, before, before))
+    assert all(each.same for each in _compare(store, before, before))
 
 
 _ROWS = st.lists(st.tuples(st.integers(0, 3) | st.none(), st.sampled_from(["a", "b", None])), min_size=1, max_size=12)
@@ -150,7 +157,7 @@ def test_rows_are_counted_as_multisets(store: ArtifactStore, pairs: list[tuple[l
             counts = {path: len(pair[side]) for path, pair in zip(files, pairs, strict=True)}
             return store.publish("folds", "f", files, columns=columns, rows_per_file=counts)
 
-    changes = {change.table: change for change in compare(store, tables(0), tables(1))}
+    changes = {change.table: change for change in _compare(store, tables(0), tables(1))}
     for number, (first, second) in enumerate(pairs):
         change, common = changes[f"{number}.parquet"], sum((Counter(first) & Counter(second)).values())
         assert (change.common, change.added, change.removed) == (common, len(second) - common, len(first) - common)
@@ -158,5 +165,5 @@ def test_rows_are_counted_as_multisets(store: ArtifactStore, pairs: list[tuple[l
 
 def test_nothing_is_left_beside_the_store(store: ArtifactStore) -> None:
     before, after = _table(store, {"id": [1]}), _table(store, {"id": [2]})
-    compare(store, before, after)
+    _compare(store, before, after)
     assert not list((Path(store.address) / "tmp").glob("work-*"))

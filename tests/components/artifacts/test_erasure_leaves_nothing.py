@@ -1,6 +1,7 @@
 """No byte of erased rows is left in a store: every file is searched, tables decoded, on each kind of store."""
 
 import io
+import json
 import os
 from pathlib import Path
 
@@ -8,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from gatehouse.commands.data import app
@@ -18,6 +18,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.traces import LOGS
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.components.validation.contract import CONTRACT_FILE
 from gatehouse.components.validation.stage import ValidateRequest, validate
 from tests.components.artifacts.conftest import Place
 
@@ -60,7 +61,7 @@ def test_no_byte_of_erased_rows_is_left(place: Place, tmp_path: Path, monkeypatc
     monkeypatch.setenv(RUN_ID, "run-1")
     store = ArtifactStore(place.open())
     first, second = (_taken(store, tmp_path, rows) for rows in (40, 55))
-    contract = store.publish("config", "contract", {"contract.yaml": yaml.safe_dump(CONTRACT)})
+    contract = store.publish("config", "contract", {CONTRACT_FILE: json.dumps(CONTRACT)})
     judged = validate(ValidateRequest(snapshot=first.snapshot, contract=str(contract)), store)
     with store.workspace() as workspace:
         table = pq.read_table(store.paths(store.manifest(second.snapshot).derived_from["people"])[0])

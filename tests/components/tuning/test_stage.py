@@ -9,7 +9,8 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError
-from gatehouse.components.training.spec import changed, train_spec
+from gatehouse.components.training.optimizer.spec import OptimizerSpec
+from gatehouse.components.training.spec import changed, operation_of, train_spec
 from gatehouse.components.training.stage import TrainRequest, TrainResult
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
@@ -95,11 +96,24 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     assert measured["stage"] == "tune" and 0 <= time.time() - measured["began"] - measured["seconds"] < 60
     best = json.loads(result.best)
     assert train_spec(best) == changed(BASE, winner["parameters"] | {"seed": 11})
-    assert "checkpoints" not in best and best["stopping"] == {"epochs": 5}, "it holds what is not its own"
+    assert not {"checkpoints", "operation"} & best.keys() and best["stopping"]["epochs"] == 5, (
+        "it holds what is not its own"
+    )
     tried = [one.spec for one in requests]
     assert {(one.stopping.epochs, one.data.train_fraction, one.parallelism.processes) for one in tried} == {(1, 0.5, 1)}
     assert {one.seed for one in tried} == {11}
     assert f"Trial {winner['number']} is best" in page(store, result.experiment)
+
+
+def test_the_best_spec_is_read_after_the_format_of_one_of_its_groups_was_raised(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OptimizerSpec, "format_version", 2)
+    monkeypatch.setattr(experiment, "train", _simulated([]))
+    result = tune.function(_request(store), store)
+    winner = min(_trials(store, result.experiment), key=lambda trial: trial["value"])
+    best = train_spec(json.loads(result.best) | operation_of(BASE))
+    assert best == changed(BASE, winner["parameters"] | {"seed": 11})
 
 
 def test_every_trial_has_the_transformation_of_the_request(

@@ -1,15 +1,16 @@
 """A small snapshot that tests of validation build from rows."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.contract import CONTRACT_FILE
 from gatehouse.components.validation.report import page
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
 
@@ -60,8 +61,8 @@ def judge(store: ArtifactStore) -> Validate:
         rows_per_file: int = 1000,
         rows_per_group: int | None = None,
     ) -> ValidateResult:
-        text = yaml.safe_dump({"version": 1, "tables": contract})
-        reference = store.publish("config", "contract", {"contract.yaml": text})
+        text = json.dumps({"version": 1, "tables": contract})
+        reference = store.publish("config", "contract", {CONTRACT_FILE: text})
         snapshot = publish(store, tables, rows_per_file, rows_per_group)
         return validate(ValidateRequest(snapshot=snapshot, contract=str(reference), baseline=baseline), store)
 

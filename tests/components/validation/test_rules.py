@@ -1,5 +1,6 @@
 """Rules beyond the values of one row: lengths, shares, order, movement from a baseline, other snapshots, grades."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.contract import parse_contract
+from gatehouse.components.validation.contract import CONTRACT_FILE, parse_contract
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError
 from tests.components.validation.conftest import Validate, publish, shown
@@ -142,8 +143,8 @@ def test_order_agrees_with_brute_force(
 
 
 def _against(store: ArtifactStore, before: pa.Table, now: pa.Table, contract: dict[str, Any]) -> ValidateResult:
-    text = yaml.safe_dump({"version": 1, "tables": contract})
-    reference = str(store.publish("config", "contract", {"contract.yaml": text}))
+    text = json.dumps({"version": 1, "tables": contract})
+    reference = str(store.publish("config", "contract", {CONTRACT_FILE: text}))
     first = validate(ValidateRequest(snapshot=publish(store, {"t": before}), contract=reference), store)
     request = ValidateRequest(snapshot=publish(store, {"t": now}), contract=reference, baseline=first.validation)
     return validate(request, store)
@@ -187,8 +188,8 @@ def test_row_counts_are_compared_with_the_baseline(store: ArtifactStore, rows: i
 def test_a_key_may_lead_to_another_snapshot(store: ArtifactStore, named: bool) -> None:
     other = publish(store, {"t": pa.table({"id": [1, 2]})})
     key = {"columns": ["a"], "table": "t", "to": ["id"], "snapshot": "reference data" if named else other}
-    text = yaml.safe_dump({"version": 1, "tables": _column({"type": "int64"}, foreign_keys=[key])})
-    contract = str(store.publish("config", "contract", {"contract.yaml": text}))
+    text = json.dumps({"version": 1, "tables": _column({"type": "int64"}, foreign_keys=[key])})
+    contract = str(store.publish("config", "contract", {CONTRACT_FILE: text}))
     snapshot = publish(store, {"t": pa.table({"a": [1, 3, None]})})
     given_ = {"reference data": other} if named else {}
     result = validate(ValidateRequest(snapshot=snapshot, contract=contract, snapshots=given_), store)

@@ -17,6 +17,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.stage import Requirement, require_contract
 from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.components.validation.contract import CONTRACT_FILE, contract_text, parse_contract
 from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.report import page
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
@@ -270,18 +271,23 @@ def test_two_stores_get_the_same_validation(store: ArtifactStore, judge: Validat
     table = pa.table({"a": np.random.default_rng(7).normal(0, 1, 50_000)})
     first = judge({"t": table}, _column({"type": "double", "max": 3}), rows_per_file=20_000)
     other = ArtifactStore.open(tmp_path / "other")
-    text = yaml.safe_dump({"version": 1, "tables": _column({"type": "double", "max": 3})})
-    contract = other.publish("config", "contract", {"contract.yaml": text})
+    text = json.dumps({"version": 1, "tables": _column({"type": "double", "max": 3})})
+    contract = other.publish("config", "contract", {CONTRACT_FILE: text})
     request = ValidateRequest(snapshot=publish(other, {"t": table}, 20_000), contract=str(contract))
     assert validate(request, other) == first
 
 
-def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore) -> None:
-    contract = store.publish("config", "contract", {"contract.yaml": "version: 1\ntables: {t: {}}\n"})
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"version":1,"tables":{"t":{}}}', r"contract\.json: tables\.t\.columns: Field required"),
+        ("version: 1\ntables: {t: {}}\n", r"contract\.json: expected the JSON of a contract"),
+    ],
+)
+def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore, text: str, said: str) -> None:
+    contract = store.publish("config", "contract", {CONTRACT_FILE: text})
     taken = publish(store, {"t": pa.table({"a": [1]})})
-    with pytest.raises(
-        ConfigurationError, match=r"contract\.yaml:2: tables\.t\.columns: expected this key, found none"
-    ):
+    with pytest.raises(ConfigurationError, match=said):
         validate(ValidateRequest(snapshot=taken, contract=str(contract)), store)
 
 
@@ -289,7 +295,8 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
     source = parse_source(yaml.safe_load((PROJECT / "project.yaml").read_text())["source"])
     window = "2013-02-08/2013-02-15"
     taken = snapshot(SnapshotRequest(source=source, window=window, location=str(flights_archive)), store)
-    contract = store.publish("config", "c", {"contract.yaml": (PROJECT / "contract.yaml").read_bytes()})
+    promised = contract_text(parse_contract((PROJECT / "contract.yaml").read_text()))
+    contract = store.publish("config", "c", {CONTRACT_FILE: promised})
     result = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(contract)), store)
     assert (result.verdict, result.reasons) == ("pass", ())
     wind = [one for one in _anomalies(store, result) if one["column"] == "wind_speed"]
@@ -314,8 +321,8 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
 
 def test_a_rule_that_needs_values_of_what_the_source_hides_is_refused(store: ArtifactStore) -> None:
     columns = {"a": {"type": "int64", "warn": {"psi": 0.2}}, "b": {"type": "int64", "mean_shift": 1}}
-    text = yaml.safe_dump({"version": 1, "tables": {"t": {"columns": columns}}})
-    contract = str(store.publish("config", "contract", {"contract.yaml": text}))
+    text = json.dumps({"version": 1, "tables": {"t": {"columns": columns}}})
+    contract = str(store.publish("config", "contract", {CONTRACT_FILE: text}))
     snapshot = publish(store, {"t": pa.table({"a": [1], "b": [1]})}, sensitive=("a",))
     with pytest.raises(
         ConfigurationError, match=r"1 rules .*source declares sensitive.*\n.*t\.columns\.a\.warn\.psi: needs"
@@ -325,7 +332,7 @@ def test_a_rule_that_needs_values_of_what_the_source_hides_is_refused(store: Art
 
 def test_a_table_without_rules_keeps_what_its_source_hides(store: ArtifactStore) -> None:
     contract = {"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64"}}}}}
-    reference = str(store.publish("config", "contract", {"contract.yaml": yaml.safe_dump(contract)}))
+    reference = str(store.publish("config", "contract", {CONTRACT_FILE: json.dumps(contract)}))
     tables = {"t": pa.table({"a": [1, 2]}), "other": pa.table({"name": ["Slartibartfast"], "b": ["shown"]})}
     snapshot = publish(store, tables, sensitive=("name",))
     result = validate(ValidateRequest(snapshot=snapshot, contract=reference), store)

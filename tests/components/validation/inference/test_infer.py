@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.data import app
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.validation.contract import Contract, parse_contract
+from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text, parse_contract
 from gatehouse.components.validation.inference.infer import infer_contract
 from gatehouse.components.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError
@@ -55,7 +55,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
 
 
 def _validate(store: ArtifactStore, snapshot: str, contract: str, baseline: str = "") -> ValidateResult:
-    reference = str(store.publish("config", "contract", {"contract.yaml": contract}))
+    reference = str(store.publish("config", "contract", {CONTRACT_FILE: contract_text(parse_contract(contract))}))
     return validate(ValidateRequest(snapshot=snapshot, contract=reference, baseline=baseline), store)
 
 

@@ -1,5 +1,6 @@
 """Measuring whole tables: threads, files and row groups change nothing, and what was measured is not measured again."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.validation.contract import CONTRACT_FILE
 from gatehouse.components.validation.stage import ValidateRequest, validate
 from gatehouse.components.validation.statistics import counted, table
 from gatehouse.components.validation.statistics.stage import MeasureRequest, measure
@@ -106,7 +107,7 @@ def test_a_changed_contract_is_judged_without_measuring_again(
 
     def judged(**rules: int) -> str:
         contract = {"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64"} | rules}}}}
-        reference = store.publish("config", "contract", {"contract.yaml": yaml.safe_dump(contract)})
+        reference = store.publish("config", "contract", {CONTRACT_FILE: json.dumps(contract)})
         result = validate(ValidateRequest(snapshot=snapshot, contract=str(reference)), store)
         return store.manifest(result.validation).derived_from["statistics"]
 
@@ -139,7 +140,7 @@ def test_validations_that_judged_the_same_statistics_are_one_baseline(
 
     def judged(most: int, baseline: str = "") -> str:
         contract = {"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64", "max": most}}}}}
-        reference = store.publish("config", "contract", {"contract.yaml": yaml.safe_dump(contract)})
+        reference = store.publish("config", "contract", {CONTRACT_FILE: json.dumps(contract)})
         request = ValidateRequest(snapshot=snapshot, contract=str(reference), baseline=baseline)
         return validate(request, store).validation
 
