@@ -58,6 +58,7 @@ def test_sensitive_values_stay_in_their_table(
     with pytest.raises(DeliveryError, match="holder=") as refused:
         _snapshot(store, tmp_path, 2)
     assert not _told(str(refused.value))
+    monkeypatch.setenv(RUN_ID, "run-2")
     second = _snapshot(store, tmp_path, 2, "names were corrected")
     inferred = _printed(store, "infer-contract", first)
     promised = parse_contract(inferred).tables["people"].columns
