@@ -101,7 +101,7 @@ def picture() -> dict[str, str]:
             "<title>The training pipeline: its tasks, the references that flow between them, and what they touch"
             f"</title>\n<style>{_STYLE}</style>\n"
             f'<rect class="page" width="{width}" height="{height}" rx="8"/>\n'
-            f'<text class="world" x="20" y="36">the world</text>'
+            f'<text class="world" x="20" y="36">besides artifacts</text>'
             f'<text class="name" x="{BOX_X}" y="36">tasks, in order</text>'
             f'<text class="name" x="{LANE_X - 10}" y="36">{_HEADING}</text>\n'
             f"{body}\n</svg>\n"
@@ -164,7 +164,7 @@ def _legend(y: int) -> str:
         f'<rect class="box" x="20" y="{y}" width="26" height="16" rx="4"/>'
         f'<text class="note" x="54" y="{y + 12}">a pure function: its result may come from the memo</text>'
         f'<rect class="always" x="370" y="{y}" width="26" height="16" rx="4"/>'
-        f'<text class="note" x="404" y="{y + 12}">runs every time: it looks at the world, or ends the run</text>'
+        f'<text class="note" x="404" y="{y + 12}">runs every time: it looks beyond artifacts, or ends the run</text>'
     )
 
 

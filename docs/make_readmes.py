@@ -1,7 +1,7 @@
 """Writes components/<stage>/README.md from the compiled specs, and the index components/README.md.
 
 What a component takes and gives, its image and its resources are read from the specs that `compile.py` writes; what it
-does to the world, and why it is cached or not, from the declaration of its stage.
+reads and writes besides artifacts, and why it is cached or not, from the declaration of its stage.
 """
 
 import ast
@@ -247,7 +247,7 @@ and `component.py` where KFP sees more of it than the fields of request and resu
 Libraries are shared; a library never imports a stage.
 
 {table(["library", "what it is"], libraries)}
-## Where the world enters and leaves
+## What stages read and write besides artifacts
 
 As each stage declares it in its `stage.py`. What has no memo runs every time; the rest is a pure function of its
 parameters.

@@ -90,7 +90,9 @@ class ProjectFile(BaseModel):
         TransformationSpec(), description="How features are transformed, fitted on the train part."
     )
     training: TrainSpec
-    launch: Annotated[Launch, Field(description="Where training runs; changes no bit of a model.")] = LocalLaunch()
+    launch: Annotated[
+        Launch, Field(description="Where training runs; changes no bit of a model, unless elastic nodes come and go.")
+    ] = LocalLaunch()
     tuning: SearchSpace
     evaluation: EvaluationSpec
     policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
@@ -107,8 +109,8 @@ class ProjectFile(BaseModel):
     @field_validator("resources")
     @classmethod
     def _of_stages(cls, given: dict[str, TaskResources]) -> dict[str, TaskResources]:
-        stages = declared_stages()
-        if unknown := sorted(given.keys() - stages.keys()):
+        stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
+        if unknown := sorted(given.keys() - stages):
             raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
         return given
 
@@ -181,7 +183,7 @@ class Project:
         file: The content of `project.yaml`.
         contract: Its data contract, as a configuration reference.
         definitions: Its feature definitions, as a configuration reference.
-        policy: Its promotion policy, with the task's values of what it leaves open.
+        policy: Its promotion policy as it is written; what it leaves open, the evaluation takes from the task.
     """
 
     folder: Path
@@ -248,6 +250,11 @@ def read_project(folder: Path) -> ProjectParts:
         return parts
     if policy is not None:
         problems.extend(f"{policy_path.name}: {problem}" for problem in policy.problems(task_of(file.training)))
+        if policy.slices and not file.evaluation.slices:
+            problems.append(
+                f"{policy_path.name}: slices: expected columns under evaluation.slices in {PROJECT_FILE} to judge by "
+                f"{', '.join(policy.slices)}, found none; name some, or remove the limits"
+            )
     if contract is not None:
         problems.extend(_snapshot_problems(file.snapshots, contract, contract_path.name))
     if not any(table.event_time for table in file.source.tables.values()):
@@ -276,7 +283,7 @@ def assembled(parts: ProjectParts) -> Project:
         file=file,
         contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(parts.contract).encode()}),
         definitions=Config(f"{file.name}-features", published_files(parts.repository)),
-        policy=parts.policy.resolved(judging_of(task_of(file.training))),
+        policy=parts.policy,
     )
 
 

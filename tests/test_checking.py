@@ -59,6 +59,12 @@ MISTAKES = {
         "slices: [categry]",
         r"slices\.0: .*did you mean category\?",
     ),
+    "limits on slices, and no slices": (
+        PROJECT,
+        "slices: [category]",
+        "slices: []",
+        r"policy\.yaml: slices: expected columns under evaluation\.slices in project\.yaml to judge by roc_auc, found",
+    ),
     "an ignored feature that is none": (PROJECT, "{{}}", "{{ignore: [amont]}}", r"ignore\.0: .*did you mean amount\?"),
     "a view that is none": (
         PROJECT,
@@ -70,6 +76,12 @@ MISTAKES = {
         PROJECT,
         "  leakage_alarm",
         "  unchecked: {{order_content: ''}}\n  leakage_alarm",
+        r"order_content: .*at least 1",
+    ),
+    "a blank reason": (
+        PROJECT,
+        "  leakage_alarm",
+        "  unchecked: {{order_content: '  '}}\n  leakage_alarm",
         r"order_content: .*at least 1",
     ),
     "a parameter of no setting": (
@@ -89,6 +101,12 @@ MISTAKES = {
         "monitoring:",
         "resources: {{trian: {{cpu: 1}}}}\nmonitoring:",
         r"resources: .*found trian",
+    ),
+    "a stage without a pod": (
+        PROJECT,
+        "monitoring:",
+        "resources: {{fit_baseline: {{cpu: 1}}}}\nmonitoring:",
+        r"resources: .*found fit_baseline",
     ),
     "a batch of no row": (PROJECT, "batch_size: 512", "batch_size: 0", r"batch_size: .*found 0"),
     "a folder without definitions": (PROJECT, "repo: features", "repo: feature", r"features\.repo: expected a folder"),

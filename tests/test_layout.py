@@ -13,8 +13,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from grimp import ImportGraph
 
-from tests.source_tree import COMPONENTS, LIBRARIES, ROOT, Source, sources, stage_folders
+from tests.import_contracts import CarriersContract
+from tests.source_tree import COMPONENTS, ROOMS_WITHOUT_A_STAGE, ROOT, Source, sources, stage_folders
 
 LINKS = ("components", "pipelines", "feature_repo")
 MEANINGLESS_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
@@ -55,7 +57,7 @@ def test_no_package_imports_its_interface() -> None:
     packages = [
         source for source in sources("components", "pipelines", "gatehouse") if source.path.name == "__init__.py"
     ]
-    assert len(packages) > len(LIBRARIES)
+    assert len(packages) > len(ROOMS_WITHOUT_A_STAGE)
     for source in packages:
         assert not [name for name, _ in source.imports() if name.split(".")[-1] == "component"], source.name
     for source in packages:
@@ -146,7 +148,7 @@ def test_a_stage_has_its_interface_and_its_function(folder: Path) -> None:
     assert (folder / "stage.py").is_file()
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", ROOMS_WITHOUT_A_STAGE)
 def test_a_library_has_no_interface(library: str) -> None:
     assert (COMPONENTS / library / "__init__.py").is_file()
     assert not (COMPONENTS / library / "component.py").exists()
@@ -154,6 +156,15 @@ def test_a_library_has_no_interface(library: str) -> None:
 
 def test_errors_import_nothing() -> None:
     assert list(Source(ROOT / "gatehouse" / "errors.py").imports()) == []
+
+
+@pytest.mark.parametrize("carrier", ["gatehouse.errors", "gatehouse.yaml_lines", "gatehouse.components.reports.page"])
+def test_a_carrier_that_imports_what_decides_is_found(carrier: str) -> None:
+    contract = CarriersContract("carriers", session_options={}, contract_options={})
+    for imported, kept in (("gatehouse.process", True), ("gatehouse.components.metrics.mcc", False)):
+        graph = ImportGraph()
+        graph.add_import(importer=carrier, imported=imported)
+        assert contract.check(graph, verbose=False).kept == kept, imported
 
 
 def test_arrows_point_one_way(tmp_path: Path) -> None:

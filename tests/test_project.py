@@ -30,7 +30,7 @@ def test_the_example_and_the_template_are_valid(project: Path) -> None:
 
 
 def test_the_template_is_as_strict_as_the_defaults(project: Path) -> None:
-    policy, usual = load_project(project).policy, GatePolicy().resolved(judging_of(BINARY))
+    policy, usual = (each.resolved(judging_of(BINARY)) for each in (load_project(project).policy, GatePolicy()))
     assert set(policy.must_beat_baseline or ()) >= set(usual.must_beat_baseline or ())
     assert all((policy.leakage_alarm or {})[name] <= value for name, value in (usual.leakage_alarm or {}).items())
     assert all((policy.slices or {})[name] >= value for name, value in (usual.slices or {}).items())

@@ -1,7 +1,7 @@
 """What carries, runs or shows results and decides none: its code is in no code digest. From a path one sees which.
 
-A carrier imports nothing that decides, which a contract of import-linter checks; pages and KFP interfaces do, as they
-stand at the end of what they show or wrap, and so do engines, which run what decides. Where a carrier writes a format
+A carrier imports nothing that decides, which a contract of import-linter checks. Only pages and KFP interfaces may
+import what decides, because nothing imports them; and engines, which run what decides. Where a carrier writes a format
 that decides what is read back, the format has a version in `FORMATS`, which is in every code digest.
 """
 

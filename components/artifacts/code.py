@@ -22,15 +22,7 @@ _ROOT = Path(gatehouse.__file__).parent
 _PACKAGE = "gatehouse"
 VALIDATORS = frozenset({"pydantic", "pydantic_core"})
 """Packages that check a request: what they let pass stands in the request, and so in the key."""
-DISTRIBUTIONS = {
-    "google.api_core": "google-api-core",
-    "google.auth": "google-auth",
-    "google.cloud": "google-cloud-storage",
-    "google.protobuf": "protobuf",
-    "sklearn": "scikit-learn",
-    "xgboost": "xgboost-cpu",
-    "yaml": "PyYAML",
-}
+DISTRIBUTIONS = {"xgboost": "xgboost-cpu", "yaml": "PyYAML"}
 """Distributions whose name is not that of the package that is imported."""
 
 

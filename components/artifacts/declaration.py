@@ -1,4 +1,4 @@
-"""What a stage says of itself, once: its name and title, what it does to the world, and what its pod needs."""
+"""What a stage says of itself, once: its name, what it reads and writes besides artifacts, and what its pod needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ class Effects:
         reads: What it reads that its parameters do not name; empty for none.
         writes: What it writes beside its artifacts; empty for none.
         memo: Whether its result may be taken from the stage memo, and its KFP cache entry be used.
-        retry_safe: Whether running it twice leaves the same world as running it once.
+        retry_safe: Whether running it twice leaves the same as running it once.
         why: The reason for these settings, in one sentence.
     """
 
@@ -54,7 +54,7 @@ class Declaration:
     Attributes:
         name: Of the stage, of its KFP component, and of its rows in records and tables.
         title: What people call it, in the terminal and in the KFP UI.
-        effects: What it does to the world; a pure function by default.
+        effects: What it reads and writes besides artifacts; a pure function by default.
         resources: What its pod gets.
         pages: What draws the page of an artifact of a kind: a function `(store, reference) -> HTML`, named as
             `package.module:name`, by kind; `CONTENTS` for one without code of its own.

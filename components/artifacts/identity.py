@@ -1,8 +1,8 @@
 """What identifies a request or a configuration: its values that can change a result, and nothing else.
 
 Two rules keep a digest as it is where nothing changed. An operational field (a timeout, a place, a price) is left out.
-So is a field that has its default: a field that is added later with a default changes no digest. A default that is
-changed means another thing under the same name, so its model raises `format_version`.
+So is a field that has its default: a field that is added later with a default changes no digest. A changed default
+gives an old configuration another meaning, so its model raises `format_version`.
 """
 
 import datetime as dt

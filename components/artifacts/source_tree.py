@@ -81,7 +81,7 @@ def analyse(source: bytes) -> SourceFacts:
         if top == _PACKAGE:
             names.add(name)
         elif top not in sys.stdlib_module_names:
-            packages.add(".".join(name.split(".")[:2]) if top == "google" else top)
+            packages.add(top)
     digest = hashlib.sha256(ast.dump(tree, annotate_fields=False).encode()).hexdigest()
     return SourceFacts(digest, tuple(sorted(names)), tuple(sorted(packages)))
 

@@ -96,8 +96,10 @@ class Stage(Generic[Req, Res]):
 
     def key(self, request: Req, code: str = "") -> str:
         """The memo key of `request`: also of the code of yours that it names, which no compiled spec knows."""
-        outside = self.outside(request) if self.outside else ""
-        return memo.memo_key(self.name, (code or self.code()) + outside, identity_of(request))
+        return memo.memo_key(self.name, (code or self.code()) + self._own_code(request), identity_of(request))
+
+    def _own_code(self, request: Req) -> str:
+        return self.outside(request) if self.outside else ""
 
     def require_current(self, code: str) -> None:
         """Check that a code digest that was baked into a spec is that of the code on disk; empty passes.
@@ -168,7 +170,8 @@ class Stage(Generic[Req, Res]):
             self._draw_pages(store, found, attempt)
             return result, False
         key = self.key(request, code)
-        attempt.facts = {"key": key, "code": code or self.code(), "request": identity_of(request)}
+        facts = {"key": key, "code": code or self.code(), "outside": self._own_code(request)}
+        attempt.facts = facts | {"request": identity_of(request)}
         known = None if force else self._known(store, key, attempt)
         if known is not None:
             return known, True
@@ -227,7 +230,7 @@ def stage(
     Args:
         name: Of the stage, of its KFP component, and of its rows in records and tables.
         title: What people call it.
-        effects: What it does to the world; a pure function by default.
+        effects: What it reads and writes besides artifacts; a pure function by default.
         resources: What its pod gets.
         pages: What draws the page of an artifact of a kind: a function `(store, reference) -> HTML`, named as
             `package.module:name`, by kind.

@@ -48,7 +48,9 @@ class Evidence:
         candidate: Its test metrics.
         baseline: The same metrics of the baseline on the same rows and features.
         comparison: Against the champion, or None where there is none.
-        slices: By metric, its value in every slice that is large enough, by the slice's name.
+        slices: By metric, its value in every judged slice, by the slice's name.
+        slices_asked: Whether the policy states limits on slices itself: then a slice must be judged. Limits that come
+            from the task alone ask for none.
     """
 
     model: Manifest
@@ -56,6 +58,7 @@ class Evidence:
     baseline: Metrics
     comparison: Comparison | None
     slices: Mapping[str, Metrics]
+    slices_asked: bool
 
 
 def judge(policy: GatePolicy, evidence: Evidence) -> tuple[Rule, ...]:
@@ -129,6 +132,8 @@ def _slices(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
     for name, limit in sorted((policy.slices or {}).items()):
         metric, values = metric_named(name), evidence.slices.get(name, {})
         wanted = f"{metric.name} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
+        if not values and evidence.slices_asked:
+            yield Rule(f"slices {name}", "at least one judged slice", "0", False)
         broken = {each: value for each, value in values.items() if not metric.worse_by(value, limit) <= 0}
         for each, value in broken.items():
             yield Rule(f"slice {each}", wanted, metric.text(value), False)

@@ -11,6 +11,7 @@ from gatehouse.components.evaluation.slices import Slice, slice_metrics
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.metrics.catalogue.found import measure, metric_named
 from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tasks.task import Task
 
 CANDIDATE, CHAMPION, BASELINE, TREES = "candidate", "champion", "baseline", "boosted trees"
@@ -34,7 +35,7 @@ class Judgement:
 def judged(
     task: Task,
     spec: EvaluationSpec,
-    policy: GatePolicy,
+    asked: GatePolicy,
     model: Manifest,
     part: Part,
     predictions: Mapping[str, Predictions],
@@ -44,12 +45,12 @@ def judged(
     Args:
         task: Says which metrics there are.
         spec: What is measured.
-        policy: The promotion policy, resolved for the task.
+        asked: The promotion policy as it is written.
         model: The candidate's manifest.
         part: The test rows.
         predictions: Of `candidate`, `baseline` and, where there are such, `champion` and `boosted trees`.
     """
-    labels = part.labels
+    labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
     comparison = None
     if CHAMPION in predictions:
@@ -68,5 +69,8 @@ def judged(
     values = {
         metric: {each.name: each.metrics[CANDIDATE][metric] for each in slices if each.judged} for metric in limits
     }
-    rules = judge(policy, Evidence(model, metrics[CANDIDATE], metrics[BASELINE], comparison, values))
+    evidence = Evidence(
+        model, metrics[CANDIDATE], metrics[BASELINE], comparison, values, slices_asked=asked.slices is not None
+    )
+    rules = judge(policy, evidence)
     return Judgement(metrics, comparison, slices, rules)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Metric
 from gatehouse.components.reports.charts import Dot, Series, dot_chart, histogram, line_chart
@@ -27,6 +28,9 @@ def page(store: ArtifactStore, reference: str) -> str:
     metrics, slices, curves, verdict = (
         store.read_json(reference, f"{name}.json") for name in ("metrics", "slices", "curves", "verdict")
     )
+    # What both leave out has its default.
+    policy = GatePolicy.model_validate(verdict["policy"])
+    spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
     broken = [f"{rule['name']}: expected {rule['expected']}, found {rule['found']}" for rule in _broken(verdict)]
     text = "\n".join(broken) or f"The candidate keeps all {len(verdict['rules'])} rules of the policy."
     rate = manifest.details["label_mean"]
@@ -35,10 +39,10 @@ def page(store: ArtifactStore, reference: str) -> str:
         f"{manifest.details['rows']:,} test rows, {percent(rate)} of them positive",
         Verdict("pass" if verdict["verdict"] == "pass" else "refused", text),
     )
-    _add_metrics(drawn, metrics, verdict["policy"])
-    _add_gate(drawn, verdict)
+    _add_metrics(drawn, metrics, policy)
+    _add_gate(drawn, verdict, policy, spec)
     _add_curves(drawn, curves, rate)
-    _add_slices(drawn, slices, metrics, verdict)
+    _add_slices(drawn, slices, metrics, policy, spec)
     inputs = dict(manifest.derived_from)
     drawn.section("Inputs").facts(
         {
@@ -55,14 +59,14 @@ def _broken(verdict: Json) -> list[Json]:
     return [rule for rule in verdict["rules"] if not rule["holds"]]
 
 
-def _add_metrics(drawn: Report, metrics: Json, policy: Json) -> None:
+def _add_metrics(drawn: Report, metrics: Json, policy: GatePolicy) -> None:
     roles = [role for role in _ROLES if role in metrics]
     rows = []
     for name in metrics["candidate"]:
         metric = metric_named(name)
         values = [metrics[role][name] for role in roles]
         cells = [Marked(value, "best" if not _beaten(metric, value, values) else "") for value in values]
-        rows.append([metric.title, *cells, _bar(policy["bars"].get(name))])
+        rows.append([metric.title, *cells, _bar(policy.bars.get(name))])
     told = "All on the same test rows. The baseline is logistic regression on the same features."
     if "boosted trees" in roles:
         told += " Boosted trees are shown for comparison, and no rule of the gate looks at them."
@@ -74,14 +78,14 @@ def _beaten(metric: Metric, value: float, values: Sequence[float]) -> bool:
     return any(metric.is_better(other, value) for other in values)
 
 
-def _bar(bar: Json | None) -> str:
+def _bar(bar: Bar | None) -> str:
     if bar is None:
         return ""
-    bounds = (("≥", bar["min"]), ("≤", bar["max"]))
+    bounds = (("≥", bar.min), ("≤", bar.max))
     return ", ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
 
 
-def _add_gate(drawn: Report, verdict: Json) -> None:
+def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: EvaluationSpec) -> None:
     drawn.section("Gate", "A candidate passes if every rule of the policy holds.")
     rules = verdict["rules"]
     drawn.table(
@@ -96,27 +100,27 @@ def _add_gate(drawn: Report, verdict: Json) -> None:
         {index: "bad" for index, rule in enumerate(rules) if not rule["holds"]},
     )
     if verdict["comparison"] is None:
-        beaten = [metric_named(name).title for name in verdict["policy"]["must_beat_baseline"]]
+        beaten = [metric_named(name).title for name in policy.must_beat_baseline or ()]
         told = f"the baseline only, in {', '.join(beaten)}" if beaten else "nothing: the policy names no metric"
         drawn.note(f"There is no champion yet: the candidate was compared with {told}.")
         return
-    _add_comparison(drawn, verdict["comparison"], verdict["policy"]["champion"], verdict["spec"]["bootstrap_samples"])
+    _add_comparison(drawn, verdict["comparison"], policy.champion, spec.bootstrap_samples)
 
 
-def _add_comparison(drawn: Report, found: Json, rule: Json, samples: int) -> None:
+def _add_comparison(drawn: Report, found: Json, rule: ChampionRule, samples: int) -> None:
     metric = metric_named(found["metric"])
     # Drawn in the metric's own direction: candidate minus champion.
     sign = 1.0 if metric.better == "lower" else -1.0
     bounds = sorted((sign * found["worst_bound"], sign * found["best_bound"]))
-    mark = "" if found["worst_bound"] <= rule["tolerance"] else "bad"
-    limits = [("equal", 0.0), *([("limit", sign * rule["tolerance"])] if rule["tolerance"] else [])]
+    mark = "" if found["worst_bound"] <= rule.tolerance else "bad"
+    limits = [("equal", 0.0), *([("limit", sign * rule.tolerance)] if rule.tolerance else [])]
     drawn.figure(
         dot_chart(
             [Dot("candidate − champion", sign * found["worse_by"], bounds[0], bounds[1], mark=mark)],
             f"difference in {metric.title}",
             limits,
         ),
-        f"The difference in {metric.title} ({metric.better} is better) with its one-sided {rule['confidence']:.0%} "
+        f"The difference in {metric.title} ({metric.better} is better) with its one-sided {rule.confidence:.0%} "
         f"bounds from {samples:,} paired resamples of all rows.",
     )
 
@@ -170,15 +174,17 @@ def _lines(curves: Json, name: str) -> list[Series]:
     ]
 
 
-def _add_slices(drawn: Report, slices: Sequence[Json], metrics: Json, verdict: Json) -> None:
+def _add_slices(drawn: Report, slices: Sequence[Json], metrics: Json, policy: GatePolicy, spec: EvaluationSpec) -> None:
     if not slices:
+        drawn.section("Slices", "No slices are judged: evaluation.slices names no column.")
         return
     drawn.section(
         "Slices",
-        f"Slices of fewer than {verdict['spec']['min_slice_rows']:,} rows, or whose labels do not differ, are shown "
-        "but not judged.",
+        f"Slices of fewer than {spec.min_slice_rows:,} rows, or whose labels do not differ, are shown but not judged.",
     )
-    limits = verdict["policy"]["slices"]
+    if not any(entry["judged"] for entry in slices):
+        drawn.note("None of the slices is judged.")
+    limits = policy.slices or {}
     for name, limit in limits.items():
         metric = metric_named(name)
         roles = ("candidate", "champion") if "champion" in metrics else ()

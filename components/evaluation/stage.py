@@ -101,7 +101,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     predictions = {
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
-    found = judged(task, request.spec, policy, store.manifest(request.model), part, predictions)
+    found = judged(task, request.spec, request.policy, store.manifest(request.model), part, predictions)
     reference = _publish(request, store, policy, baseline, task, part, predictions, found)
     latency = measure_latency(candidate.predict, part.table)
     store.append(f"measurements/{request.model}", {"stage": "evaluate", "latency": latency})
@@ -184,8 +184,7 @@ def _publish(
         "verdict": found.verdict,
         "rules": [asdict(rule) for rule in found.rules],
         "comparison": asdict(found.comparison) if found.comparison else None,
-        "policy": policy.model_dump(mode="json"),
-        "spec": request.spec.model_dump(mode="json"),
+        "policy": identity_of(policy),
     }
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
     inputs |= {"training_set": request.training_set, "split": request.split}

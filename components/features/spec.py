@@ -2,9 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from gatehouse.components.artifacts.identity import Spec
+
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+"""Why something is accepted, in a person's words; blanks are none."""
 
 
 class FeaturesSpec(Spec):
@@ -15,7 +18,7 @@ class FeaturesSpec(Spec):
     leakage_alarm: float = Field(
         0.80, gt=0.5, le=1.0, description="ROC AUC above which one feature is taken for a leak."
     )
-    unchecked: dict[str, Annotated[str, Field(min_length=1)]] = Field(
+    unchecked: dict[str, Reason] = Field(
         default_factory=dict,
         description="Views that the check for leakage cannot replay, as nobody says since when rows of their tables "
         "are known, each with the reason why that is accepted. It warns of these; any other such view fails.",

@@ -1,4 +1,4 @@
-"""The monitor stage: has the world moved away from what the champion was trained on?"""
+"""The monitor stage: has the data moved away from what the champion was trained on?"""
 
 from datetime import datetime
 from typing import TYPE_CHECKING

@@ -83,7 +83,7 @@ def _is_due(tracking: Tracking, run: str, ended: list[Event]) -> bool:
 
 
 def _works(event: Event) -> bool:
-    """Whether a stage did work that the memo could have spared; what looks at the world runs every time."""
+    """Whether a stage did work that the memo could have spared; what has no memo runs every time."""
     return event.event == "finished" and bool(event.body.get("memo"))
 
 

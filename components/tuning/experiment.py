@@ -30,7 +30,18 @@ class TrialData:
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial: the parameters tried, either its value and model or why it failed, and the key of its training job."""
+    """One trial.
+
+    Attributes:
+        number: From 0 on.
+        parameters: What was tried.
+        value: Of the objective; None where training failed.
+        model: Reference of its model; empty where training failed.
+        metrics: All that training measured.
+        error: The class of the error that training ended in; empty for none.
+        job: Key of its training job.
+        told: What the error said, for people: words are in no artifact.
+    """
 
     number: int
     parameters: dict[str, Any]
@@ -39,6 +50,7 @@ class Trial:
     metrics: dict[str, float] | None = None
     error: str = ""
     job: str = ""
+    told: str = ""
 
 
 def run_experiment(
@@ -77,15 +89,15 @@ def run_experiment(
         except LauncherError as error:
             logger.warning("Trial %d failed: %s", number, error)
             study.tell(suggested, state=optuna.trial.TrialState.FAIL)
-            # The lines that follow the first are the worker's log: no two runs have the same.
-            trials.append(Trial(number, chosen, None, error=str(error).splitlines()[0], job=job_key(request)))
+            name, told = type(error).__name__, str(error).splitlines()[0]
+            trials.append(Trial(number, chosen, None, error=name, job=job_key(request), told=told))
             continue
         logger.info("Trial %d: %s %.5f with %s", number, space.objective, result.metrics[space.objective], chosen)
         value = result.metrics[space.objective]
         study.tell(suggested, value)
         trials.append(Trial(number, chosen, value, result.model, result.metrics, job=job_key(request)))
     if all(trial.value is None for trial in trials):
-        reasons = "".join(f"\n  - trial {trial.number}: {trial.error}" for trial in trials)
+        reasons = "".join(f"\n  - trial {trial.number}: {trial.told}" for trial in trials)
         raise ExperimentFailedError(f"None of {len(trials)} trials succeeded:{reasons}")
     return trials
 

@@ -54,7 +54,7 @@ def _architecture(choice: object) -> str:
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with what was searched.
 
-    When it began and how long it took go to a measurement beside it.
+    When it began, how long it took and what errors of trials said go to a measurement beside it.
 
     Raises:
         ConfigurationError: if the model that is trained cannot take a value that is searched.
@@ -78,17 +78,24 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         "experiments",
         request.model_name,
         {
-            "trials.json": canonical_json([asdict(trial) for trial in trials]),
+            "trials.json": canonical_json([_data(asdict(trial)) for trial in trials]),
             "experiment.json": canonical_json(about | {"best_trial": winner.number}),
         },
         derived_from={role: reference for role, reference in asdict(data).items() if reference},
         configuration={"base": identity_of(request.base), "space": identity_of(space)},
         details={"best_trial": winner.number, "value": winner.value},
     )
-    store.append(f"measurements/{experiment}", {"stage": "tune", "began": began, "seconds": time.time() - began})
+    took: dict[str, object] = {"stage": "tune", "began": began, "seconds": time.time() - began}
+    failed = {str(trial.number): trial.told for trial in trials if trial.error}
+    store.append(f"measurements/{experiment}", took | {"failed": failed})
     chosen = ", ".join(f"{name} {_short(value)}" for name, value in winner.parameters.items())
     summary = f"trial {winner.number}: {space.objective} {winner.value:.4f} ({chosen})"
     return TuneResult(experiment=str(experiment), best=best, summary=summary)
+
+
+def _data(trial: dict[str, object]) -> dict[str, object]:
+    """A trial without the words of its error."""
+    return {name: value for name, value in trial.items() if name != "told"}
 
 
 def _short(value: object) -> str:

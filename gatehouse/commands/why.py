@@ -59,7 +59,7 @@ def why(
     runs = {run: _ended(opened, run, stage) for run in (first, second) if run}
     if len(runs) == 1:
         ((run, event),) = runs.items()
-        body = {"event": event.event, **{name: event.body[name] for name in ("key", "code", "request")}}
+        body = {"event": event.event, **{name: event.body[name] for name in ("key", "code", "outside", "request")}}
         print_json(body) if as_json else _print_run(stage, run, body)
         return
     found = list(_differences(opened, runs[first], runs[second]))
@@ -78,7 +78,8 @@ def _declared(stage: str) -> Stage[Any, Any]:
 
 
 def _of_code(stage: Stage[Any, Any]) -> dict[str, Any]:
-    left_out = sorted(_operational(stage.request))
+    # Models that take each other's place, as architectures do, have fields of the same names.
+    left_out = sorted(set(_operational(stage.request)))
     body = {"fields": sorted(set(stage.request.model_fields) - set(left_out)), "left_out": left_out}
     effects = stage.declared.effects
     return body | stage.sources().to_json() | {"memo": effects.memo, "why": effects.why}
@@ -134,8 +135,9 @@ def _ended(store: ArtifactStore, run: str, stage: str) -> Event:
 def _print_run(stage: str, run: str, body: Mapping[str, Any]) -> None:
     typer.echo(f"{stage} {_ENDED[body['event']]} in {run}.")
     table = Table(show_header=False, box=None, pad_edge=False)
-    for name in ("key", "code"):
-        table.add_row(Text(name, style="dim"), Text(body[name]))
+    for name, title in (("key", "key"), ("code", "code"), ("outside", "own code")):
+        if body[name]:
+            table.add_row(Text(title, style="dim"), Text(body[name]))
     for name, value in _leaves(body["request"]):
         table.add_row(Text(name, style="dim"), Text(_text(value)))
     print_table(table)
@@ -154,19 +156,18 @@ def _differences(store: ArtifactStore, first: Event, second: Event) -> Iterator[
     if first.body["key"] == second.body["key"]:
         return
     codes = [_recorded(store, event.body["code"]) for event in (first, second)]
-    found = [
-        Difference("input" if references_in([a, b]) else "field", name, a, b)
-        for name, a, b in _changed(first.body["request"], second.body["request"])
-    ]
+    for name, a, b in _changed(first.body["request"], second.body["request"]):
+        yield Difference("input" if references_in([a, b]) else "field", name, a, b)
     if first.body["code"] != second.body["code"] and all(codes):
         for part in _PARTS:
             changed = _changed(codes[0][part], codes[1][part])
-            found += [Difference(part.removesuffix("s"), *each) for each in changed]
+            yield from (Difference(part.removesuffix("s"), *each) for each in changed)
     elif first.body["code"] != second.body["code"]:
         name = "what it was made of is not recorded in this store"
-        found.append(Difference("code", name, first.body["code"], second.body["code"]))
-    # A key holds one more thing, the digest of the project's own package that the request names.
-    yield from found or [Difference("own code", "the package of yours that the request names", None, None)]
+        yield Difference("code", name, first.body["code"], second.body["code"])
+    outside = [event.body["outside"] for event in (first, second)]
+    if outside[0] != outside[1]:
+        yield Difference("own code", "the package of yours that the request names", *outside)
 
 
 def _recorded(store: ArtifactStore, code: str) -> dict[str, Any]:

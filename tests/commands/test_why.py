@@ -135,23 +135,31 @@ def test_the_same_key_is_said_to_be_the_same(store: ArtifactStore, run: Run) -> 
 
 
 class Request(StageModel):
-    """Nothing."""
+    """A number."""
+
+    seed: int = 0
 
 
 class Result_(StageModel):
     """Nothing."""
 
 
-def test_code_of_the_project_that_a_request_names_is_told(
+def test_code_of_the_project_that_a_request_names_is_told_beside_other_causes(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def compute(request: Request, store: ArtifactStore) -> Result_:
         return Result_()
 
-    for number in "12":
-        monkeypatch.setenv(RUN_ID, number)
-        Stage(Declaration("split", "Split"), compute, lambda request, digest=number * 64: digest)(Request(), store)
-    assert _differing(store, "1", "2") == [("own code", "the package of yours that the request names")]
+    for run, digest, seed in (("1", "1", 0), ("2", "2", 0), ("3", "3", 8)):
+        monkeypatch.setenv(RUN_ID, run)
+        stage = Stage(Declaration("split", "Split"), compute, lambda request, digest=digest * 64: digest)
+        stage(Request(seed=seed), store)
+    own = ("own code", "the package of yours that the request names")
+    assert _differing(store, "1", "2") == [own]
+    assert _differing(store, "1", "3") == [("field", "seed"), own]
+    assert ["own", "code", "1" * 64] in [
+        line.split() for line in _why("split", "1", "--store", store.address).output.splitlines()
+    ]
 
 
 def test_one_run_is_told_with_all_that_it_depended_on(store: ArtifactStore, run: Run) -> None:
@@ -169,6 +177,7 @@ def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
     assert any(line.startswith("numpy ") for line in told)
     body = json.loads(_why("train", "--json").output)
     assert "live" in body["left_out"] and "live" not in body["fields"] and "spec" in body["fields"]
+    assert len(set(body["left_out"])) == len(body["left_out"]), "models in place of each other have fields of one name"
     assert _why("resolve").output.startswith("resolve runs every time. ")
 
 

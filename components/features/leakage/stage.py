@@ -10,6 +10,7 @@ from gatehouse.components.artifacts.declaration import Resources
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.spec import Reason
 from gatehouse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class LeakageRequest(StageModel):
     definitions: str
     alarm: float = 0.80
     cuts: int = 7
-    unchecked: dict[str, str] = Field(default_factory=dict)
+    unchecked: dict[str, Reason] = Field(default_factory=dict)
 
 
 class LeakageResult(StageModel):

@@ -27,7 +27,7 @@ def promote(store: ArtifactStore, model_name: str, version: int, reason: str = "
             there is no reason.
         StaleVerdictError: if it was judged against another champion than the present one.
     """
-    if override and not reason:
+    if override and not reason.strip():
         raise PromotionError("An override needs a reason: expected some words, found none. Give them with --reason.")
     return Ledger(store, model_name).extend(lambda state: next_promotion(state, model_name, version, reason, override))
 

@@ -54,7 +54,7 @@ def judged(
     slices: dict[str, float],
 ) -> tuple[Rule, ...]:
     """The rules as they are applied to a binary candidate; `slices` are judged by ROC AUC."""
-    evidence = Evidence(MODEL, candidate, baseline, comparison, {"roc_auc": slices})
+    evidence = Evidence(MODEL, candidate, baseline, comparison, {"roc_auc": slices}, policy.slices is not None)
     return judge(policy.resolved(judging_of(BINARY)), evidence)
 
 
@@ -108,14 +108,20 @@ def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:
     assert under(tolerance=0.0, min_improvement=0.001) == ["improvement log_loss"]
 
 
+def test_a_limit_that_is_written_needs_a_judged_slice() -> None:
+    (rule,) = [rule for rule in judged(POLICY, GOOD, BASELINE, BETTER, {}) if not rule.holds]
+    assert str(rule) == "slices roc_auc: expected at least one judged slice, found 0"
+    assert broken(slices={}, policy=POLICY.model_copy(update={"slices": None})) == [], "the task's limit asks for none"
+
+
 def test_the_verdict_is_that_of_all_rules() -> None:
-    rules = judged(POLICY, GOOD, BASELINE, BETTER, {})
+    rules = judged(POLICY, GOOD, BASELINE, BETTER, {"a": 0.7})
     assert verdict_of(rules) == "pass"
     assert verdict_of((*rules, replace(rules[0], holds=False))) == "refused"
 
 
 def test_a_rule_names_what_was_expected_and_found() -> None:
-    (rule,) = [each for each in judged(POLICY, GOOD | {"roc_auc": 0.7}, BASELINE, None, {}) if not each.holds]
+    (rule,) = [each for each in judged(POLICY, GOOD | {"roc_auc": 0.7}, BASELINE, None, {"a": 0.7}) if not each.holds]
     assert str(rule) == "bar roc_auc: expected at least 0.725, found 0.7000"
 
 
@@ -186,11 +192,10 @@ def test_the_gate_is_a_pure_function(
 def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
     policy = GatePolicy(slices={"log_loss": 0.5}, leakage_alarm={"log_loss": 0.4}).resolved(judging_of(BINARY))
     slices = {"log_loss": {"a": 0.45, "b": 0.55}}
-    rules = {rule.name: rule for rule in judge(policy, Evidence(MODEL, GOOD, BASELINE, None, slices))}
+    rules = {rule.name: rule for rule in judge(policy, Evidence(MODEL, GOOD, BASELINE, None, slices, True))}
     assert str(rules["slice b"]) == "slice b: expected log_loss of at most 0.5, found 0.5500"
     assert rules["leakage alarm"].holds
     assert not rules["slice b"].holds
-    told = [
-        rule for rule in judge(policy, Evidence(MODEL, GOOD | {"log_loss": 0.39}, BASELINE, None, {})) if not rule.holds
-    ]
-    assert [str(rule) for rule in told] == ["leakage alarm: expected log loss of at least 0.4, found 0.3900"]
+    low = Evidence(MODEL, GOOD | {"log_loss": 0.39}, BASELINE, None, {"log_loss": {"a": 0.45}}, True)
+    told = [str(rule) for rule in judge(policy, low) if not rule.holds]
+    assert told == ["leakage alarm: expected log_loss of at least 0.4, found 0.3900"]

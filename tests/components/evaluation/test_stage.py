@@ -15,7 +15,7 @@ from gatehouse.components.evaluation import gate
 from gatehouse.components.evaluation.gate import Evidence, Rule
 from gatehouse.components.evaluation.parts import UnusablePartError, read_part
 from gatehouse.components.evaluation.report import page
-from gatehouse.components.evaluation.spec import Bar, ChampionRule, GatePolicy
+from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.stage import EvaluateRequest, ScoringError, SelfComparisonError, evaluate
 from gatehouse.components.metrics.catalogue.found import measure
 from gatehouse.components.tasks.binary import BINARY
@@ -137,6 +137,48 @@ def test_the_page_tells_of_no_comparison_that_no_rule_makes(
     result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
     said = f"There is no champion yet: the candidate was compared with {told}."
     assert said in page(judged_bench.store, result.evaluation)
+
+
+@pytest.mark.parametrize("spec", [{"slices": ()}, {"min_slice_rows": 1_501}], ids=["none named", "all too small"])
+def test_a_limit_on_slices_that_judges_none_is_told(judged_bench: Bench, spec: dict[str, object]) -> None:
+    """One that the policy states refuses; one that only the task has is told on the page."""
+    measured, told = SPEC.model_copy(update=spec), ("No slices are judged", "None of the slices is judged")
+    for slices, verdict in (({"roc_auc": 0.1}, "refused"), (None, "pass")):
+        policy = LENIENT.model_copy(update={"slices": slices})
+        result = judged_bench.evaluate(judged_bench.models["good"], policy=policy, spec=measured)
+        assert result.verdict == verdict, result.reasons
+        assert any(text in page(judged_bench.store, result.evaluation) for text in told)
+    assert not any(text in page(judged_bench.store, _usual(judged_bench)) for text in told)
+
+
+def _usual(bench: Bench) -> str:
+    return bench.evaluate(bench.models["good"]).evaluation
+
+
+class _LaterPolicy(GatePolicy):
+    """A policy as it may be in a later version."""
+
+    added: int = 3
+
+
+class _LaterRule(ChampionRule):
+    """So the rule in it."""
+
+    added: int = 3
+
+
+class _LaterSpec(EvaluationSpec):
+    """And what is measured."""
+
+    added: int = 3
+
+
+def test_fields_that_are_added_with_a_default_give_the_same_evaluation(judged_bench: Bench) -> None:
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    rule = _LaterRule(**identity_of(LENIENT.champion))
+    policy = _LaterPolicy(**(dict(LENIENT) | {"champion": rule}))
+    first = judged_bench.evaluate(good, bad)
+    assert judged_bench.evaluate(good, bad, policy, _LaterSpec(**dict(SPEC)), force="again") == first
 
 
 def test_a_second_run_gives_the_same_reference(judged_bench: Bench) -> None:

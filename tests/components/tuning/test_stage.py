@@ -43,14 +43,16 @@ def _request(store: ArtifactStore, space: SearchSpace = SPACE) -> TuneRequest:
 
 
 def _simulated(
-    requests: list[TrainRequest], fails: Callable[[int], bool] = lambda _: False
+    requests: list[TrainRequest],
+    fails: Callable[[int], bool] = lambda _: False,
+    words: str = "Training failed: the gradient is not finite.",
 ) -> Callable[[TrainRequest, ArtifactStore], TrainResult]:
     """A stand-in for training whose log loss is best at a learning rate of 0.01; `fails` says by call which fail."""
 
     def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         requests.append(request)
         if fails(len(requests) - 1):
-            raise TrainingFailedError("Training failed: the gradient is not finite.\nlog of process 4711 in /tmp/x1y2")
+            raise TrainingFailedError(f"{words}\nlog of process 4711 in /tmp/x1y2")
         model = store.publish("models", request.model_name, {"spec.json": request.spec.model_dump_json()})
         distance = abs(request.spec.optimizer.learning_rate - 0.01)
         return TrainResult(
@@ -166,9 +168,20 @@ def test_a_failed_trial_is_recorded_and_the_experiment_goes_on(
     result = tune.function(_request(store), store)
     trials = _trials(store, result.experiment)
     assert [trial["value"] is None for trial in trials] == [False, True, False]
-    assert trials[1]["error"] == "Training failed: the gradient is not finite.", "the log is not part of an artifact"
-    assert trials[1]["model"] == ""
-    assert "gradient is not finite" in page(store, result.experiment)
+    assert (trials[1]["error"], trials[1]["model"]) == ("TrainingFailedError", "")
+    assert "TrainingFailedError" in page(store, result.experiment)
+    (key,) = store.objects.list(f"measurements/{result.experiment}")
+    told = {"1": "Training failed: the gradient is not finite."}
+    assert json.loads(store.objects.get_bytes(key))["failed"] == told, "the log of a process is kept"
+
+
+def test_the_wording_of_an_error_changes_no_experiment(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for words in ("The gradient is not finite.", "A gradient was infinite."):
+        train = _simulated([], fails=lambda call: call == 1, words=words)
+        monkeypatch.setattr(experiment, "train", train)
+        found.append(tune.function(_request(store), store))
+    assert found[0] == found[1]
 
 
 def test_an_experiment_without_a_successful_trial_fails_with_all_reasons(

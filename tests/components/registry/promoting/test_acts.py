@@ -73,8 +73,9 @@ def test_an_archived_version_cannot_be_promoted(three: Gate) -> None:
 def test_promotion_against_another_champion_needs_an_override_with_a_reason(three: Gate) -> None:
     with pytest.raises(StaleVerdictError):
         promote(three.store, NAME, 1)
-    with pytest.raises(PromotionError, match="needs a reason"):
-        promote(three.store, NAME, 1, override=True)
+    for blank in ("", " \n"):
+        with pytest.raises(PromotionError, match="needs a reason"):
+            promote(three.store, NAME, 1, blank, override=True)
     state = promote(three.store, NAME, 1, "the newer two fail on rain", override=True)
     assert state.champions == (2, 3, 1)
     record = Ledger(three.store, NAME).records()[-1]
