@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from gatehouse.components.features.definitions.repository import Repository
+from gatehouse.components.features.definitions.repository import Repository, without_history
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.validation.contract import Contract
@@ -35,12 +35,34 @@ def _problems(parts: ProjectParts, file: ProjectFile) -> Iterator[str]:
     tables = file.source.tables
     typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
     yield from dry_run(parts.repository, typed)
+    yield from _of_files(file, parts.repository)
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     for key, expected, found, known in _names(file, parts.repository):
         if found not in known:
             line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
             where = ".".join(map(str, key))
             yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{nearest(found, known)}"
+
+
+def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
+    """Queries that nothing reads, and views whose tables have no history: the check for leakage would end the run."""
+    for name in repository.known:
+        if name not in file.source.tables:
+            tables = file.source.tables
+            yield f"known/{name}.sql: expected a table of the source ({', '.join(tables)}){nearest(name, tables)}"
+    for path in sorted((repository.folder / "views").glob("*.sql")):
+        if path.stem not in repository.views:
+            meant = nearest(path.stem, repository.views)
+            yield f"views/{path.name}: no FeatureView of this name in definitions.py{meant}"
+    service = repository.services.get(file.features.service)
+    for name in service.views if service else ():
+        lacking = without_history(repository, name)
+        if lacking and name not in file.features.unchecked:
+            yield (
+                f"features.unchecked: the view {name} cannot be checked for leakage, as there is no known/<table>.sql "
+                f"of {', '.join(lacking)}, which gives a table as it stood at a moment. Write it, or state the view "
+                "here with a reason."
+            )
 
 
 def _of_contract(file: ProjectFile, contract: Contract) -> Iterator[str]:

@@ -136,6 +136,12 @@ MISTAKES = {
         "orders = Source((",
         r"definitions.py.*(SyntaxError|never closed)",
     ),
+    "definitions that end the process": (
+        DEFINITIONS,
+        "orders = Source(",
+        "exit(0)\norders = Source(",
+        r"definitions.py.*SystemExit",
+    ),
     "a view without availability": (
         DEFINITIONS,
         '    available=Available("event_timestamp"),\n    window',
@@ -211,6 +217,19 @@ def test_each_mistake_is_found_and_told(project: Path, mistake: str) -> None:
         "a metric of another task",
         "a feature that the query lacks",
     ), message
+
+
+def test_queries_that_nothing_reads_and_tables_without_a_history_are_found(project: Path) -> None:
+    (project / KNOWN).rename(project / "features/known/order.sql")
+    shutil.copy(project / VIEW, project / "features/views/order_contents.sql")
+    with pytest.raises(ConfigurationError) as caught:
+        check_project(project)
+    told = str(caught.value)
+    assert "known/order.sql: expected a table of the source (orders); did you mean orders?" in told
+    assert (
+        "views/order_contents.sql: no FeatureView of this name in definitions.py; did you mean order_content?" in told
+    )
+    assert "the view order_content cannot be checked for leakage, as there is no known/<table>.sql of orders" in told
 
 
 def test_mistakes_of_files_queries_and_names_are_told_together(project: Path) -> None:

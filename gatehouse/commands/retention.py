@@ -219,7 +219,7 @@ def _print_plan(plan: ErasurePlan) -> None:
             console.print(Text(title, style=style), *listed, sep="\n")
 
     named = [each for each in plan.erased if each not in plan.sharers]
-    section("erased:", named, "bold red")
+    section("to be erased:", named, "bold red")
     section("erased as well, since they share files with these:", plan.sharers, "bold red")
     section(
         "marked as not reproducible, but they still hold what was derived (--dependants):", plan.dependants, "yellow"

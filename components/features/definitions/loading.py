@@ -144,7 +144,7 @@ def _run(path: Path) -> ModuleType:
     sys.dont_write_bytecode = True
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
     finally:
         sys.dont_write_bytecode = written

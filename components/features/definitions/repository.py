@@ -213,6 +213,16 @@ def tables_of(repository: Repository, queries: list[str]) -> list[str]:
     return sorted({name for text in texts for name in names_read("raw", text, repository.sources)})
 
 
+def without_history(repository: Repository, view: str) -> list[str]:
+    """Raw tables that a view reads and of which nobody says since when their rows are known.
+
+    A replay takes nothing away from such a table. A static view is declared to read what was always known.
+    """
+    if repository.views[view].spec.static:
+        return []
+    return [name for name in tables_of(repository, [repository.views[view].query]) if name not in repository.known]
+
+
 def _view(folder: Path, spec: FeatureView, defined: Definitions, problems: list[str]) -> View:
     kinds = tuple(str(defined.entities[key].type) if key in defined.entities else "" for key in spec.entities)
     return View(spec.name, spec, _query(folder, "views", spec.name, problems), kinds)

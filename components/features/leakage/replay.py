@@ -84,16 +84,6 @@ def cut_times(moments: pa.ChunkedArray, count: int) -> list[datetime]:
     return sorted({moments[ordered[place].as_py()].as_py() for place in places}) if len(moments) else []
 
 
-def without_history(repository: Repository, view: str) -> list[str]:
-    """Raw tables that a view reads and of which nobody says since when their rows are known.
-
-    A replay takes nothing away from such a table. A static view is declared to read what was always known.
-    """
-    if repository.views[view].spec.static:
-        return []
-    return [name for name in tables_of(repository, [repository.views[view].query]) if name not in repository.known]
-
-
 def plan(
     repository: Repository,
     feature_tables: Mapping[str, Files],

@@ -70,8 +70,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     """
     import pyarrow.parquet as pq
 
-    from gatehouse.components.features.definitions.repository import check_out
-    from gatehouse.components.features.leakage.replay import Difference, plan, replay, without_history
+    from gatehouse.components.features.definitions.repository import check_out, without_history
+    from gatehouse.components.features.leakage.replay import Difference, plan, replay
     from gatehouse.components.features.leakage.single_features import single_feature_auc
     from gatehouse.components.features.table_files import feature_files, raw_tables
 
