@@ -99,7 +99,7 @@ _WORDS = {
     ("ProjectFile", "tuning"): "What is searched, and with which budget.",
     ("ProjectFile", "evaluation"): "What is measured.",
     ("ProjectFile", "monitoring"): "What counts as drift.",
-    ("ProjectFile", "launch"): "Where training runs; no setting of it is in a key. Elastic nodes may change bits.",
+    ("ProjectFile", "launch"): "Where training runs; it is in no key. Elastic nodes may change bits.",
     ("ProjectFile", "prices"): "What an hour of each type of machine costs.",
     ("ProjectFile", "resources"): "What the pods of single tasks get.",
     ("ProjectFile", "schedules"): "When the pipelines recur.",
@@ -299,7 +299,7 @@ def page() -> dict[str, str]:
         "launch": (
             LAUNCHES,
             "kind",
-            "Where training runs; no setting of it is in a key. Elastic nodes may change bits. See [launchers](launchers.md).",
+            "Where training runs; it is in no key. Elastic nodes may change bits. See [launchers](launchers.md).",
         ),
         "prices": Prices,
         "resources": TaskResources,

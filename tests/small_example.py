@@ -67,6 +67,7 @@ def write_project(folder: Path, **changes: Any) -> Path:
     project["tuning"]["trials"] = 1
     project["tuning"]["budget"] |= {"stopping.epochs": 1}
     project["tuning"]["parameters"] = [{"name": "model.dropout", "type": "double", "min": 0, "max": 0.2}]
+    project["evaluation"]["min_slice_rows"] = 50
     policy = yaml.safe_load((folder / "policy.yaml").read_text())
     policy |= {"bars": {"roc_auc": {"min": 0.5}}, "must_beat_baseline": [], "slices": {"roc_auc": 0.0}}
     for dotted, value in changes.items():

@@ -58,7 +58,7 @@ def test_an_old_artifact_is_drawn_again_in_the_style_of_the_day(
 ) -> None:
     reference = store.publish(CHECKS, "service", {"checks.json": "{}"})
     before = _report(store, str(reference), "--no-open")
-    monkeypatch.setattr(pages, "source_digests", lambda modules: {"the page": "was edited"})
+    monkeypatch.setattr(pages, "text_digests", lambda modules: {"the page": "was edited"})
     after = _report(store, str(reference), "--no-open")
     assert after != before and before.is_file() and drawn == [str(reference)] * 2
 

@@ -49,7 +49,7 @@ def test_the_stage_counts_labels_by_month_and_has_a_page(store: ArtifactStore, t
 def test_the_rule_refuses_a_model_that_is_too_large() -> None:
     names = _example("def _size(", **vars(gate))
     model = Manifest("models", "delays", (FileEntry("weights.safetensors", "0" * 64, 1_000),))
-    evidence = gate.Evidence(model, {}, {}, None, {})
+    evidence = gate.Evidence(model, {}, {}, None, {}, slices_asked=False)
 
     def applied(most: int | None) -> list[str]:
         rules = names["_size"](SimpleNamespace(max_model_bytes=most), evidence)
