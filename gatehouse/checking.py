@@ -3,38 +3,44 @@
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import Repository, without_history
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.validation.contract import Contract
-from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, read_project
+from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, definitions_of, read_project
 from gatehouse.yaml_lines import lines_of, nearest
 
 _Key = tuple[str | int, ...]
 
 
-def check_project(folder: Path) -> Project:
+def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
     """Read the project in `folder`, and look at everything that can be known of it without its data.
+
+    Args:
+        folder: The project.
+        store: Definitions that are published there were checked before they were; their queries are not run again.
 
     Raises:
         ConfigurationError: listing every problem found, with file, line and key where it stands in a YAML file.
     """
     parts = read_project(folder)
     if parts.file is not None:
-        parts.problems.extend(_problems(parts, parts.file))
+        parts.problems.extend(_problems(parts, parts.file, store))
     return assembled(parts)
 
 
-def _problems(parts: ProjectParts, file: ProjectFile) -> Iterator[str]:
+def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None) -> Iterator[str]:
     if parts.contract is not None:
         yield from _of_contract(file, parts.contract)
     if parts.repository is None:
         return
-    from gatehouse.components.features.computing.dry_run import dry_run
+    if store is None or not store.exists(definitions_of(file, parts.repository).reference):
+        from gatehouse.components.features.computing.dry_run import dry_run
 
-    tables = file.source.tables
-    typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
-    yield from dry_run(parts.repository, typed)
+        tables = file.source.tables
+        typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
+        yield from dry_run(parts.repository, typed)
     yield from _of_files(file, parts.repository)
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     for key, expected, found, known in _names(file, parts.repository):

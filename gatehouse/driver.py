@@ -75,7 +75,7 @@ def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "t
     from gatehouse.pipelines.catalog import build
 
     store.sweep()
-    project = check_project(project_path)
+    project = check_project(project_path, store)
     pipeline = build(pipeline_name, project)
     for config in project.configs():
         config.publish(store)

@@ -282,9 +282,14 @@ def assembled(parts: ProjectParts) -> Project:
         folder=parts.folder,
         file=file,
         contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(parts.contract).encode()}),
-        definitions=Config(f"{file.name}-features", published_files(parts.repository)),
+        definitions=definitions_of(file, parts.repository),
         policy=parts.policy,
     )
+
+
+def definitions_of(file: ProjectFile, repository: Repository) -> Config:
+    """The feature definitions as they are published."""
+    return Config(f"{file.name}-features", published_files(repository))
 
 
 def _snapshot_problems(given: Mapping[str, str], contract: Contract, name: str) -> Iterator[str]:

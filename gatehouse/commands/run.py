@@ -1,14 +1,16 @@
 """`gatehouse run`: a pipeline of a project on this machine, shown step by step."""
 
+import importlib
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.stages import track_apart
 from gatehouse.errors import ConfigurationError
 from gatehouse.local_run import run_pipeline
 from gatehouse.terminal import Screen
@@ -39,12 +41,21 @@ def run(
         arguments["seed"] = seed
     arguments |= dict(_parameter(text) for text in param or ())
     opened = ArtifactStore.open(store)
+    threading.Thread(target=_import_for_the_end, daemon=True).start()
     with Screen(opened) as screen:
         outcome = run_pipeline(folder, pipeline, opened, arguments, screen.update)
     screen.summarise(outcome)
+    from gatehouse.components.tracking.stages import track_apart
+
     track_apart(opened, outcome.run, outcome.log)
     refused = outcome.result("register").get("decision") == "refused"
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
+
+
+def _import_for_the_end() -> None:
+    """Import what shows the end of a run, while the run works in another process and this one waits."""
+    declared_stages()
+    importlib.import_module("gatehouse.components.tracking.stages")
 
 
 def project_folder(given: Path | None) -> Path:

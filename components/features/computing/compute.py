@@ -137,8 +137,10 @@ def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
 
 def _refuse_doubled(view: View, table: pa.Table) -> None:
     """Rows are told apart by key, event and known time; of two that agree in all, a join could take either."""
+    if table.num_rows < 2:
+        return
     names = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
-    same = np.ones(max(0, table.num_rows - 1), dtype=bool)
+    same = np.ones(table.num_rows - 1, dtype=bool)
     for name in reversed(names):  # sorted, so such rows follow each other
         one, next_one = table[name].slice(0, len(same)), table[name].slice(1)
         both_null = pc.and_(pc.is_null(one), pc.is_null(next_one))
