@@ -19,7 +19,8 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
 
     Args:
         folder: The project.
-        store: Definitions that are published there were checked before they were; their queries are not run again.
+        store: Definitions that are published there were checked before they were, and their queries are not run again.
+            Where the source's columns alone have changed since, the stage that computes features finds what is wrong.
 
     Raises:
         ConfigurationError: listing every problem found, with file, line and key where it stands in a YAML file.

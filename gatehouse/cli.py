@@ -101,7 +101,7 @@ def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
     _register(sys.argv[1] if len(sys.argv) > 1 else "")
     # Its own is 2, which says that a verdict ended a run.
-    typer.BadParameter.__mro__[1].exit_code = ConfigurationError.exit_code  # type: ignore[attr-defined]
+    typer.BadParameter.__mro__[1].exit_code = ConfigurationError.exit_code  # type: ignore[attr-defined]  # Typer does not name the class.
     try:
         app(standalone_mode=True)
     except GatehouseError as error:

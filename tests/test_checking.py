@@ -254,6 +254,13 @@ def test_a_query_that_reads_what_does_not_run_is_not_blamed(project: Path) -> No
         check_project(project)
 
 
+def test_no_query_is_blamed_for_a_broken_macro(project: Path) -> None:
+    (project / "features/macros.sql").write_text("CREATE MACRO twice(x) AS (x +* 2);")
+    (project / LABEL).write_text((project / LABEL).read_text().replace("returned = 1", "twice(returned) = 2"))
+    with pytest.raises(ConfigurationError, match=r"(?s)1 problem in the project.*macros.sql does not run"):
+        check_project(project)
+
+
 def test_a_project_that_is_right_is_said_to_be(project: Path) -> None:
     assert check_project(project).name == "returns"
     assert check_project(EXAMPLE).name == "flights"

@@ -23,7 +23,7 @@ _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 def dry_run(repository: Repository, tables: Mapping[str, Mapping[str, str]]) -> list[str]:
     """What is wrong with the queries of a repository, in the order in which they run.
 
-    A query that reads a staging table that cannot be made is not run, and so not blamed.
+    A query that reads a staging table that cannot be made is not run, and so not blamed; none is without the macros.
 
     Args:
         repository: The feature definitions.
@@ -38,6 +38,10 @@ def dry_run(repository: Repository, tables: Mapping[str, Mapping[str, str]]) -> 
             for name, columns in tables.items():
                 declared = ", ".join(f"{quoted(column)} {_RAW_TYPES[kind]}" for column, kind in columns.items())
                 connection.execute(f"CREATE TABLE {schema}.{quoted(name)} ({declared})")
+        try:
+            run_macros(connection, repository)
+        except ConfigurationError as error:
+            return [str(error)]  # Any query may read a macro.
         for name, query, attempt in _attempts(repository, connection):
             if broken.isdisjoint(names_read("staging", query, repository.staging)):
                 try:
@@ -53,7 +57,6 @@ def _attempts(
     repository: Repository, connection: duckdb.DuckDBPyConnection
 ) -> Iterator[tuple[str, str, Callable[[], object]]]:
     """Everything that a run does with SQL: the staging table that it makes, or nothing; its query; and doing it."""
-    yield "", "", partial(run_macros, connection, repository)
     for name, query in repository.staging.items():
         yield name, query, partial(stage_table, connection, repository, name)
     for view in repository.views.values():

@@ -94,8 +94,8 @@ def plan(
     """Which views to replay at which moments: each at `count` moments of its own rows, and all at the middle decision.
 
     A row is looked at in the moment from which it counts: what it knows of later times cannot be computed then. So a
-    leak that shows in half of a view's rows stays unseen with a probability of at most 0.5 ** count, however few rows
-    the view has beside the training set's (under 1 % with 7).
+    leak that shows at half of the moments from which a view's rows count stays unseen with a probability of at most
+    0.5 ** count, however few rows the view has beside the training set's (under 1 % with 7).
 
     Args:
         repository: The feature definitions.

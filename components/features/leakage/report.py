@@ -28,7 +28,7 @@ def leakage_page(service: str, body: Mapping[str, Any]) -> str:
         "At each cut the raw tables were taken back to what was known then, the features computed again and compared "
         "with the stored ones: rows of a view that count from the hours up to the cut, and rows of the training set "
         "decided in them. Each view is replayed at moments from which its own rows count, and all at the middle "
-        "decision. A leak that shows in half of a view's rows is overlooked at all of its own "
+        "decision. A leak that shows at half of a view's moments is overlooked at all of its own "
         f"{body['planned']} moments with a probability of {0.5 ** body['planned']:.1%} at most.",
     )
     differing = {name: {one["feature"] for one in differences if one["view"] == name} for name in body["views"]}

@@ -16,7 +16,7 @@ def test_checks_and_pytorch_are_away_while_feast_is_imported_and_back_afterwards
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with quickly():
         assert typeguard.typechecked(pytest) is pytest
-        assert typeguard.typechecked(forward_ref_policy=None)(pytest) is pytest  # type: ignore[arg-type, call-overload]
+        assert typeguard.typechecked(forward_ref_policy=None)(pytest) is pytest  # type: ignore[arg-type, call-overload]  # Called as Feast does.
         with pytest.raises(ImportError):
             importlib.import_module("torch")
     assert typeguard.typechecked is checked and "torch" not in sys.modules
