@@ -29,7 +29,7 @@ install: $(INSTALLED) ## make .venv with what a run needs
 install-dev: $(DEV_STAMP) ## make .venv with what tests and checks need
 
 run: $(INSTALLED) ## run the training pipeline of the example project on this machine
-	@$(BIN)/gatehouse run $(ARGS)
+	@$(BIN)/gatehouse run pipelines/projects/flights $(ARGS)
 
 test: $(DEV_STAMP) ## run the tests
 	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder --durations=20 $(ARGS)

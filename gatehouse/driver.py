@@ -10,22 +10,22 @@ import sys
 import tempfile
 import traceback
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.sources.files import FolderSource
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.forkserver import ForkServer
 from gatehouse.process import follow_owner, owner_env
+from gatehouse.yaml_lines import nearest
 
 if TYPE_CHECKING:
     from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 
     from gatehouse.pipelines.catalog import Pipeline
-    from gatehouse.project import Project
 
 PLAN = "plan.json"
 FAILURE = "failure.json"
@@ -38,12 +38,14 @@ def main() -> int:
     parser.add_argument("--pipeline", required=True)
     parser.add_argument("--store", required=True)
     parser.add_argument("--arguments", default="{}", help="JSON object of pipeline parameters")
+    parser.add_argument("--until", default="", help="the last stage that runs; default: all run")
     options = parser.parse_args()
     follow_owner()
     os.environ.update(owner_env())
+    _enter(options.project)
     store = ArtifactStore.open(options.store)
     try:
-        _run(options.project, options.pipeline, store, json.loads(options.arguments))
+        _run(options.pipeline, store, json.loads(options.arguments), options.until)
     except Exception as error:
         traceback.print_exc()
         # Where a task failed, its own record tells the cause, and this one only names the task.
@@ -54,11 +56,17 @@ def main() -> int:
     return 0
 
 
-def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments: dict[str, object]) -> None:
+def _enter(project: Path) -> None:
+    """Go to the project's folder, where every relative path of the project starts, wherever a command was typed."""
+    if own := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, own.split(os.pathsep)))
+    os.chdir(project)
+
+
+def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
     with ForkServer():
-        pipeline, project = _prepare(project_path, pipeline_name, store)
-        places = {"store": store.address, "source": _files_of(project)}
-        arguments = _checked(pipeline, arguments, places)
+        pipeline = _prepare(pipeline_name, store, until)
+        arguments = _checked(pipeline, arguments, {"store": store.address})
         with store.workspace() as directory:
             os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
             from kfp import local
@@ -67,7 +75,7 @@ def _run(project_path: Path, pipeline_name: str, store: ArtifactStore, arguments
             pipeline.function(**arguments)
 
 
-def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "tuple[Pipeline, Project]":
+def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline":
     """Load the project, publish its configuration, build the pipeline and record its tasks."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
@@ -75,8 +83,10 @@ def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "t
     from gatehouse.pipelines.catalog import build
 
     store.sweep()
-    project = check_project(project_path, store)
+    project = check_project(Path.cwd(), store)
     pipeline = build(pipeline_name, project)
+    if until:
+        pipeline = cut_after(until, pipeline)
     for config in project.configs():
         config.publish(store)
     _end_at_the_first_failure(pipeline.function.pipeline_spec)
@@ -84,7 +94,25 @@ def _prepare(project_path: Path, pipeline_name: str, store: ArtifactStore) -> "t
     os.environ.setdefault(PRICES, project.file.prices.model_dump_json())
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
-    return pipeline, project
+    return pipeline
+
+
+def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
+    """Take out the tasks that come after a stage. None before it needs them, as tasks are planned in order.
+
+    Raises:
+        ConfigurationError: if the pipeline has no such stage.
+    """
+    stages = [planned for _, planned, _ in pipeline.plan]
+    if stage not in stages:
+        known = ", ".join(dict.fromkeys(stages))
+        raise ConfigurationError(
+            f"--until: expected a stage of this pipeline ({known}), found {stage!r}{nearest(stage, stages)}."
+        )
+    last = len(stages) - stages[::-1].index(stage)
+    for task, _, _ in pipeline.plan[last:]:
+        del pipeline.function.pipeline_spec.root.dag.tasks[task]
+    return replace(pipeline, plan=pipeline.plan[:last])
 
 
 def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:
@@ -100,14 +128,6 @@ def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str,
             f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
         )
     return {name: value for name, value in defaults.items() if name in known} | given
-
-
-def _files_of(project: "Project") -> str:
-    """Where the project's files are: a relative path starts at the project's folder, wherever a command is typed."""
-    source = project.file.source
-    if isinstance(source, FolderSource) and "://" not in source.path:
-        return str(project.folder / source.path)
-    return ""
 
 
 def _end_at_the_first_failure(spec: "PipelineSpec") -> None:

@@ -78,6 +78,7 @@ def run_pipeline(
     store: ArtifactStore,
     arguments: dict[str, Any],
     watch: Callable[[LocalRun], None],
+    until: str = "",
 ) -> LocalRun:
     """Run a pipeline through `kfp.local` in a process of its own, and return when everything has ended.
 
@@ -89,6 +90,7 @@ def run_pipeline(
         store: Where everything is written.
         arguments: Pipeline parameters that differ from their defaults.
         watch: Called with the run whenever something may have changed.
+        until: The last stage that runs; empty for all.
     """
     run = LocalRun(new_run_id(), store.local_folder / "logs" / "pending.log")
     run.log = run.log.with_name(f"{run.run}.log")
@@ -96,7 +98,7 @@ def run_pipeline(
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with _signals() as received, open(run.log, "wb") as log:
         driver = subprocess.Popen(
-            _command(project, pipeline, store, arguments),
+            [*_command(project, pipeline, store, arguments), *(["--until", until] if until else [])],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -73,7 +73,8 @@ class ProjectFile(BaseModel):
     )
     description: str = Field("", max_length=400)
     store: str = Field(
-        ".gatehouse/store", description="Where compiled pipelines keep artifacts; commands here take `--store`."
+        ".gatehouse/store",
+        description="Where everything is kept: an address, or a folder relative to this file. `--store` comes first.",
     )
     source: Annotated[SourceSpec, Field(description="Where the raw tables come from.")]
     contract: str = Field("contract.yaml", description="The data contract, relative to this file.")
@@ -199,8 +200,8 @@ class Project:
 
     @property
     def store(self) -> str:
-        """Default address of the artifact store."""
-        return self.file.store
+        """Address of the store for pipelines on a cluster; empty where the project names a folder of this machine."""
+        return self.file.store if "://" in self.file.store else ""
 
     def configs(self) -> tuple[Config, ...]:
         """Everything that must be published before a run."""

@@ -19,7 +19,7 @@ def materialization(project: Project, tasks: Tasks) -> Any:
 
     @dsl.pipeline(name=f"{project.name}-materialization", description=f"Serve the features of {file.model} online.")
     def pipeline(
-        store: str = file.store,
+        store: str = project.store,
         source: str = "",
         window: str = "",
         force: str = "",

@@ -17,7 +17,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
 
     @dsl.pipeline(name=f"{project.name}-monitoring", description=f"Watch the data of {file.model} for drift.")
     def pipeline(
-        store: str = file.store,
+        store: str = project.store,
         source: str = "",
         window: str = "",
         since: str = "",

@@ -14,7 +14,7 @@ def promotion(project: Project, tasks: Tasks) -> Any:
     file = project.file
 
     @dsl.pipeline(name=f"{project.name}-promotion", description=f"Promote or roll back {file.model}.")
-    def pipeline(store: str = file.store, action: str = "promote", version: int = 0, reason: str = "") -> None:
+    def pipeline(store: str = project.store, action: str = "promote", version: int = 0, reason: str = "") -> None:
         """Promote, roll back or archive a version.
 
         Args:

@@ -32,7 +32,7 @@ def training(project: Project, tasks: Tasks) -> Any:
 
     @dsl.pipeline(name=f"{project.name}-training", description=file.description or f"Train {file.model}.")
     def pipeline(
-        store: str = file.store,
+        store: str = project.store,
         source: str = "",
         window: str = "",
         seed: int = file.training.seed,

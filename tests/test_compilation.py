@@ -11,7 +11,9 @@ import yaml
 
 import gatehouse
 from gatehouse.compilation import SpecError, breaches, check_project, compile_project
-from gatehouse.pipelines.catalog import names
+from gatehouse.driver import cut_after
+from gatehouse.errors import ConfigurationError
+from gatehouse.pipelines.catalog import build, names
 from gatehouse.project import Project, load_project
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
@@ -42,6 +44,14 @@ def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compi
     assert set(inputs) == KNOBS
     for parameter in inputs.values():
         assert parameter["description"] and "defaultValue" in parameter
+
+
+def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(project: Project) -> None:
+    cut = cut_after("check_leakage", build("training", project))
+    assert [stage for _, stage, _ in cut.plan][-2:] == ["retrieve_training_set", "check_leakage"]
+    assert set(cut.function.pipeline_spec.root.dag.tasks) == {task for task, _, _ in cut.plan}
+    with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
+        cut_after("leakage", build("training", project))
 
 
 def test_a_stale_spec_and_a_missing_one_fail_the_check(compiled: Path, project: Project, tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ from typing import Annotated
 
 import typer
 
-from gatehouse.commands.run import project_folder
+from gatehouse.commands.place import project_folder
 
 
 def check(
-    project: Annotated[
-        Path | None, typer.Argument(help="Folder of the project; default: here, else the example.")
-    ] = None,
+    project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
 ) -> None:
     """Check every file and query of a project, and every name that they use, before anything runs."""
     from gatehouse.checking import check_project

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from gatehouse.commands.output import StoreOption, find, open_store
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.validation.contract import contract_schema
 from gatehouse.errors import ConfigurationError
 
@@ -15,7 +14,7 @@ def infer(
     snapshot: Annotated[str, typer.Argument(help="A snapshot; its digest may be cut where it stays unique.")],
     out: Annotated[Path | None, typer.Option(help="Write it to this file; default: print it.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Write a data contract from what a snapshot holds, each rule beside what was seen.
 

@@ -12,7 +12,6 @@ from rich.text import Text
 from gatehouse.commands import contract, difference, first_look, query, rejected, retention, skew
 from gatehouse.commands.description import description
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table, size
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.deprecation import Deprecation, deprecation_of, marker_of
 from gatehouse.components.artifacts.erasure import dependant_marker, erased_marker
 from gatehouse.components.artifacts.reference import Reference
@@ -27,7 +26,7 @@ ReferenceArgument = Annotated[str, typer.Argument(help="A reference; its digest 
 @app.command("list")
 def list_references(
     kind: Annotated[str, typer.Argument(help="Only this kind, e.g. datasets.")] = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """List the references of a store, with the state of each."""
@@ -98,7 +97,7 @@ def _states(store: ArtifactStore, references: list[Reference]) -> dict[Reference
 @app.command()
 def show(
     reference: ReferenceArgument,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest itself, as canonical JSON.")] = False,
 ) -> None:
     """Show what an artifact is, what it was made from, and its state."""
@@ -131,7 +130,7 @@ def _not_reproducible(record: str) -> str:
 @app.command()
 def verify(
     reference: Annotated[str, typer.Argument(help="One reference and all it was derived from; default: all.")] = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Verify every byte, and report everything that is wrong; exit code 1 if anything is.
@@ -198,7 +197,7 @@ def pull_reference(
         Path | None, typer.Argument(help="Copy only this artifact's files to this directory, under their paths.")
     ] = None,
     to: Annotated[str, typer.Option(help="Copy the artifact, and all it was derived from, to this store.")] = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Copy an artifact: with --to into another store, with its lineage; with DIRECTORY as plain files.
 

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.comparison import ColumnChange, TableChange, compare
 from gatehouse.components.validation.sensitivity import sensitive_columns
 
@@ -23,7 +22,7 @@ def diff(
     key: Annotated[
         str, typer.Option(help="Columns that identify a row, e.g. id or day,carrier; default: the whole row.")
     ] = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show what changed between two snapshots or tables: columns, rows, statistics.

@@ -11,7 +11,6 @@ from rich.tree import Tree
 
 from gatehouse.commands.feature_project import FeatureProject, ProjectOption, available, open_features, store_if_there
 from gatehouse.commands.output import JsonOption, StoreOption, print_json
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.features.definitions.repository import OnDemand, View
 from gatehouse.components.features.lineage.columns import lineage_of, lineage_on_demand
 from gatehouse.components.features.lineage.graph import ROWS, VALUE, Column, Lineage
@@ -25,7 +24,7 @@ def lineage(
     name: Annotated[str, typer.Argument(metavar="VIEW[.FEATURE]", help="A feature, or all those of a view.")],
     svg: Annotated[Path | None, typer.Option(help="Write the picture to this file.")] = None,
     project: ProjectOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Follow a feature through views and staging queries down to the columns of the raw tables."""
@@ -65,7 +64,7 @@ def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str
 
 def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
     """The columns of the raw tables: those of the newest snapshot; before there is one, those of the contract."""
-    found = store_if_there(store)
+    found = store_if_there(store, opened)
     history = opened.history(found) if found else []
     if history:
         return history[-1].columns()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gatehouse.commands.output import open_store
-from gatehouse.commands.run import EXAMPLE
+from gatehouse.commands.place import project_folder, store_address
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.reference import Reference
@@ -21,7 +21,7 @@ from gatehouse.components.features.table_files import view_tables
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import Project, load_project
 
-ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project; default: here, else the example.")]
+ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project; default: this one.")]
 
 
 @dataclass(frozen=True)
@@ -153,20 +153,24 @@ def tables_of_reference(store: ArtifactStore, reference: str) -> Tables:
 
 
 def open_features(project: Path | None) -> FeatureProject:
-    """The project in a folder, by default this one, else the example.
+    """The project in a folder, by default this one.
 
     Raises:
         ConfigurationError: if its definitions do not hold.
     """
-    folder = project or (Path.cwd() if (Path.cwd() / "project.yaml").is_file() else EXAMPLE)
-    loaded = load_project(folder)
+    loaded = load_project(project_folder(project))
     return FeatureProject(loaded, read_repository(loaded.folder / loaded.file.features.repo))
 
 
-def store_if_there(address: str) -> ArtifactStore | None:
-    """The store; None where there is none yet, as definitions can be read without."""
+def store_of(address: str, opened: FeatureProject) -> ArtifactStore:
+    """The store of this address, by default that of the project. Raises ConfigurationError if there is none."""
+    return open_store(store_address(address, opened.project.folder))
+
+
+def store_if_there(address: str, opened: FeatureProject) -> ArtifactStore | None:
+    """As `store_of`, but None where there is none yet, as definitions can be read without."""
     try:
-        return open_store(address)
+        return store_of(address, opened)
     except ConfigurationError:
         return None
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from gatehouse.commands.feature_project import FeatureProject, ProjectOption, open_features
-from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.commands.feature_project import FeatureProject, ProjectOption, open_features, store_of
+from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import OnDemand, View
 from gatehouse.errors import ConfigurationError
@@ -30,7 +29,7 @@ def retrieve(
     online: Annotated[bool, typer.Option("--online", help="Current values from the online store; no time.")] = False,
     at: Annotated[str, typer.Option(help="With --online: the moment of the read, ISO 8601; default: now.")] = "",
     project: ProjectOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""
@@ -39,7 +38,8 @@ def retrieve(
 
     if at and not online:
         raise ConfigurationError("--at is the moment of a read from the online store: expected --online with it.")
-    opened, found = open_features(project), open_store(store)
+    opened = open_features(project)
+    found = store_of(store, opened)
     if to.resolve() == rows.resolve():
         raise ConfigurationError(f"{to}: expected another file to write than the entity rows, which would be lost.")
     views, computed = _chosen(opened, service, view or [])

@@ -22,7 +22,6 @@ from gatehouse.commands.feature_project import (
     store_if_there,
 )
 from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.declarations import LabelView
 from gatehouse.components.features.definitions.repository import OnDemand, View
@@ -31,11 +30,10 @@ app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retriev
 
 
 @app.command("list")
-def list_views(
-    project: ProjectOption = None, store: StoreOption = str(DEFAULT_STORE), as_json: JsonOption = False
-) -> None:
+def list_views(project: ProjectOption = None, store: StoreOption = "", as_json: JsonOption = False) -> None:
     """List the project's feature views, with the newest table of each."""
-    opened, found = open_features(project), store_if_there(store)
+    opened = open_features(project)
+    found = store_if_there(store, opened)
     tables = _newest(opened, found)
     rows = [_facts(view) | _held(opened, tables, view) for view in opened.repository.views.values()]
     rows += [
@@ -70,13 +68,14 @@ def list_views(
 def show(
     name: Annotated[str, typer.Argument(metavar="VIEW", help="The view: stored, on demand, or of the label.")],
     project: ProjectOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show a view: its definition, its SQL, its versions with what changed, and what its newest table holds."""
     from gatehouse.components.features.computing.table_statistics import table_statistics
 
-    opened, found = open_features(project), store_if_there(store)
+    opened = open_features(project)
+    found = store_if_there(store, opened)
     if name in opened.repository.on_demand:
         _show_on_demand(opened.repository.on_demand[name], as_json)
         return

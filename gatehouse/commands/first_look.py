@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.output import find, print_table
-from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.commands.place import store_address
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
@@ -38,7 +38,7 @@ class FirstLook:
 def attempt(
     file: Annotated[Path, typer.Argument(help="A CSV with a header (.csv, .tsv, .txt, also .gz).")],
     out: Annotated[Path | None, typer.Option(help="Folder for source.yaml and contract.yaml; default: ./NAME.")] = None,
-    store: Annotated[str, typer.Option(help="Where the snapshot is written.")] = str(DEFAULT_STORE),
+    store: Annotated[str, typer.Option(help="Where the snapshot is written; default: .gatehouse/store.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Write over what is in the folder.")] = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = True,
 ) -> None:
@@ -57,7 +57,7 @@ def attempt(
     console = Console(soft_wrap=True, highlight=False)
     sniffed = sniff(file)
     _show(console, file, sniffed)
-    look = _taken(sniffed, file, name, folder, ArtifactStore.open(store))
+    look = _taken(sniffed, file, name, folder, ArtifactStore.open(store_address(store)))
     _tell(console, look, name, written)
     if open_page:
         webbrowser.open(look.pages[0].resolve().as_uri())

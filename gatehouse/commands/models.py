@@ -7,7 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.output import StoreOption, open_store, print_table
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger, model_names
@@ -21,9 +20,7 @@ ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the ledger."
 
 
 @app.command("list")
-def list_models(
-    name: Annotated[str, typer.Argument(help="Only this model.")] = "", store: StoreOption = str(DEFAULT_STORE)
-) -> None:
+def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = "", store: StoreOption = "") -> None:
     """List registered versions with their aliases."""
     opened = open_store(store)
     table = Table("model", "version", "status", "judged against", "reference", box=None, pad_edge=False)
@@ -40,7 +37,7 @@ def list_models(
 def show(
     name: NameArgument = "",
     version: Annotated[int, typer.Option(help="Show what this version was made from.")] = 0,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Show a model's ledger, or one version with its lineage."""
     opened = open_store(store)
@@ -65,7 +62,7 @@ def promote_version(
     override: Annotated[
         bool, typer.Option("--override", help="Promote although the gate refused it; needs --reason.")
     ] = False,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Make a version the champion: approval by a person. One that was rolled back needs its number and a reason."""
     _act(store, name, "promote", version, reason, override)
@@ -76,7 +73,7 @@ def rollback(
     version: Annotated[int, typer.Argument(help="The champion to withdraw; default: the present one.")] = 0,
     name: Annotated[str, typer.Option(help="Name of the registered model.")] = "",
     reason: ReasonOption = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Take the champion out of production and of staging, and return to the one before it."""
     _act(store, name, "rollback", version, reason)
@@ -87,7 +84,7 @@ def archive(
     version: Annotated[int, typer.Argument(help="The version.")],
     name: Annotated[str, typer.Option(help="Name of the registered model.")] = "",
     reason: ReasonOption = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Keep a version for the record only: it cannot be promoted any more."""
     _act(store, name, "archive", version, reason)

@@ -8,9 +8,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands.feature_project import ProjectOption, Tables, moment, open_features, tables_of_reference
-from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.commands.feature_project import (
+    ProjectOption,
+    Tables,
+    moment,
+    open_features,
+    store_of,
+    tables_of_reference,
+)
+from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.components.features.definitions.repository import View
 from gatehouse.errors import ConfigurationError
 
@@ -24,14 +30,15 @@ def materialize(
     as_of: Annotated[str, typer.Option(help="What was known then, ISO 8601; default: all that the tables hold.")] = "",
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Write all again, also to go back in time.")] = False,
     project: ProjectOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Bring the project's online store up to its newest feature tables, and compare; ends with 1 above max_skew."""
     from gatehouse.components.features.online.stage import MaterializeRequest
     from gatehouse.components.features.online.stage import materialize as write
 
-    opened, found = open_features(project), open_store(store)
+    opened = open_features(project)
+    found = store_of(store, opened)
     tables = opened.tables(found, opened.served(service, []))
     request = MaterializeRequest(
         snapshot=tables.snapshot,
@@ -82,7 +89,7 @@ def _as_of(text: str, tables: Tables) -> datetime:
 def skew(
     service: ServiceOption = "",
     project: ProjectOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Read a sample of the online store back and compare it with the offline values; ends with 1 above max_skew.
@@ -91,7 +98,8 @@ def skew(
     may say something else of their newest rows. A view that was pushed since is compared with its pushed table. Nothing
     is written.
     """
-    opened, found = open_features(project), open_store(store)
+    opened = open_features(project)
+    found = store_of(store, opened)
     views = opened.served(service, [])
     rows = _measured(opened.repository.folder, opened.project.name, opened.tables(found, views), views)
     cells, differing = (sum(row[name] for row in rows) for name in ("values", "differing"))

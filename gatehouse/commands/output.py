@@ -9,25 +9,28 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from gatehouse.commands.place import store_address
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 
-StoreOption = Annotated[str, typer.Option(help="The store.")]
+StoreOption = Annotated[str, typer.Option(help="The store; default: that of the project here, else .gatehouse/store.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 _WIDTH = 400
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def open_store(address: str) -> ArtifactStore:
-    """Open a store that exists. A mistyped address must not create one.
+    """Open a store that exists, by default the one of this folder. A mistyped address must not create one.
 
     Raises:
         ConfigurationError: if the directory is not there.
     """
+    address = store_address(address)
     if "://" not in address.removeprefix("file://") and not Path(address.removeprefix("file://")).is_dir():
         raise ConfigurationError(
-            f"--store: expected the directory of a store, found nothing at {address!r}. `gatehouse run` writes one."
+            f"--store: expected the directory of a store, found nothing at {address!r}. `gatehouse run` writes one; "
+            "type this in the folder of its project, or give its store."
         )
     return ArtifactStore.open(address)
 

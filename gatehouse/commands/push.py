@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 import typer
 from rich.table import Table
 
-from gatehouse.commands.feature_project import ProjectOption, moment, open_features
-from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.commands.run import DEFAULT_STORE
+from gatehouse.commands.feature_project import ProjectOption, moment, open_features, store_of
+from gatehouse.commands.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.errors import ConfigurationError
 
 _TOLD = 5  # Misfits of a batch that are told one by one.
@@ -41,7 +40,7 @@ def push(
         bool, typer.Option("--until-idle", help="End when nothing arrives for that long; default: go on for ever.")
     ] = False,
     project: ProjectOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
@@ -53,7 +52,8 @@ def push(
     from gatehouse.components.features.streaming.stream import MessageStream
 
     urls = _urls(source)
-    opened, found = open_features(project), open_store(store)
+    opened = open_features(project)
+    found = store_of(store, opened)
     tables = opened.tables(found, map(opened.view, view or opened.repository.views))
     start = start_from(found, str(tables.reference))
     folder = streams_folder(found, opened.project.name, tables.reference)

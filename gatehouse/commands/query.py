@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.querying import SOURCE, queried
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -35,7 +34,7 @@ def query(
     ] = None,
     rows: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 for all.")] = 50,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Run SQL (DuckDB's) over artifacts. Values of sensitive columns are `***` wherever they stand.
@@ -56,7 +55,7 @@ def query(
 def head(
     reference: Annotated[str, typer.Argument(help="A table, or an artifact made of tables, such as a snapshot.")],
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows of each table.")] = 10,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show the first rows of a table, or of each table of a snapshot. Values of sensitive columns are `***`."""

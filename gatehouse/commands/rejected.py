@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.snapshot.rejected import KIND, Group, groups_of, rejected_of
@@ -19,7 +18,7 @@ def rejected(
         str, typer.Argument(help="A snapshot, a dataset, or the rejected rows of one; default: all of the store.")
     ] = "",
     examples: Annotated[int, typer.Option(min=0, help="How many examples of each reason.")] = 3,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show the rows that did not fit, by reason, with examples. Values of sensitive columns are not shown."""

@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from gatehouse.commands.output import StoreOption, find, open_store
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.reports.rendering import rendered
 
 
 def report(
     reference: Annotated[str, typer.Argument(help="An artifact, its digest may be cut.")],
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
 ) -> None:
     """Draw the page of an artifact, print where it is, and open it."""

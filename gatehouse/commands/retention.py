@@ -21,7 +21,6 @@ from gatehouse.commands.output import (
     seconds_of,
     size,
 )
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts import deprecation, eraser
 from gatehouse.components.artifacts.collection import Collector, Item, Wish
 from gatehouse.components.artifacts.eraser import ErasurePlan, Scope, plan_erasure, unlisted_blobs
@@ -39,7 +38,7 @@ def deprecate(
     reason: ReasonOption,
     successor: Annotated[str, typer.Option(help="The reference to use instead.")] = "",
     by: ByOption = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Mark an artifact as deprecated: readers are warned, with the reason and the successor.
 
@@ -61,7 +60,7 @@ def collect(
         bool, typer.Option("--forget", help="With --deprecated: also those that memos and run records name.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="With --delete: wait for the grace, then delete.")] = False,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Collect garbage: show what nothing needs, and with --delete remove it in two phases.
@@ -150,7 +149,7 @@ def erase(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     by: ByOption = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Remove an artifact's data for good, with an audited record. It cannot be undone.
 
@@ -239,7 +238,7 @@ def lift(
     number: Annotated[int, typer.Argument(help="The number of the erasure's record.")],
     reason: ReasonOption,
     by: ByOption = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
 ) -> None:
     """Allow the content of an erasure to be published again; what was removed stays removed."""
     erasure = eraser.lift(open_store(store), number, reason, by)

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from gatehouse.commands.curves import Histories, brief, differing, labels_of, measured, report, spark
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.reports.format import number
 from gatehouse.components.tracking.mlflow_client import URI, tracking_of
 from gatehouse.components.tracking.query import ATTRIBUTES, lookup, parse
@@ -37,7 +36,7 @@ def list_runs(
     experiment: ExperimentOption = "",
     metric: MetricOption = None,
     limit: Annotated[int, typer.Option(min=1, help="Most runs shown, the newest.")] = 30,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     uri: UriOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -56,7 +55,7 @@ def search(
     query: Annotated[str, typer.Argument(help='E.g. "learning_rate < 1e-3 order by log_loss limit 10".')],
     experiment: ExperimentOption = "",
     metric: MetricOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     uri: UriOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -80,7 +79,7 @@ def search(
 def show(
     run: RunArgument,
     html: HtmlOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     uri: UriOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -116,7 +115,7 @@ def show(
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids of runs, their beginnings, or names.")],
     html: HtmlOption = None,
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     uri: UriOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -152,11 +151,16 @@ def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
         ConfigurationError: if nothing does.
     """
     if not uri:
-        tracking = tracking_of(open_store(store))
+        opened = open_store(store)
+        tracking = tracking_of(opened)
         if tracking is None:
-            raise ConfigurationError(f"--uri: the store {store} is remote and {URI} is not set: expected one of them.")
+            raise ConfigurationError(
+                f"--uri: the store {opened.address} is remote and {URI} is not set: expected one of them."
+            )
         if tracking.embedded and not (tracking.embedded / "mlflow.db").is_file():
-            raise ConfigurationError(f"The store {store} has no MLflow database yet. `gatehouse run` writes one.")
+            raise ConfigurationError(
+                f"The store {opened.address} has no MLflow database yet. `gatehouse run` writes one."
+            )
         uri = tracking.uri
     return RunReader(uri, experiment)
 

@@ -6,14 +6,13 @@ from typing import Annotated
 import typer
 
 from gatehouse.commands.output import StoreOption, find, open_store
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.validation.spec import SkewSpec
 
 
 def skew(
     training_set: Annotated[str, typer.Argument(help="The training set.")],
     serving: Annotated[str, typer.Argument(help="The dataset with the logged features, of the same column names.")],
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     psi: Annotated[float, typer.Option(min=1e-9, help="Greatest population stability index of a feature.")] = 0.2,
     ignore: Annotated[list[str] | None, typer.Option(help="A column that is not compared; may be repeated.")] = None,
     sensitive: Annotated[

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.commands.run import DEFAULT_STORE
 from gatehouse.components.artifacts.identity import is_operational
 from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.reference import Reference, references_in
@@ -43,7 +42,7 @@ def why(
     stage: Annotated[str, typer.Argument(help="A stage, such as train; or a part of one, such as validate:measure.")],
     first: Annotated[str, typer.Argument(help="A run; with a second one, they are compared.")] = "",
     second: Annotated[str, typer.Argument(help="Another run.")] = "",
-    store: StoreOption = str(DEFAULT_STORE),
+    store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Say what a stage's result depends on; with one run, what it depended on there; with two, what differs.

@@ -1,0 +1,47 @@
+"""Which project and which store a command means, where it names none: those of the folder in which it is typed."""
+
+from pathlib import Path
+
+import yaml
+
+from gatehouse.errors import ConfigurationError
+
+PROJECT_FILE = "project.yaml"
+DEFAULT_STORE = ".gatehouse/store"
+
+
+def project_folder(given: Path | None) -> Path:
+    """The folder of the project that is meant: the one given, else this one.
+
+    Raises:
+        ConfigurationError: if neither holds a project.
+    """
+    folder = given or Path.cwd()
+    if (folder / PROJECT_FILE).is_file():
+        return folder
+    near = sorted(path.parent.name for path in folder.glob(f"*/{PROJECT_FILE}"))
+    meant = f" There is one in {', '.join(near)}: name it." if near else " `gatehouse init NAME` writes one."
+    raise ConfigurationError(f"{folder}: expected the folder of a project, found no {PROJECT_FILE} in it.{meant}")
+
+
+def store_address(given: str, project: Path | None = None) -> str:
+    """The store that is meant: the one given, else that of the project, else `.gatehouse/store` in this folder.
+
+    Args:
+        given: What the command line says, relative to this folder; empty for nothing.
+        project: The folder of the project; by default this one, if it is one.
+    """
+    folder = project or Path.cwd()
+    if given or not (folder / PROJECT_FILE).is_file():
+        return given or DEFAULT_STORE
+    try:
+        body = yaml.load((folder / PROJECT_FILE).read_bytes(), Loader=yaml.CSafeLoader)
+    except yaml.YAMLError:
+        body = None  # Whoever reads the project tells what is wrong with it.
+    named = body.get("store") if isinstance(body, dict) else None
+    return in_folder(folder, str(named or DEFAULT_STORE))
+
+
+def in_folder(folder: Path, address: str) -> str:
+    """An address as it is, or a path that starts at a folder."""
+    return address if "://" in address else str(folder / address)
