@@ -38,6 +38,7 @@ from gatehouse.components.splitting.time_order import (
     unusable,
 )
 from gatehouse.components.splitting.training_set import Labels, Times, TrainingSet
+from gatehouse.components.tasks.outcomes import outcomes
 
 NAMES: tuple[CheckName, ...] = get_args(CheckName)
 PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not run"
@@ -103,9 +104,11 @@ class Subject:
         """The features' profiles, and that of the decision time, by name."""
         if not self._profiles:
             rows = sampled(self.parts)
+            labels = np.nan_to_num(self.labels)  # Rows without one are in no part, or the parts are refused.
+            outcome = outcomes(self.training_set.task, labels, labels[self.parts["train"]])
             timed = [self.training_set.decision_time] if self.decision is not None else []
             for name in (*self.training_set.features, *timed):
-                self._profiles[name] = profile_of(self.training_set, name, self.labels, rows)
+                self._profiles[name] = profile_of(self.training_set, name, outcome, rows)
         return self._profiles
 
     def shared(self) -> list[Shared]:
@@ -203,12 +206,13 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
 def _unusable(subject: Subject) -> Iterator[str]:
     """Parts and folds on which nothing can be fitted or measured, and times that make no sense."""
     rows, decision, known = subject.training_set.rows, subject.decision, subject.label_time
-    yield from unusable(rows, subject.labels, subject.parts)
+    task = subject.training_set.task
+    yield from unusable(rows, subject.labels, task, subject.parts)
     for name, part in subject.parts.items():
         yield from senseless_times(decision, known, name, part)
     for number, fold in subject.partition.every_fold():
         if number < subject.partition.folds - 1:
-            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, fold))
+            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold))
 
 
 def _scopes(subject: Subject) -> Iterator[tuple[str, tuple[Pair, ...], Parts]]:
@@ -307,7 +311,7 @@ def _single_feature(subject: Subject) -> Iterator[Finding | Remark]:
     unsure = []
     for name, area in sorted(areas.items()):
         if area is None:
-            raise CannotRun("train and validation need rows with both labels")
+            raise CannotRun("train and validation need rows with different labels")
         if area.value > alarm and area.low > _CONCLUSIVE:
             text = f"{name} alone tells the label of validation with ROC AUC {area.value:.3f}, more than {alarm:g}: "
             yield None, text + "it may hold the outcome"

@@ -120,7 +120,17 @@ def _in_fractions(spec: RandomSplit | EntitySplit | GroupSplit | StratifiedSplit
 
 
 def _strata(columns: tuple[str, ...], training_set: TrainingSet) -> Hashes:
-    """Hash of each row's stratum; a missing value is a stratum of its own."""
+    """Hash of each row's stratum; a missing value is a stratum of its own.
+
+    Raises:
+        ConfigurationError: if the label is to be the stratum and is a number, of which no two rows may have the same.
+    """
+    if not columns and training_set.task.name in ("regression", "ranking"):
+        raise ConfigurationError(
+            f"split.strata: expected columns whose values are kept in balance, as the label of the task "
+            f"{training_set.task.name} has too many values for strata; found none. Name columns, or take the strategy "
+            "random."
+        )
     return training_set.hashes(columns or (training_set.label,), seed_of(0, "stratum"))[0]
 
 

@@ -1,15 +1,13 @@
 """What a split's page shows: rows, label rates and times of parts and folds, and how far each column moved."""
 
-import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gatehouse.components.splitting.checks import Subject
 from gatehouse.components.splitting.partition import PARTS, Rows
+from gatehouse.components.tasks.level import level_of
 
-_Z = 1.959964
 _BINS = 60
 _DIGITS = 6
 _MICROSECONDS_A_DAY = 86_400e6
@@ -19,15 +17,18 @@ def measures(subject: Subject) -> dict[str, Any]:
     """The measures of a split as plain JSON.
 
     - `rows`: rows of the training set; `left_out`: rows in no part, by reason.
-    - `parts`, and of each of `folds`: by part, its `rows`, `label_rate` with the ends `low` and `high` of its interval,
-      and where there are decision times the `first` and `last`, to the minute in UTC.
+    - `level`: what the level of labels is. `parts`, and of each of `folds`: by part, its `rows`, `level` with the ends
+      `low` and `high` of its 95 % interval, and where there are decision times the `first` and `last`, to the minute in
+      UTC.
     - `decisions`: `days` since the first decision (the edges of bins), and by part its share of rows in each bin.
     - `columns`: by column, `psi` from train to validation, from train to test and from validation to test, and `auc`,
       what it alone tells of the label; None where there are too few rows.
     """
+    level = level_of(subject.training_set.task)
     found: dict[str, Any] = {
         "rows": subject.training_set.rows,
         "left_out": dict(subject.partition.left_out),
+        "level": {"title": level.title, "is_share": level.is_share},
         "parts": {name: _part(subject, subject.parts[name]) for name in PARTS},
         "folds": [
             {name: _part(subject, fold[name]) for name in ("train", "validation")}
@@ -40,24 +41,12 @@ def measures(subject: Subject) -> dict[str, Any]:
     return found
 
 
-def label_rate(labels: npt.NDArray[np.integer[Any]]) -> tuple[float, float, float]:
-    """Share of positive labels, and the ends of its 95 % interval (Wilson 1927); NaN without rows.
-
-    Args:
-        labels: 1 for a positive label, shape (rows,).
-    """
-    count = len(labels)
-    if not count:
-        return math.nan, math.nan, math.nan
-    rate = float((labels == 1).mean())
-    middle = (rate + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
-    half = _Z / (1 + _Z**2 / count) * math.sqrt(rate * (1 - rate) / count + _Z**2 / (4 * count**2))
-    return round(rate, _DIGITS), round(middle - half, _DIGITS), round(middle + half, _DIGITS)
-
-
 def _part(subject: Subject, rows: Rows) -> dict[str, Any]:
-    rate, low, high = label_rate(subject.labels[rows])
-    found: dict[str, Any] = {"rows": len(rows), "label_rate": rate, "low": low, "high": high}
+    level = level_of(subject.training_set.task)
+    value, low, high = (
+        round(each, _DIGITS) for each in level.of(subject.labels[rows], subject.labels[~np.isnan(subject.labels)])
+    )
+    found: dict[str, Any] = {"rows": len(rows), "level": value, "low": low, "high": high}
     if subject.decision is not None:
         times = subject.decision[rows]
         found |= {"first": _minute(times.min()), "last": _minute(times.max())}

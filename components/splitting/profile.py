@@ -1,4 +1,4 @@
-"""One column by part, bin and label: from these counts follow its drift between parts, and what it tells of the label.
+"""Counts of one column by part, bin and outcome: how far it drifted between parts, and what it tells of the label.
 
 The bins are fitted on train. At most 200,000 rows of a part are counted, evenly spaced, which is enough for both.
 """
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from gatehouse.components.distances.population_stability import population_stability
 from gatehouse.components.splitting.partition import PARTS, Parts
-from gatehouse.components.splitting.training_set import Labels, TrainingSet
+from gatehouse.components.splitting.training_set import TrainingSet
 
 Counts = npt.NDArray[np.int64]
 
@@ -31,8 +31,8 @@ class Profile:
 
     Attributes:
         name: The column.
-        counts: Rows by part, bin and label, shape (3, bins, 2). Bin 0 is missing; bin 1 is zero, or all rare
-            categories; the rest ascend, or are categories from the most frequent.
+        counts: Rows by part, bin and outcome of the label, shape (3, bins, outcomes). Bin 0 is missing; bin 1 is zero,
+            or all rare categories; the rest ascend, or are categories from the most frequent.
         compared: How many of the bins drift is measured over; further ones count as rare categories.
     """
 
@@ -54,17 +54,24 @@ class Profile:
         return population_stability(found, others)
 
     def auc(self) -> "Area | None":
-        """ROC AUC on validation of the label rate that the row's bin has in train, shrunk by 20 rows towards the mean.
+        """ROC AUC on validation of the outcome's rate that the row's bin has in train, shrunk by 20 rows to the mean.
 
-        None where train or validation have one class only.
+        Of several outcomes the largest that one has against the others. None where train or validation have one only.
         """
-        train, judged = self.counts[0], self.counts[1]
-        if not train.sum(axis=0).all() or not judged.sum(axis=0).all():
+        outcomes = range(self.counts.shape[2]) if self.counts.shape[2] > 2 else (1,)
+        areas = [area for outcome in outcomes if (area := self._area(outcome)) is not None]
+        return max(areas, key=lambda area: area.value, default=None)
+
+    def _area(self, outcome: int) -> "Area | None":
+        """For one outcome against the others, which train and validation must have both."""
+        (train, hits), (rows, positive) = ((part.sum(axis=1), part[:, outcome]) for part in self.counts[:2])
+        negative = rows - positive
+        if not (hits.any() and (train - hits).any() and positive.any() and negative.any()):
             return None
-        mean = train[:, 1].sum() / train.sum()
-        scores = (train[:, 1] + _SMOOTHING * mean) / (train.sum(axis=1) + _SMOOTHING)
+        mean = hits.sum() / train.sum()
+        scores = (hits + _SMOOTHING * mean) / (train + _SMOOTHING)
         levels, group = np.unique(scores, return_inverse=True)
-        negative, positive = (np.bincount(group, judged[:, label], len(levels)) for label in (0, 1))
+        negative, positive = (np.bincount(group, counts, len(levels)) for counts in (negative, positive))
         below = np.cumsum(negative) - negative
         pairs = int(positive.sum()) * int(negative.sum())
         return Area.of(
@@ -82,7 +89,7 @@ class Area:
 
     @classmethod
     def of(cls, value: float, rows: int) -> "Area":
-        """With the interval of Wilson (1927), as if `value` were a share of `rows`, the rows of the rarer label.
+        """With the interval of Wilson (1927), as if `value` were a share of `rows`, the rows of the rarer outcome.
 
         The variance of a ROC AUC A is at most A (1 - A) / rows (Birnbaum and Klose 1957), so that the interval is wide
         enough; unlike a normal one it is not empty at 1.
@@ -98,23 +105,24 @@ def sampled(parts: Parts) -> Parts:
     return {name: rows[:: max(1, -(-len(rows) // _ROWS))] for name, rows in parts.items()}
 
 
-def profile_of(training_set: TrainingSet, name: str, labels: Labels, parts: Parts) -> Profile:
-    """Count one column by part, bin and label.
+def profile_of(training_set: TrainingSet, name: str, outcomes: Counts, parts: Parts) -> Profile:
+    """Count one column by part, bin and outcome.
 
     Args:
         training_set: Has the column.
         name: The column.
-        labels: 0, 1 or -1 for none, shape (rows,).
+        outcomes: Number of each row's outcome from 0, shape (rows,).
         parts: Row numbers by part, from `sampled`.
     """
     if name in training_set.categorical:
         placed, size, compared = _categories(training_set.column(name), parts)
     else:
         placed, size, compared = _numbers(training_set.numbers(name), parts)
-    counts = np.zeros((len(PARTS), size, 2), np.int64)
+    width = max(2, int(outcomes.max(initial=0)) + 1)
+    counts = np.zeros((len(PARTS), size, width), np.int64)
     for index, part in enumerate(PARTS):
-        positive = (labels[parts[part]] == 1).astype(np.int64)
-        counts[index] = np.bincount(placed[part] * 2 + positive, minlength=size * 2).reshape(size, 2)
+        cells = placed[part] * width + outcomes[parts[part]]
+        counts[index] = np.bincount(cells, minlength=size * width).reshape(size, width)
     return Profile(name, counts, compared)
 
 

@@ -1,4 +1,4 @@
-"""The page about a split: its checks, parts with label rates and times, folds, and how far columns moved."""
+"""The page about a split: its checks, parts with the level of labels and times, folds, and how far columns moved."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     )
     _add_checks(drawn, found["checks"])
     _add_parts(drawn, found)
-    _add_folds(drawn, found["folds"])
+    _add_folds(drawn, found["folds"], found["level"])
     _add_drift(drawn, found["columns"], found["thresholds"]["psi"])
     _add_single_features(drawn, found["columns"], found["thresholds"]["single_feature_auc"])
     drawn.section("Inputs").facts(_inputs(manifest))
@@ -76,28 +76,29 @@ def _add_parts(drawn: Report, found: Json) -> None:
     parts = {name: found["parts"][name] for name in PARTS}
     total = max(1, found["rows"])
     rows = [
-        [name, part["rows"], percent(part["rows"] / total), *_rate(part), part.get("first", ""), part.get("last", "")]
+        [name, part["rows"], percent(part["rows"] / total), *_level(part), part.get("first", ""), part.get("last", "")]
         for name, part in parts.items()
     ]
-    drawn.section("Parts", "Label rates with their 95 % intervals (Wilson 1927), as if rows were independent.")
-    headers = ["part", "rows", "share", "label rate", "from", "to", "first decision", "last decision"]
-    drawn.table(headers, rows, formats=dict.fromkeys(("label rate", "from", "to"), percent))
+    title, shares = found["level"]["title"], found["level"]["is_share"]
+    drawn.section("Parts", f"The {title} of each part has its 95 % interval, as if rows were independent.")
+    headers = ["part", "rows", "share", title, "from", "to", "first decision", "last decision"]
+    drawn.table(headers, rows, formats=dict.fromkeys((title, "from", "to") if shares else (), percent))
     if found["left_out"]:
         drawn.facts({f"in no part: {reason}": count for reason, count in found["left_out"].items()})
-    dots = [Dot(name, *_rate(part)) for name, part in parts.items()]
-    figures = [(dot_chart(dots, "label rate", size=(450, 0)), "Label rate of each part, with its interval.")]
+    dots = [Dot(name, *_level(part)) for name, part in parts.items()]
+    figures = [(dot_chart(dots, title, size=(450, 0)), f"The {title} of each part, with its interval.")]
     if "decisions" in found:
-        shares = [(name, found["decisions"]["shares"][name]) for name in parts]
-        drawing = histogram(found["decisions"]["days"], shares, "days since the first decision", "share of the part")
+        decided = [(name, found["decisions"]["shares"][name]) for name in parts]
+        drawing = histogram(found["decisions"]["days"], decided, "days since the first decision", "share of the part")
         figures.append((drawing, "Rows by decision time, as shares of their part."))
     drawn.figures(*figures)
 
 
-def _rate(part: Json) -> tuple[float, float, float]:
-    return part["label_rate"], part["low"], part["high"]
+def _level(part: Json) -> tuple[float, float, float]:
+    return part["level"], part["low"], part["high"]
 
 
-def _add_folds(drawn: Report, folds: Sequence[Json]) -> None:
+def _add_folds(drawn: Report, folds: Sequence[Json], level: Json) -> None:
     if not folds:
         return
     rows = []
@@ -106,14 +107,14 @@ def _add_folds(drawn: Report, folds: Sequence[Json]) -> None:
         for name in ("train", "validation"):
             part = fold[name]
             span = f"{part['first']} to {part['last']}" if "first" in part else ""
-            cells += [part["rows"], part["label_rate"], span]
+            cells += [part["rows"], part["level"], span]
         rows.append(cells)
     drawn.section(
         "Folds", "The last one's parts are those of the split. Its duplicates and its drift are checked below."
     )
-    headers = ["fold", "train rows", "train label rate", "train decisions"]
-    headers += ["validation rows", "validation label rate", "validation decisions"]
-    drawn.table(headers, rows, formats=dict.fromkeys(("train label rate", "validation label rate"), percent))
+    titles = [f"{part}: {level['title']}" for part in ("train", "validation")]
+    headers = ["fold", "train rows", titles[0], "train decisions", "validation rows", titles[1], "validation decisions"]
+    drawn.table(headers, rows, formats=dict.fromkeys(titles if level["is_share"] else (), percent))
 
 
 def _add_drift(drawn: Report, columns: Mapping[str, Json], bound: float) -> None:
@@ -140,7 +141,8 @@ def _add_single_features(drawn: Report, columns: Mapping[str, Json], alarm: floa
     if known:
         drawn.section(
             "What one feature tells alone",
-            "ROC AUC on validation of the label rates that its bins or categories have in train.",
+            "ROC AUC on validation of the outcome's rates that its bins or categories have in train. The outcome is a "
+            "label of 1, one of several classes, or a number above its median.",
         )
         chart = bar_chart(known[:_SHOWN], marker=alarm)
         drawn.figure(chart, "The features that tell most; the dashed line is where one is taken for a leak.")

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gatehouse.components.splitting.partition import PARTS, Parts, Rows
 from gatehouse.components.splitting.spec import TimeSplit
+from gatehouse.components.tasks.task import Task
 
 Times = npt.NDArray[np.datetime64]
 
@@ -47,12 +47,13 @@ def ticks(value: timedelta) -> np.timedelta64:
     return np.timedelta64(value // timedelta(microseconds=1), "us")
 
 
-def unusable(rows: int, labels: npt.NDArray[np.integer[Any]], parts: Parts) -> list[str]:
-    """Why the parts are none: a part without rows or with one class, rows that do not exist, or are there twice.
+def unusable(rows: int, labels: npt.NDArray[np.float64], task: Task, parts: Parts) -> list[str]:
+    """Why the parts are none: without rows or labels that differ, rows that do not exist, or are there twice.
 
     Args:
         rows: Rows of the training set.
-        labels: 0, 1, or another number where there is none, shape (rows,).
+        labels: NaN where there is none, shape (rows,).
+        task: What labels must be.
         parts: Row numbers by part.
     """
     problems = [f"{name}: has no rows" for name, part in parts.items() if len(part) == 0]
@@ -65,16 +66,27 @@ def unusable(rows: int, labels: npt.NDArray[np.integer[Any]], parts: Parts) -> l
     if shared:
         problems.append(f"{shared} rows are in two parts, or twice in one")
     if not any(outside.values()):
-        problems += [problem for name, part in parts.items() for problem in _unusable_labels(name, labels[part])]
+        problems += [problem for name, part in parts.items() for problem in _unusable_labels(name, labels[part], task)]
+        problems += _untrained_classes(labels, parts) if task.name == "multiclass" else []
     return problems
 
 
-def _unusable_labels(name: str, labels: npt.NDArray[np.integer[Any]]) -> Iterator[str]:
-    other = int(((labels != 0) & (labels != 1)).sum())
+def _unusable_labels(name: str, labels: npt.NDArray[np.float64], task: Task) -> Iterator[str]:
+    other = int(np.isnan(labels).sum())
     if other:
-        yield f"{name}: {other} labels are neither 0 nor 1"
-    if len(labels) and not other and (labels == labels[0]).all():
-        yield f"{name}: every one of its {len(labels)} labels is {labels[0]}"
+        yield f"{name}: {other} labels are not {task.label}"
+    elif len(labels) and (lacking := task.lacks(labels)):
+        yield f"{name}: has {lacking}"
+
+
+def _untrained_classes(labels: npt.NDArray[np.float64], parts: Parts) -> Iterator[str]:
+    """Classes of a later part that a model cannot know; the part `train` comes first."""
+    known, *_ = held = [np.unique(labels[part]) for part in parts.values()]
+    for name, found in zip(parts, held, strict=True):
+        unknown = np.setdiff1d(found[~np.isnan(found)], known)
+        if len(unknown):
+            shown = ", ".join(f"{value:g}" for value in unknown[:5])
+            yield f"{name}: has rows of {len(unknown)} classes that train has none of: {shown}"
 
 
 def senseless_times(decision: Times | None, label: Times | None, name: str, rows: Rows) -> Iterator[str]:

@@ -12,12 +12,14 @@ import pyarrow.parquet as pq
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.splitting.stable_hash import Flags, Hashes, can_hash, row_hashes
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError
 
 _AT_ONCE = 1 << 18
 
 Times = npt.NDArray[np.datetime64]
-Labels = npt.NDArray[np.int8]
+Labels = npt.NDArray[np.float64]
+"""As the task has them, NaN where there is none; shape (rows,)."""
 
 
 class TrainingSet:
@@ -37,6 +39,7 @@ class TrainingSet:
         self.rows = sum(file.metadata.num_rows for file in self._files)
         self.entity_keys = tuple(details.get("entity_keys", ()))
         self.label = str(details.get("label", "label"))
+        self.task = TASKS[details.get("task", "binary")]
         self.decision_time = str(details.get("decision_time", "decision_time"))
         self.label_time = str(details.get("label_time", "label_time"))
 
@@ -147,10 +150,10 @@ class TrainingSet:
         return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
     def labels(self) -> Labels:
-        """The labels: 0, 1, or -1 where there is none or another value; shape (rows,)."""
+        """The labels; NaN where there is none or one that the task does not have."""
         self.require([self.label])
         values = self.numbers(self.label)
-        return np.where(values == 1, 1, np.where(values == 0, 0, -1)).astype(np.int8)
+        return np.where(self.task.is_label(values), values, np.nan)
 
 
 def _is_number(kind: pa.DataType) -> bool:

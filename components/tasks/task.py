@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
     Mask = npt.NDArray[np.bool_]
+
+TaskName = Literal["binary", "multiclass", "regression", "ranking"]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The entity rows of a repository: one for each decision, with the label that is known by now."""
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,10 +14,21 @@ from gatehouse.components.features.computing.compute import (
     stage_tables,
     table_of,
 )
-from gatehouse.components.features.database import quoted
+from gatehouse.components.features.database import quoted, text_literal
+from gatehouse.components.features.definitions.declarations import LabelView
 from gatehouse.components.features.definitions.repository import Repository
-from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError
+
+_TYPES = {"binary": pa.int8(), "multiclass": pa.int32()}
+"""Arrow types of labels; of other tasks they are doubles."""
+_ADVICE = {
+    "binary": "Write the condition that makes a row positive, for instance `{column} > 0.5 AS {column}`, or state "
+    "another task in the LabelView.",
+    "multiclass": "Name the outcome's values as classes of the LabelView, or number them from 0.",
+    "regression": "Give no label to a row without a number: a null sets it aside.",
+    "ranking": "Give relevant rows a higher number, and rows that are not relevant 0.",
+}
 
 
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
@@ -27,7 +39,7 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
     A label counts from its arrival on, and not before its horizon is over: the later of both is its `label_time`.
 
     Raises:
-        ConfigurationError: if the label's query does not run or lacks a column, or a label is not 0 or 1.
+        ConfigurationError: if the label's query does not run or lacks a column, or a label is not of its task.
     """
     stage_tables(connection, repository, [repository.entity_rows])
     return labelled_rows(connection, repository)
@@ -63,33 +75,49 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
     )
     kept = table_of(
         connection,
-        f"SELECT {keys}, __decided AS decision_time, TRY_CAST({quoted(label.label)} AS DOUBLE) AS label, "
+        f"SELECT {keys}, __decided AS decision_time, {_number(label)} AS label, "
         f"greatest(__arrived, __mature) AS label_time{request} FROM entity_rows "
         f"WHERE __reason IS NULL ORDER BY __decided, {order}",
         where,
     )
-    kept = _with_exact_labels(connection, kept, label.label, where)
+    kept = _with_exact_labels(connection, kept, label, where)
     counts = connection.execute(
         "SELECT __reason, count(*) FROM entity_rows WHERE __reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     return kept, dict(counts)
 
 
-def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, column: str, where: str) -> pa.Table:
-    """The rows with their labels as int8. A label is never rounded into one: 0.4 is a share, and no class."""
-    values = rows["label"].to_numpy()
-    wrong = int((~BINARY.is_label(values)).sum())
+def _number(label: LabelView) -> str:
+    """SQL of a label as a number: of a named class its place, else the value itself; null where there is none."""
+    if not label.classes:
+        return f"TRY_CAST({quoted(label.label)} AS DOUBLE)"
+    classes = ", ".join(map(text_literal, label.classes))
+    return f"CAST(list_position([{classes}], {quoted(label.label)}::VARCHAR) - 1 AS DOUBLE)"
+
+
+def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, label: LabelView, where: str) -> pa.Table:
+    """The rows with labels of the task's type. A label is never rounded into one: 0.4 is a share, and no class."""
+    task, values = TASKS[label.task], rows["label"].to_numpy()
+    wrong = int((~task.is_label(values)).sum())
     if wrong:
-        found = connection.execute(
-            f"SELECT {quoted(column)}::VARCHAR, typeof({quoted(column)}) FROM entity_rows WHERE __reason IS NULL AND "
-            f"coalesce(TRY_CAST({quoted(column)} AS DOUBLE) NOT IN (0, 1), true) "
-            "GROUP BY ALL ORDER BY count(*) DESC, 1 LIMIT 3"
-        ).fetchall()
-        shown = ", ".join(text for text, _ in found)
+        expected = f"one of {', '.join(label.classes)}" if label.classes else task.label
+        kind, shown = _others(connection, label)
         raise ConfigurationError(
-            f"{where}: column {column}: expected {BINARY.label} in every row, as the task is {BINARY.name}; found "
-            f"{wrong:,} of {rows.num_rows:,} rows with other values ({found[0][1]}), such as {shown}. Write the "
-            f"condition that makes a row positive, for instance `{column} > 0.5 AS {column}`."
+            f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
+            f"{wrong:,} of {rows.num_rows:,} rows with other values ({kind}), such as {', '.join(shown)}. "
+            f"{_ADVICE[task.name].format(column=label.label)}"
         )
-    labels = pa.chunked_array([pc.cast(pa.array(values), pa.int8())]) if len(rows) else pa.array([], pa.int8())
+    kind = _TYPES.get(task.name, pa.float64())
+    labels = pa.chunked_array([pc.cast(pa.array(values), kind)]) if len(rows) else pa.array([], kind)
     return rows.set_column(rows.column_names.index("label"), "label", labels)
+
+
+def _others(connection: duckdb.DuckDBPyConnection, label: LabelView) -> tuple[str, list[str]]:
+    """Type and texts of the most frequent values that are no labels of the task."""
+    found = connection.execute(
+        f"SELECT {quoted(label.label)}::VARCHAR AS text, typeof({quoted(label.label)}) AS kind, {_number(label)} AS "
+        "number FROM entity_rows WHERE __reason IS NULL GROUP BY ALL ORDER BY count(*) DESC, 1"
+    ).fetchnumpy()
+    numbers = np.ma.filled(found["number"].astype(np.float64), np.nan)
+    wrong = np.flatnonzero(~TASKS[label.task].is_label(numbers))[:3]
+    return str(found["kind"][wrong[0]]), [str(found["text"][index]) for index in wrong]

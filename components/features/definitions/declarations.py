@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationError
 
 from gatehouse.components.artifacts.identity import Spec, operational
+from gatehouse.components.tasks.task import TaskName
 
 Kind = Literal["numeric", "categorical"]
 EVENT_TIMESTAMP = "event_timestamp"
@@ -125,7 +126,14 @@ class LabelView(_Definition):
     name: str = Field(pattern=_NAME)
     entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that a row is about.")
     decision_time: str = Field("decision_time", description="Column with the time of the decision.")
-    label: str = Field("label", description="Column with the outcome, true or false.")
+    label: str = Field("label", description="Column with the outcome.")
+    task: TaskName = Field("binary", description="What a model is to tell of the outcome; it says what labels may be.")
+    classes: tuple[str, ...] = Field(
+        (),
+        description="Of the task multiclass: the outcome's values in the order of their numbers from 0; empty where "
+        "the column holds the numbers.",
+    )
+    group: str = Field("", description="Of the task ranking: the entity whose rows are ranked together.")
     arrives: Available = Field(description="Column with the time at which the label arrives, and its delay.")
     horizon: timedelta = Field(
         timedelta(0),

@@ -18,6 +18,7 @@ def _of_streams(defined: Definitions) -> list[str]:
 
 def _of_views(defined: Definitions) -> list[str]:
     problems = [f"{FILE}: {problem}" for view in defined.views.values() for problem in problems_of_view(view)]
+    problems += [f"{FILE}: {problem}" for label in defined.labels for problem in _of_label(label)]
     keyed: list[FeatureView | LabelView] = [*defined.views.values(), *defined.labels]
     for one in keyed:
         lacking = [key for key in one.entities if key not in defined.entities]
@@ -54,6 +55,23 @@ def problems_of_view(view: FeatureView) -> list[str]:
             "event_time_only=True where nobody knows"
         ]
     return []
+
+
+def _of_label(label: LabelView) -> list[str]:
+    """What is wrong with a label taken alone."""
+    problems = []
+    if label.classes and label.task != "multiclass":
+        problems.append(f"{label.name}: classes: expected none for the task {label.task}, found {len(label.classes)}")
+    if len(set(label.classes)) < len(label.classes) or len(label.classes) == 1:
+        problems.append(f"{label.name}: classes: expected two different names at least, found {label.classes}")
+    if label.task == "ranking" and label.group not in label.entities:
+        problems.append(
+            f"{label.name}: group: expected the entity whose rows are ranked together ({', '.join(label.entities)}), "
+            f"found {label.group!r}"
+        )
+    if label.task != "ranking" and label.group:
+        problems.append(f"{label.name}: group: expected none for the task {label.task}, found {label.group!r}")
+    return problems
 
 
 def _of_on_demand(defined: Definitions) -> list[str]:

@@ -5,24 +5,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.metrics.roc_auc import roc_auc
+from gatehouse.components.tasks.outcomes import outcomes
+from gatehouse.components.tasks.task import Task
 
 _SMOOTHING = 20.0
 
 
 def single_feature_auc(
-    training_set: pa.Table, label: str, numeric: list[str], categorical: list[str]
+    training_set: pa.Table, label: str, task: Task, numeric: list[str], categorical: list[str]
 ) -> dict[str, float]:
-    """ROC AUC of every feature alone against the label, from 0.5 to 1, by name.
+    """ROC AUC of every feature alone against the label, from 0.5 to 1, by name; of several outcomes the largest.
 
     A numeric feature scores by its value, in the better direction, nulls all low or all high, whichever tells more (so
-    a null that gives the label away counts). A categorical feature scores by the label rate of its category, nulls
-    being one, shrunk by 20 rows towards the mean rate. Without both labels every feature has 0.5.
+    a null that gives the label away counts). A categorical feature scores by the outcome's rate in its category,
+    nulls being one, shrunk by 20 rows towards the mean rate. Where all labels are equal every feature has 0.5.
     """
-    y = training_set[label].to_numpy().astype(bool)
-    if not len(y) or y.all() or not y.any():
-        return dict.fromkeys([*numeric, *categorical], 0.5)
-    found = {name: _numeric(training_set[name], y) for name in numeric}
-    return found | {name: _categorical(training_set[name], y) for name in categorical}
+    labels = pc.cast(training_set[label], pa.float64()).to_numpy()
+    outcome = outcomes(task, labels, labels)
+    counts = np.bincount(outcome, minlength=2)
+    told = [outcome == number for number in ((1,) if len(counts) == 2 else range(len(counts)))]
+    told = [y for y in told if y.any() and not y.all()]
+    kinds = {**dict.fromkeys(numeric, _numeric), **dict.fromkeys(categorical, _categorical)}
+    return {name: max((of(training_set[name], y) for y in told), default=0.5) for name, of in kinds.items()}
 
 
 def _numeric(column: pa.ChunkedArray, y: np.ndarray) -> float:

@@ -74,6 +74,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     from gatehouse.components.features.leakage.replay import Difference, plan, replay
     from gatehouse.components.features.leakage.single_features import single_feature_auc
     from gatehouse.components.features.table_files import feature_files, raw_tables
+    from gatehouse.components.tasks.found import TASKS
 
     manifest = store.manifest(request.training_set)
     details, views = manifest.details, manifest.details["views"]
@@ -91,7 +92,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             rows, compared, found = replay(repository, tables, features, training_set, chosen, cut)
             cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
             differences += found
-    areas = single_feature_auc(training_set, details["label"], details["numeric"], details["categorical"])
+    task = TASKS[details["task"]]
+    areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"])
     unchecked = _unchecked(lacking, static, cuts)
     refused = [text for name, text in unchecked.items() if name not in request.unchecked]
     warnings = [f"{text} {request.unchecked[name]}" for name, text in unchecked.items() if name in request.unchecked]

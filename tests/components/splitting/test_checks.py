@@ -270,7 +270,7 @@ def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_
     checks = _checks(tmp_path, columns, **IN_TIME)
     assert checks["parts"].ends_the_run
     assert checks["parts"].said == (
-        "validation: every one of its 1464 labels is 1",
+        "validation: has 0 rows with label 0 and 1464 with label 1; expected some of both",
         "train: 1 labels are said to be known before the decision that they judge",
     )
     empty = _checks(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
@@ -283,9 +283,9 @@ def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:
     spec = {"strategy": "rolling_origin", "origins": 3, "horizon": "P30D", "test_from": "2024-05-01", "gap": "PT1H"}
     said = _checks(tmp_path, columns, **spec)["parts"].said
     assert said == (
-        "fold 0: train: every one of its 744 labels is 0",
-        "fold 0: validation: every one of its 720 labels is 0",
-        "fold 1: train: every one of its 1464 labels is 0",
+        "fold 0: train: has 744 rows with label 0 and 0 with label 1; expected some of both",
+        "fold 0: validation: has 720 rows with label 0 and 0 with label 1; expected some of both",
+        "fold 1: train: has 1464 rows with label 0 and 0 with label 1; expected some of both",
     )
 
 

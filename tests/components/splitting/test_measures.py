@@ -1,22 +1,11 @@
-"""What is measured of a split: Wilson's intervals, times, and columns that moved."""
+"""What is measured of a split: levels of labels, times, and columns that moved."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.splitting.measures import label_rate
 from gatehouse.components.splitting.stage import SplitRequest, split
 from tests.components.splitting.conftest import Publish, spec_of
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 1), min_size=1, max_size=500))
-def test_the_interval_of_a_label_rate_is_wilsons(labels: list[int]) -> None:
-    expected = binomtest(sum(labels), len(labels)).proportion_ci(0.95, method="wilson")
-    assert label_rate(np.array(labels)) == pytest.approx((np.mean(labels), expected.low, expected.high), abs=2e-6)
 
 
 def test_parts_times_and_columns_are_measured(store: ArtifactStore, publish: Publish) -> None:
@@ -34,7 +23,7 @@ def test_parts_times_and_columns_are_measured(store: ArtifactStore, publish: Pub
     found = store.read_json(split(request, store).split_checks, "checks.json")
     assert found["parts"]["train"] == {
         "rows": 2000,
-        "label_rate": 0.5,
+        "level": 0.5,
         "low": pytest.approx(0.478, abs=1e-3),
         "high": pytest.approx(0.522, abs=1e-3),
         "first": "2024-01-01 00:00",

@@ -119,7 +119,7 @@ def test_the_artifact_of_a_split_by_time_lists_rows_and_counts_the_gap(store: Ar
     assert _rows(store, result.split, "train.parquet") == list(range(996))
     assert _rows(store, result.split, "validation.parquet") == list(range(1000, 1496))
     parts = store.read_json(result.split_checks, "checks.json")["parts"]
-    assert {part["label_rate"] for part in parts.values()} == {0.5}
+    assert {part["level"] for part in parts.values()} == {0.5}
     assert parts["train"]["last"] == "2024-02-11 11:00"
 
 
@@ -146,7 +146,7 @@ def test_all_that_a_split_must_not_be_is_told_at_once(store: ArtifactStore, publ
         split(SplitRequest(training_set=training_set, spec=spec), store)
     message = str(refused.value)
     assert "is not divided, for 5 reasons:" in message
-    assert "parts: test: every one of its 1 labels is 0" in message
+    assert "parts: test: has 1 rows with label 0 and 0 with label 1" in message
     assert re.search(r"group_overlap: (\d+) of the \1 values of town in validation are in train too", message)
     assert "availability: size of 1455 rows was known only after the decision, up to 1e-06 s later" in message
     assert "`split.checks.severity`" in message

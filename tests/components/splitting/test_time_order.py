@@ -18,6 +18,8 @@ from gatehouse.components.splitting.time_order import (
     senseless_times,
     unusable,
 )
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import TASKS
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -33,7 +35,7 @@ def _at(hours: int) -> datetime:
 
 def _problems(decision: Any, label: Any, labels: Any, parts: dict[str, Any]) -> list[str]:
     """All that the checks of a split by time say."""
-    found = unusable(len(decision), labels, parts)
+    found = unusable(len(decision), np.where(BINARY.is_label(labels), labels, np.nan), BINARY, parts)
     if found:
         return found
     for name in PARTS:
@@ -151,8 +153,8 @@ def test_a_random_split_is_refused_with_counts_and_times() -> None:
         ({"decision": (2, np.datetime64("NaT"))}, "validation: 1 rows have no decision time"),
         ({"label": (4, _hours([0])[0])}, "test: 1 labels are said to be known before the decision"),
         ({"label": (1, _hours([30])[0])}, "1 labels of train were known only after the first decision of validation"),
-        ({"labels": (0, 2)}, "train: 1 labels are neither 0 nor 1"),
-        ({"labels": (5, 0)}, "test: every one of its 2 labels is 0"),
+        ({"labels": (0, 2)}, "train: 1 labels are not 0 or 1"),
+        ({"labels": (5, 0)}, "test: has 2 rows with label 0 and 0 with label 1"),
     ],
 )
 def test_what_cannot_be_judged_or_is_late_is_refused(change: dict[str, tuple[int, Any]], said: str) -> None:
@@ -206,3 +208,9 @@ def test_boundaries_of_any_zone_are_moments() -> None:
     west = timezone(timedelta(hours=-8))
     assert _spec(train_until=_at(100).astimezone(west)) == _spec()
     assert _spec(train_until=_at(100).replace(tzinfo=None)) == _spec()
+
+
+def test_every_class_of_a_later_part_is_in_train() -> None:
+    labels, parts = np.array([0.0, 1, 0, 1, 0, 2]), {"train": [0, 1], "validation": [2, 3], "test": [4, 5]}
+    found = unusable(6, labels, TASKS["multiclass"], {name: np.array(rows) for name, rows in parts.items()})
+    assert found == ["test: has rows of 1 classes that train has none of: 2"]

@@ -187,8 +187,43 @@ def test_a_label_of_any_type_that_is_zero_or_one_is_taken(repository: Repository
     assert rows["label"].type == pa.int8() and rows["label"].to_pylist() == [1, 0]
 
 
-def _labelled(connection: duckdb.DuckDBPyConnection, repository: Repository, values: str) -> pa.Table:
-    label = LabelView(name="sold", entities=("origin",), arrives=Available("told"), horizon=timedelta(0))
+@pytest.mark.parametrize(
+    ("declared", "values", "kind", "expected"),
+    [
+        ({"task": "regression"}, "(-1.5), (2)", pa.float64(), [2, -1.5]),
+        ({"task": "multiclass"}, "(0), (12)", pa.int32(), [12, 0]),
+        ({"task": "multiclass", "classes": ("it's", "b")}, "('it''s'), ('b')", pa.int32(), [1, 0]),
+        ({"task": "multiclass", "classes": ("10", "20")}, "(10), (20)", pa.int32(), [1, 0]),
+        ({"task": "ranking", "group": "origin"}, "(0), (2.5)", pa.float64(), [2.5, 0]),
+    ],
+)
+def test_labels_have_the_type_of_their_task(
+    repository: Repository, declared: Any, values: str, kind: pa.DataType, expected: list[float]
+) -> None:
+    with connect() as connection:
+        rows = _labelled(connection, repository, values, **declared)
+    assert rows["label"].type == kind and sorted(rows["label"].to_pylist(), reverse=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("declared", "values", "found"),
+    [
+        ({"task": "regression"}, "('12 km'), ('3')", r"expected finite numbers .* 1 of 2 .*\(VARCHAR\), such as 12 km"),
+        ({"task": "regression"}, "('inf'::FLOAT), (3)", "such as inf"),
+        ({"task": "multiclass"}, "(0), (1.5), (-1)", r"whole numbers from 0 .* 2 of 3 .* such as -1.0, 1.5"),
+        ({"task": "multiclass", "classes": ("a", "b")}, "('a'), ('c')", "expected one of a, b .* such as c"),
+        ({"task": "ranking", "group": "origin"}, "(-1), (2)", "from 0 up .* such as -1"),
+    ],
+)
+def test_a_label_that_is_not_of_its_task_is_refused(
+    repository: Repository, declared: Any, values: str, found: str
+) -> None:
+    with connect() as connection, pytest.raises(ConfigurationError, match=found):
+        _labelled(connection, repository, values, **declared)
+
+
+def _labelled(connection: duckdb.DuckDBPyConnection, repository: Repository, values: str, **declared: Any) -> pa.Table:
+    label = LabelView(name="sold", entities=("origin",), arrives=Available("told"), horizon=timedelta(0), **declared)
     query = (
         "SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-01-02' AS decision_time, decision_time AS told, label "
         f"FROM (VALUES {values}) AS labels (label)"

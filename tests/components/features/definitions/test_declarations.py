@@ -248,3 +248,19 @@ def test_no_time_goes_backwards(copy: Path) -> None:
     edit(copy, "definitions.py", 'Available("landed_at")', 'Available("landed_at", lag=-HOUR)')
     with pytest.raises(ConfigurationError, match=r"lag\s+Input should be greater than or equal"):
         read_repository(copy)
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ('classes=("a", "b"),', "classes: expected none for the task binary, found 2"),
+        ('task="multiclass", classes=("a", "a"),', "classes: expected two different names at least"),
+        ('task="ranking",', "group: expected the entity whose rows are ranked together .*, found ''"),
+        ('task="regression", group="carrier",', "group: expected none for the task regression, found 'carrier'"),
+        ('task="clustering",', "task: Input should be 'binary', 'multiclass', 'regression' or 'ranking'"),
+    ],
+)
+def test_what_a_label_declares_fits_its_task(copy: Path, declared: str, problem: str) -> None:
+    edit(copy, "definitions.py", '    name="late_arrival",\n', f'    name="late_arrival",\n    {declared}\n')
+    with pytest.raises(ConfigurationError, match=problem):
+        read_repository(copy)

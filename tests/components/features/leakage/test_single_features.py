@@ -4,6 +4,8 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.features.leakage.single_features import single_feature_auc
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import TASKS
 
 LABEL = [True, True, False, False]
 
@@ -22,7 +24,7 @@ LABEL = [True, True, False, False]
 )
 def test_a_number(values: list[float | None], area: float) -> None:
     table = pa.table({"label": LABEL, "x": pa.array(values, pa.float32())})
-    assert single_feature_auc(table, "label", ["x"], []) == {"x": area}
+    assert single_feature_auc(table, "label", BINARY, ["x"], []) == {"x": area}
 
 
 @pytest.mark.parametrize(
@@ -36,9 +38,24 @@ def test_a_number(values: list[float | None], area: float) -> None:
 )
 def test_a_category(values: list[str | None], area: float) -> None:
     table = pa.table({"label": LABEL, "x": pa.array(values, pa.string())})
-    assert single_feature_auc(table, "label", [], ["x"]) == {"x": area}
+    assert single_feature_auc(table, "label", BINARY, [], ["x"]) == {"x": area}
 
 
 def test_nothing_is_told_where_only_one_label_is() -> None:
     table = pa.table({"label": [True, True], "x": [1.0, 2.0], "y": ["a", "b"]})
-    assert single_feature_auc(table, "label", ["x"], ["y"]) == {"x": 0.5, "y": 0.5}
+    assert single_feature_auc(table, "label", BINARY, ["x"], ["y"]) == {"x": 0.5, "y": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "values", "area"),
+    [
+        ("regression", [1.5, 2.5, 3.5, 9.0], [10.0, 20.0, 30.0, 90.0], 1.0),
+        ("regression", [1.5, 2.5, 3.5, 9.0], [0.0, 1.0, 0.0, 1.0], 0.5),
+        ("ranking", [0, 0, 0, 2], [1.0, 1.0, 1.0, 2.0], 1.0),
+        ("multiclass", [0, 0, 1, 2], [5.0, 5.0, 5.0, 7.0], 1.0),  # It tells one class and no other.
+        ("multiclass", [0, 1, 2, 3], [1.0, 1.0, 1.0, 1.0], 0.5),
+    ],
+)
+def test_labels_of_other_tasks(task: str, labels: list[float], values: list[float], area: float) -> None:
+    table = pa.table({"label": labels, "x": values})
+    assert single_feature_auc(table, "label", TASKS[task], ["x"], []) == {"x": area}
