@@ -1,12 +1,11 @@
 """Charts as inline SVG: lines over axes, histograms, horizontal bars and dots. Colours come from the page's style."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gatehouse.components.reports.format import Html, escape, number, ticks
-
-Point = tuple[float, float]
+from gatehouse.components.reports.axes import Frame, Point, axis_limits, drawn_axes, number_ticks, time_ticks
+from gatehouse.components.reports.format import Html, column_format, escape
 
 _GLYPH = 6.7  # Width of an average character at the charts' font size; errs on the wide side.
 _STYLES = 4  # Series are told apart by colour and dash; the page's style has this many.
@@ -51,33 +50,14 @@ class Bin:
     height: float
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """The plot inside a picture: its edges in pixels, and the numbers at these edges."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-    x0: float
-    x1: float
-    y0: float
-    y1: float
-
-    def x(self, value: float) -> float:
-        return self.left + (value - self.x0) / (self.x1 - self.x0) * (self.right - self.left)
-
-    def y(self, value: float) -> float:
-        return self.bottom - (value - self.y0) / (self.y1 - self.y0) * (self.bottom - self.top)
-
-
 def line_chart(
     series: Sequence[Series],
     x: str,
     y: str,
     x_range: Point | None = None,
     y_range: Point | None = None,
-    size: tuple[int, int] = (450, 330),
+    size: tuple[int, int] = (450, 310),
+    times: bool = False,
 ) -> Html:
     """Lines over two axes.
 
@@ -88,20 +68,22 @@ def line_chart(
         x_range: Its limits; by default those of the points.
         y_range: Likewise.
         size: Width and height in pixels.
+        times: Whether the horizontal axis is one of times, in seconds since 1970.
     """
     kept = [(line, _finite(line.points)) for line in series]
     entries = _styles(line.reference for line in series)
-    legend, top = _legend([(line.name, style) for line, style in zip(series, entries, strict=True)], size[0])
-    x0, x1 = _limits([point[0] for _, points in kept for point in points], x_range)
-    y0, y1 = _limits([point[1] for _, points in kept for point in points], y_range)
-    frame = _Frame(54, top, size[0] - 12, size[1] - 44, x0, x1, y0, y1)
+    x0, x1 = axis_limits([point[0] for _, points in kept for point in points], x_range)
+    y0, y1 = axis_limits([point[1] for _, points in kept for point in points], y_range)
+    frame = Frame(54, 10, size[0] - 12, size[1] - 44, x0, x1, y0, y1)
     drawn = [_line(frame, line, points, style) for (line, points), style in zip(kept, entries, strict=True)]
     if not any(points for _, points in kept):
         drawn = [_no_data(frame)]
     # References first, so that the lines that matter lie on top; within them the first series.
     order = sorted(range(len(series)), key=lambda index: (not series[index].reference, -index))
     plot = [drawn[index] for index in order] if len(drawn) == len(series) else drawn
-    return _svg(size[0], size[1], f"{y} against {x}", [*_axes(frame, x, y), *_clipped(frame, plot), legend])
+    axes = drawn_axes(frame, x, y, time_ticks if times else number_ticks)
+    svg = _svg(size[0], size[1], f"{y} against {x}", [*axes, *_clipped(frame, plot)])
+    return _with_legend(svg, [(line.name, style) for line, style in zip(series, entries, strict=True)])
 
 
 def histogram(
@@ -109,7 +91,8 @@ def histogram(
     groups: Sequence[tuple[str, Sequence[float]]],
     x: str,
     y: str,
-    size: tuple[int, int] = (450, 330),
+    size: tuple[int, int] = (450, 310),
+    times: bool = False,
 ) -> Html:
     """Histograms of several groups over the same bins, laid over each other.
 
@@ -119,6 +102,7 @@ def histogram(
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
         size: Width and height in pixels.
+        times: Whether the edges are times, in seconds since 1970.
 
     Raises:
         ValueError: if a group has another number of heights than there are bins.
@@ -127,9 +111,8 @@ def histogram(
     if wrong:
         raise ValueError(f"histogram: expected {len(edges) - 1} heights, found another number in {', '.join(wrong)}")
     styles = _styles(False for _ in groups)
-    legend, top = _legend([(name, style) for (name, _), style in zip(groups, styles, strict=True)], size[0])
     highest = max((height for _, heights in groups for height in heights if math.isfinite(height)), default=0.0)
-    frame = _Frame(54, top, size[0] - 12, size[1] - 44, edges[0], edges[-1], 0.0, highest * 1.06 or 1.0)
+    frame = Frame(54, 10, size[0] - 12, size[1] - 44, edges[0], edges[-1], 0.0, highest * 1.06 or 1.0)
     plot = []
     for (_, heights), style in zip(groups, styles, strict=True):
         steps = [
@@ -139,7 +122,9 @@ def histogram(
         ]
         path = f"M{frame.left},{frame.bottom:.1f}{''.join(steps)}L{frame.right},{frame.bottom:.1f}"
         plot.append(f'<path class="area {style}" d="{path}Z"/><path class="series {style}" d="{path}"/>')
-    return _svg(size[0], size[1], f"{y} by {x}", [*_axes(frame, x, y), *plot, legend])
+    axes = drawn_axes(frame, x, y, time_ticks if times else number_ticks)
+    svg = _svg(size[0], size[1], f"{y} by {x}", [*axes, *plot])
+    return _with_legend(svg, [(name, style) for (name, _), style in zip(groups, styles, strict=True)])
 
 
 def distributions(
@@ -169,12 +154,12 @@ def distributions(
             f'<path {style} d="M{at},8h20"/><text x="{at + 26}" y="12">{escape(name)}</text>'
             for ((name, _), style), at in zip(samples, places, strict=False)
         )
-    frame = _Frame(6, 22 if legend else 6, width - 6, height - 20, *limits, 0.0, highest * 1.04 or 1.0)
+    frame = Frame(6, 22 if legend else 6, width - 6, height - 20, *limits, 0.0, highest * 1.04 or 1.0)
     shapes = [
         f'<path {style} d="{_steps(frame, bins)}"/>'
         for (_, bins), style in zip(groups, ('class="own"', 'class="other"'), strict=False)
     ]
-    placed = [(frame.x(tick), text, "middle") for tick, text in _ticks(*limits, _step(*limits, 4))]
+    placed = [(frame.x(tick), text, "middle") for tick, text in number_ticks(*limits, 4)]
     placed = [one for one in placed if 14 < one[0] < width - 14]
     if ends:
         placed = [(frame.left, ends[0], "start"), (frame.right, ends[-1], "end")]
@@ -188,12 +173,12 @@ def distributions(
 
 def sparkline(bins: Sequence[Bin], limits: Point) -> Html:
     """The shape of one distribution, without axes; the caller says in words what matters of it."""
-    frame = _Frame(0, 2, 84, 48, *limits, 0.0, max((one.height for one in bins), default=0.0) or 1.0)
+    frame = Frame(0, 2, 84, 48, *limits, 0.0, max((one.height for one in bins), default=0.0) or 1.0)
     shape = f'<path class="own" d="{_steps(frame, bins)}"/>'
     return Html(f'<svg class="spark" viewBox="0 0 84 48" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>')
 
 
-def _steps(frame: _Frame, bins: Sequence[Bin]) -> str:
+def _steps(frame: Frame, bins: Sequence[Bin]) -> str:
     """The outline of bins from floor to floor, within the frame."""
     kept = [one for one in bins if one.high > frame.x0 and one.low < frame.x1]
     if not kept:
@@ -223,7 +208,7 @@ def bar_chart(
     top = 20.0 if marks and marker_name else 4.0
     right = size[0] - 76
     frame = _rows(size[0], right, top, [name for name, _ in bars], low, high if high > low else low + 1.0)
-    zero = frame.x(0.0)
+    zero, write = frame.x(0.0), column_format(value for _, value in bars)
     drawn, values = [], []
     for index, (name, value) in enumerate(bars):
         middle = frame.top + (index + 0.5) * _ROW
@@ -231,7 +216,7 @@ def bar_chart(
         box = f'x="{min(zero, at):.1f}" y="{middle - 7:.1f}" width="{abs(at - zero):.1f}" height="14"'
         drawn.append(f'{_row_name(frame, middle, name)}<rect class="f0" {box} rx="2"/>')
         place = f'x="{max(zero, at) + 7:.1f}" y="{middle + 4:.1f}"'
-        values.append(f'<text class="halo" {place}>{escape(number(float(value)))}</text>')
+        values.append(f'<text class="halo" {place}>{escape(write(value))}</text>')
     axis = f'<line class="axis" {_vertical(frame, zero)}/>'
     # The values are drawn after the marker, so that their halo keeps them readable on it.
     return _svg(
@@ -247,7 +232,7 @@ def dot_chart(
     x: str,
     markers: Sequence[tuple[str, float]] = (),
     names: Sequence[str] = (),
-    size: tuple[int, int] = (912, 0),
+    size: tuple[int, int] = (760, 0),
 ) -> Html:
     """One row a dot: where bars from zero would hide differences that matter.
 
@@ -261,23 +246,25 @@ def dot_chart(
     marks = [(name, value) for name, value in markers if math.isfinite(value)]
     spanned = [value for dot in dots for value in (dot.value, dot.other)]
     spanned += [value for dot in dots if dot.mark != "soft" for value in (dot.low, dot.high)]
-    low, high = _limits([value for value in [*spanned, *(value for _, value in marks)] if math.isfinite(value)], None)
-    legend, top = _legend(list(zip(names, ("f0", "hollow s1"), strict=False)), size[0], dots=True)
-    frame = _rows(size[0], size[0] - 70, top + (16 if marks else 0), [dot.name for dot in dots], low, high)
-    step = _step(low, high)
+    low, high = axis_limits(
+        [value for value in [*spanned, *(value for _, value in marks)] if math.isfinite(value)], None
+    )
+    frame = _rows(size[0], size[0] - 70, 26 if marks else 10, [dot.name for dot in dots], low, high)
     grid = [
         f'<line class="grid" {_vertical(frame, frame.x(tick))}/>'
         f'<text x="{frame.x(tick):.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>'
-        for tick, label in _ticks(low, high, step)
+        for tick, label in number_ticks(low, high)
     ]
     lines = _markers(frame, marks)
-    rows = [_dot_row(frame, frame.top + (index + 0.5) * _ROW, dot) for index, dot in enumerate(dots)]
+    write = column_format(dot.value for dot in dots if math.isfinite(dot.value))
+    rows = [_dot_row(frame, frame.top + (index + 0.5) * _ROW, dot, write) for index, dot in enumerate(dots)]
     middle = (frame.left + frame.right) / 2
     label = f'<text class="label" x="{middle:.1f}" y="{frame.bottom + 36:.1f}" text-anchor="middle">{escape(x)}</text>'
-    return _svg(size[0], int(frame.bottom + 44), x, [*grid, *lines, *rows, label, legend])
+    svg = _svg(size[0], int(frame.bottom + 44), x, [*grid, *lines, *rows, label])
+    return _with_legend(svg, list(zip(names, ("f0", "hollow s1"), strict=False)))
 
 
-def _dot_row(frame: _Frame, y: float, dot: Dot) -> str:
+def _dot_row(frame: Frame, y: float, dot: Dot, write: Callable[[float], str]) -> str:
     parts = [_row_name(frame, y, dot.name)]
     style = {"bad": "f-bad", "soft": "f-soft"}.get(dot.mark, "f0")
     stroke = {"bad": "l-bad", "soft": "ref"}.get(dot.mark, "s0")
@@ -289,18 +276,18 @@ def _dot_row(frame: _Frame, y: float, dot: Dot) -> str:
         parts.append(f'<circle class="hollow s1" cx="{frame.x(dot.other):.1f}" cy="{y:.1f}" r="3.5"/>')
     if math.isfinite(dot.value):
         parts.append(f'<circle class="{style}" cx="{frame.x(dot.value):.1f}" cy="{y:.1f}" r="4.5"/>')
-    text = escape(number(float(dot.value)) if math.isfinite(dot.value) else "–")
+    text = escape(write(dot.value) if math.isfinite(dot.value) else "–")
     parts.append(f'<text x="{frame.right + 64:.1f}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
     return "".join(parts)
 
 
-def _rows(width: int, right: float, top: float, names: Sequence[str], low: float, high: float) -> _Frame:
+def _rows(width: int, right: float, top: float, names: Sequence[str], low: float, high: float) -> Frame:
     longest = max((len(name) for name in names), default=0)
     left = min(max(60.0, longest * _GLYPH + 20), 0.36 * width)
-    return _Frame(left, top, right, top + _ROW * max(len(names), 1), low, high, 0.0, 1.0)
+    return Frame(left, top, right, top + _ROW * max(len(names), 1), low, high, 0.0, 1.0)
 
 
-def _row_name(frame: _Frame, y: float, name: str) -> str:
+def _row_name(frame: Frame, y: float, name: str) -> str:
     room = int((frame.left - 14) / _GLYPH)
     # Long names of one table mostly differ at their ends.
     short = name if len(name) <= room else f"{name[: room // 2]}…{name[room // 2 + 1 - room :]}"
@@ -309,7 +296,7 @@ def _row_name(frame: _Frame, y: float, name: str) -> str:
     return f'<text class="label" {place} text-anchor="end">{full}{escape(short)}</text>'
 
 
-def _markers(frame: _Frame, marks: Sequence[tuple[str, float]]) -> list[str]:
+def _markers(frame: Frame, marks: Sequence[tuple[str, float]]) -> list[str]:
     """Dashed lines with their names above; where two are close, the names give way to both sides."""
     placed = sorted((frame.x(value), name) for name, value in marks)
     anchors = ["middle"] * len(placed)
@@ -325,11 +312,11 @@ def _markers(frame: _Frame, marks: Sequence[tuple[str, float]]) -> list[str]:
     ]
 
 
-def _vertical(frame: _Frame, at: float, above: float = 0.0) -> str:
+def _vertical(frame: Frame, at: float, above: float = 0.0) -> str:
     return f'x1="{at:.1f}" y1="{frame.top - above:.1f}" x2="{at:.1f}" y2="{frame.bottom:.1f}"'
 
 
-def _line(frame: _Frame, line: Series, points: Sequence[Point], style: str) -> str:
+def _line(frame: Frame, line: Series, points: Sequence[Point], style: str) -> str:
     placed = [(frame.x(x), frame.y(y)) for x, y in points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
     dots = placed if line.marked or len(placed) == 1 else []
@@ -347,44 +334,20 @@ def _styles(references: Iterable[bool]) -> list[str]:
     return styles
 
 
-def _legend(entries: Sequence[tuple[str, str]], width: int, dots: bool = False) -> tuple[str, float]:
-    """Names beside samples of their lines, in rows; and where the plot below them begins."""
-    parts, x, y = [], 54.0, 12.0
-    for name, style in entries:
-        wide = 28 + len(name) * _GLYPH
-        if x > 54 and x + wide > width:
-            x, y = 54.0, y + 18
-        if dots:
-            parts.append(f'<circle class="{style}" cx="{x + 16:.1f}" cy="{y}" r="4"/>')
-        else:
-            parts.append(f'<line class="series {style}" x1="{x:.1f}" y1="{y}" x2="{x + 20:.1f}" y2="{y}"/>')
-        parts.append(f'<text class="label" x="{x + 26:.1f}" y="{y + 4}">{escape(name)}</text>')
-        x += wide + 14
-    return "".join(parts), (y + 16 if entries else 10.0)
+def _with_legend(svg: Html, entries: Sequence[tuple[str, str]]) -> Html:
+    """A chart below the names of its series, which the browser wraps: beside each a sample of its line, or its dot."""
+    if not entries:
+        return svg
+    dot, line = '<circle class="{}" cx="10" cy="5" r="4"/>', '<path class="series {}" d="M0,5h20"/>'
+    names = "".join(
+        f'<span><svg width="20" height="10" aria-hidden="true">'
+        f"{(dot if style.startswith(('f', 'hollow')) else line).format(style)}</svg>{escape(name)}</span>"
+        for name, style in entries
+    )
+    return Html(f'<div class="chart"><div class="legend">{names}</div>{svg}</div>')
 
 
-def _axes(frame: _Frame, x: str, y: str) -> list[str]:
-    lines, parts = [], []
-    for tick, label in _ticks(frame.x0, frame.x1, _step(frame.x0, frame.x1)):
-        at = frame.x(tick)
-        lines.append(f"M{at:.1f},{frame.top:.1f}V{frame.bottom:.1f}")
-        parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>')
-    for tick, label in _ticks(frame.y0, frame.y1, _step(frame.y0, frame.y1)):
-        at = frame.y(tick)
-        lines.append(f"M{frame.left:.1f},{at:.1f}H{frame.right:.1f}")
-        parts.append(f'<text x="{frame.left - 8:.1f}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
-    across, down = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
-    floor = f'x1="{frame.left:.1f}" y1="{frame.bottom:.1f}" x2="{frame.right:.1f}" y2="{frame.bottom:.1f}"'
-    places = (f'x="{across:.1f}" y="{frame.bottom + 36:.1f}"', f'transform="translate(13,{down:.1f}) rotate(-90)"')
-    names = [
-        f'<text class="label" {place} text-anchor="middle">{escape(name)}</text>'
-        for place, name in zip(places, (x, y), strict=True)
-    ]
-    grid = f'<path class="grid" d="{"".join(lines)}"/>'
-    return [grid, *parts, f'<line class="axis" {floor}/>', *names]
-
-
-def _clipped(frame: _Frame, parts: Sequence[str]) -> list[str]:
+def _clipped(frame: Frame, parts: Sequence[str]) -> list[str]:
     """Cut off what lies outside the plot: a nested picture does it without ids."""
     bleed = 3  # Keeps lines at the edge whole.
     x, y = frame.left - bleed, frame.top - bleed
@@ -393,7 +356,7 @@ def _clipped(frame: _Frame, parts: Sequence[str]) -> list[str]:
     return [f'<svg class="clip" {box} viewBox="{x:.1f} {y:.1f} {width:.1f} {height:.1f}">', *parts, "</svg>"]
 
 
-def _no_data(frame: _Frame) -> str:
+def _no_data(frame: Frame) -> str:
     x, y = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">no data</text>'
 
@@ -411,26 +374,3 @@ def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> Html:
 def _finite(points: Sequence[Point]) -> list[Point]:
     # Further out, distances between points are infinite.
     return [(float(x), float(y)) for x, y in points if abs(x) < 1e300 and abs(y) < 1e300]
-
-
-def _limits(values: Sequence[float], given: Point | None) -> Point:
-    """The given limits, or those of the values with a margin; never of zero width."""
-    low, high = given or (min(values, default=0.0), max(values, default=1.0))
-    if given and high > low:
-        return low, high
-    margin = (high - low) * 0.05
-    if not high - low > max(1e-9 * abs(low), 1e-9 * abs(high), 1e-300):
-        margin = abs(high) * 0.05 or 0.5
-    return low - margin, high + margin
-
-
-def _step(low: float, high: float, wanted: int = 5) -> float:
-    raw = (high - low) / wanted
-    power = 10.0 ** math.floor(math.log10(raw))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
-
-
-def _ticks(low: float, high: float, step: float) -> list[tuple[float, str]]:
-    """Multiples of `step` within [low, high], with their labels."""
-    values = [index * step for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-    return list(zip(values, ticks(values, step), strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatehouse.components.reports.format import Html, escape, is_number, number, printed
+from gatehouse.components.reports.format import Html, column_format, escape, is_number, number, printed
 
 MARKS = ("pass", "fail", "refused", "warn")
 SIGNS = {"pass": "✓", "fail": "✕", "refused": "✕", "warn": "!"}
@@ -139,8 +139,9 @@ def table(
     wrong = next((index for index, row in enumerate(body) if len(row) != len(headers)), None)
     if wrong is not None:
         raise ValueError(f"table: expected {len(headers)} cells a row, found {len(body[wrong])} in row {wrong}")
-    write = [(formats or {}).get(name, number) for name in headers]
-    right = [_numeric([row[column].value for row in body]) for column in range(len(headers))]
+    columns = [[row[at].value for row in body] for at in range(len(headers))]
+    right = [_numeric(column) for column in columns]
+    write = [(formats or {}).get(name) or column_format(column) for name, column in zip(headers, columns, strict=True)]
     head = "".join(
         f'<th scope="col"{classes("n" if flag else "")}>{escape(name)}</th>'
         for name, flag in zip(headers, right, strict=True)

@@ -3,6 +3,7 @@
 import html
 import math
 import re
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -34,11 +35,11 @@ def is_number(value: Any) -> bool:
 
 
 def number(value: Any) -> str:
-    """A number with as many digits as help: thousands separated, four decimals for fractions, a dash for nothing.
+    """A number as a person would round it: four figures, no zeros at the end, thousands separated, a dash for nothing.
 
     Example:
-        >>> number(336776), number(0.73512), number(-0.00004), number(None)
-        ('336,776', '0.7351', '−4.0e-05', '–')
+        >>> number(336776), number(0.73512), number(12.5), number(-0.00004), number(None)
+        ('336,776', '0.7351', '12.5', '−4.0e-05', '–')
     """
     if value is None:
         return _NOTHING
@@ -46,20 +47,41 @@ def number(value: Any) -> str:
         return str(value)
     if isinstance(value, Integral):
         return _signed_right(f"{int(value):,}")
-    return _signed_right(_fraction(float(value)))
+    text = _rounded(float(value), _decimals(abs(value)))
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
-def _fraction(value: float) -> str:
+def column_format(values: Iterable[Any]) -> Callable[[Any], str]:
+    """How the numbers of one column are written: with the decimals that suit the largest, so that they align.
+
+    One that would not be seen so is written as `number` does, as are whole numbers.
+    """
+    sizes = [abs(float(value)) for value in values if is_number(value) and not isinstance(value, Integral)]
+    finite = [size for size in sizes if math.isfinite(size)]
+    decimals = 0 if all(size == int(size) for size in finite) else _decimals(max(finite))
+    least = 0.5 * 10.0**-decimals
+
+    def write(value: Any) -> str:
+        if value is None or isinstance(value, Integral) or not math.isfinite(value) or 0 < abs(value) < least:
+            return number(value)
+        return _rounded(float(value), decimals)
+
+    return write
+
+
+def _decimals(size: float) -> int:
+    """How many decimals help: four below 1, and one less for every figure before the point."""
+    return next((4 - figures for figures in range(4) if size < 10**figures), 0)
+
+
+def _rounded(value: float, decimals: int) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    size = abs(value)
-    if size >= 1e15 or 0 < size < 0.0005:
-        return f"{value:.1e}"
-    if size >= 1000 and value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:,.4f}" if size < 100 else f"{value:,.1f}"
+        return "∞" if value > 0 else f"{_MINUS}∞"
+    if abs(value) >= 1e15 or 0 < abs(value) < 0.0005:
+        return _signed_right(f"{value:.1e}")
+    return _signed_right(f"{value:,.{decimals}f}")
 
 
 def signed(value: Any) -> str:

@@ -19,19 +19,31 @@ from gatehouse.components.reports.style import STYLE
 
 __all__ = ["MARKS", "Card", "Entry", "Marked", "Report", "Verdict"]
 
-_CONTENTS_FROM = 3  # Sections, from which on the page has a table of contents.
+_CONTENTS_FROM = 2  # Sections, from which on the page has a table of contents.
+_TOLD = 5  # Lines of each list in a verdict.
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was decided: `pass`, `fail`, `refused` or `warn`, and why.
+    """What was decided, why, and what to do: all that a reader has to see first.
 
-    Several lines of text become a list. `reasons` are a list below the text.
+    Attributes:
+        word: `pass`, `fail`, `refused` or `warn`, which decides the colour.
+        text: What was found. Several lines become a list.
+        reasons: A list below the text.
+        warnings: What the verdict does not hang on, and somebody should know.
+        unchecked: What was not checked, with the reason of each.
+        todo: What to do now.
+        title: What stands in place of the word.
     """
 
     word: str
     text: str = ""
     reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    todo: str = ""
+    title: str = ""
 
     def __post_init__(self) -> None:
         if self.word not in MARKS:
@@ -118,6 +130,11 @@ class Report:
         self._parts.append(f'<div class="figures">{drawn}</div>')
         return self
 
+    def folded(self, summary: str, html: Html) -> "Report":
+        """Something of less weight, closed until the reader opens it."""
+        self._parts.append(f'<details class="folded"><summary>{escape(summary)}</summary>{html}</details>')
+        return self
+
     def filters(self, facets: Mapping[str, Sequence[str]]) -> "Report":
         """A bar that filters all entries and cards of the page by text and by facet.
 
@@ -175,15 +192,35 @@ class Report:
 
 
 def _verdict(verdict: Verdict) -> str:
-    lines = [escape(line) for line in verdict.text.splitlines() if line.strip()]
-    listed = lines if len(lines) > 1 else []
-    text = "".join(f"<p>{line}</p>" for line in lines if not listed)
-    listed += [escape(reason) for reason in verdict.reasons]
-    if listed:
-        text += f"<ul>{''.join(f'<li>{line}</li>' for line in listed)}</ul>"
+    lines = [line for line in verdict.text.splitlines() if line.strip()]
+    listed = [*(lines if len(lines) > 1 else ()), *verdict.reasons]
+    text = f"<p>{escape(lines[0])}</p>" if len(lines) == 1 else ""
     sign = f'<span class="sign" aria-hidden="true">{SIGNS[verdict.word]}</span>'
-    opening = f'<div class="verdict {verdict.word}" role="region" aria-label="Verdict">'
-    return f"{opening}<b>{sign}{verdict.word}</b>{text}</div>"
+    parts = [
+        f'<div class="verdict {verdict.word}" role="region" aria-label="Verdict">',
+        f"<b>{sign}{escape(verdict.title or verdict.word)}</b>{text}{_list(listed)}",
+        f"<p><strong>What to do:</strong> {escape(verdict.todo)}</p>" if verdict.todo else "",
+        "</div>",
+        _aside("warn", "!", "warning", verdict.warnings),
+        _aside("unchecked", "?", "not checked", verdict.unchecked),
+    ]
+    return "".join(parts)
+
+
+def _aside(kind: str, sign: str, what: str, lines: Sequence[str]) -> str:
+    """Warnings, or what was not checked, below a verdict."""
+    if not lines:
+        return ""
+    plural = "s" if what == "warning" and len(lines) > 1 else ""
+    title = f'<b><span class="sign" aria-hidden="true">{sign}</span>{len(lines):,} {what}{plural}</b>'
+    return f'<div class="aside {kind}" role="region" aria-label="{what}">{title}{_list(lines)}</div>'
+
+
+def _list(lines: Sequence[str]) -> str:
+    """The first lines, and how many more there are; the first may hold all where they are few."""
+    shown = [escape(line) for line in lines[: _TOLD if len(lines) > _TOLD + 1 else None]]
+    more = [f"and {len(lines) - len(shown):,} more, below"] if len(shown) < len(lines) else []
+    return f"<ul>{''.join(f'<li>{line}</li>' for line in [*shown, *more])}</ul>" if lines else ""
 
 
 def _digest(text: str) -> str:

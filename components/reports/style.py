@@ -58,7 +58,7 @@ _COLOURS = f"""
 _RULES = """
 * { box-sizing: border-box; }
 [hidden] { display: none !important; }
-html { scroll-padding-top: 76px; }
+html { scroll-padding-top: 60px; }
 body { margin: 0; background: var(--page); color: var(--ink); -webkit-text-size-adjust: 100%;
   font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 .page { max-width: 976px; margin: 0 auto; padding: 32px 32px 64px; }
@@ -68,8 +68,10 @@ a:hover { text-decoration-thickness: 2px; }
 :focus-visible { outline: 2.5px solid var(--a); outline-offset: 2px; border-radius: 3px; }
 .skip { position: absolute; left: 12px; top: -60px; z-index: 9; padding: 10px 16px; border-radius: 0 0 8px 8px;
   background: var(--ink); color: var(--page); } .skip:focus { top: 0; }
-.contents { margin: 18px 0 0; font-size: 14px; } .contents ul { list-style: none; margin: 0; padding: 0;
-  display: flex; flex-wrap: wrap; gap: 2px 18px; }
+.contents { position: sticky; top: 0; z-index: 6; margin: 16px -4px 0; font-size: 14px; background: var(--page);
+  border-bottom: 1px solid var(--line); overflow-x: auto; }
+.contents ul { list-style: none; margin: 0; padding: 6px 4px; display: flex; gap: 2px 18px; }
+.contents li { flex: none; }
 .contents a { display: inline-block; padding: 3px 0; text-decoration: none; overflow-wrap: anywhere; }
 .contents a:hover { text-decoration: underline; } .contents small { color: var(--soft); }
 h1 { font-size: 26px; font-weight: 650; line-height: 1.2; margin: 0; letter-spacing: -0.015em;
@@ -93,6 +95,11 @@ p { margin: 6px 0; max-width: 78ch; overflow-wrap: anywhere; }
 .fail .sign, .refused .sign { background: var(--bad); }
 .verdict.warn { background: var(--warn-tint); border-color: transparent; } .warn b { color: var(--warn); }
 .verdict.warn .sign { background: var(--warn); }
+.aside { margin: 8px 0; padding: 10px 18px; border-radius: 8px; border: 1px solid var(--line); font-size: 14px; }
+.aside b { display: flex; align-items: center; gap: 9px; } .aside ul { margin: 4px 0 0 30px; padding-left: 17px; }
+.aside li { margin: 2px 0; overflow-wrap: anywhere; } .aside.warn .sign { background: var(--warn); }
+.aside.warn { background: var(--warn-tint); border-color: transparent; }
+.aside.unchecked { background: var(--tint); border-style: dashed; border-color: var(--axis); }
 .scroll { overflow-x: auto; margin: 10px 0; } figure .scroll { margin: 0; }
 table { border-collapse: collapse; font-size: 14px; line-height: 1.4; min-width: 46%; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 12.5px; white-space: nowrap;
@@ -112,6 +119,12 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .mono { font: 12.5px/1.7 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .figures { display: flex; flex-wrap: wrap; gap: 14px 12px; } figure { margin: 10px 0; min-width: 0; }
 figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inline-size; }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; margin: 0 0 6px; contain: inline-size; }
+.legend span { display: inline-flex; align-items: center; gap: 7px; } .legend svg { flex: none; }
+.copy { font: 12.5px/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  color: var(--ink); background: var(--tint); border: 1px solid var(--line); border-radius: 4px; padding: 1px 6px;
+  user-select: all; -webkit-user-select: all; overflow-wrap: anywhere; }
+.folded { margin: 12px 0; } .folded > summary { color: var(--a); font-size: 14px; }
 .tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 16px 0; }
 .tiles div { display: flex; flex-direction: column-reverse; padding: 10px 16px; min-width: 96px; flex: 0 1 auto;
   background: var(--tint); border: 1px solid var(--line); border-radius: 8px; }
@@ -138,11 +151,11 @@ figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inlin
 .entries td[data-l="where"] { min-width: 156px; } .entries td[data-l="rule"] { min-width: 118px; }
 .entries td[data-l="expected"] { min-width: 170px; overflow-wrap: anywhere; }
 .entries td[data-l="rows"] { white-space: nowrap; font-variant-numeric: tabular-nums; }
-.entries tbody { border-bottom: 1px solid var(--line); scroll-margin-top: 76px; }
+.entries tbody { border-bottom: 1px solid var(--line); scroll-margin-top: 16px; }
 .entries tbody:target { background: var(--tint); }
 .entries .more > td { padding: 0 12px 8px 2px; } .more summary { color: var(--a); font-size: 13.5px; }
 summary { cursor: pointer; min-height: 24px; } details details .scroll { margin-bottom: 4px; }
-.card { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; scroll-margin-top: 76px; }
+.card { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; scroll-margin-top: 16px; }
 .card > summary { display: grid; grid-template-columns: 10px minmax(0, 1fr) 84px 84px 104px 140px 128px; gap: 4px 14px;
   align-items: center; padding: 9px 14px; list-style: none; border-radius: 8px; font-size: 13px; color: var(--soft); }
 .card > summary::-webkit-details-marker { display: none; }
@@ -188,17 +201,17 @@ svg .hollow { fill: var(--page); stroke-width: 1.8; stroke-dasharray: none; }
 svg .own { fill: var(--a); fill-opacity: 0.28; stroke: var(--a); stroke-width: 1.2; stroke-linejoin: round; }
 svg .key { stroke: var(--a); stroke-width: 2.4; } .spark .own { stroke-width: 1; vector-effect: non-scaling-stroke; }
 svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 6 3; }
-@media (min-width: 1280px) { .with-contents { max-width: 1220px; display: grid; column-gap: 40px;
-    grid-template-columns: 172px minmax(0, 1fr); } .with-contents > header, .with-contents > main { grid-column: 2; }
-  .contents { grid-area: 1 / 1 / span 2; position: sticky; top: 24px; align-self: start; margin: 4px 0 0;
+@media (max-width: 1023px) { .filters { position: static; } }
+@media (min-width: 1024px) { .with-contents { max-width: 1180px; display: grid; column-gap: 40px;
+    grid-template-columns: 160px minmax(0, 1fr); } .with-contents > header, .with-contents > main { grid-column: 2; }
+  .contents { grid-area: 1 / 1 / span 2; top: 24px; align-self: start; margin: 4px 0 0; border: 0; z-index: 1;
     max-height: calc(100vh - 48px); overflow-y: auto; }
   .contents ul { flex-direction: column; } }
 @media (max-width: 640px) { .page { padding: 20px 16px 48px; } h1 { font-size: 22px; } h2 { margin-top: 32px; }
   dl { grid-template-columns: minmax(0, 1fr); gap: 0; } dd { margin-bottom: 7px; } .tiles { gap: 8px; }
   .tiles dd { margin: 0; } .tiles div { padding: 8px 12px; min-width: 76px; flex: 1 1 76px; }
-  html { scroll-padding-top: 8px; } .card, .entries tbody { scroll-margin-top: 8px; }
-  .verdict { padding: 12px 14px; } .verdict p, .verdict ul { margin-left: 0; }
-  .filters { position: static; margin: 16px 0 0; padding: 8px 0; gap: 8px; }
+  .verdict, .aside { padding: 12px 14px; } .aside ul { margin-left: 0; } .verdict p, .verdict ul { margin-left: 0; }
+  .filters { margin: 16px 0 0; padding: 8px 0; gap: 8px; }
   .filters .search { flex-basis: 100%; } .filters select { max-width: 104px; }
   .filters input, .filters select { font-size: 16px; padding: 4px 8px; } .buttons { flex: 1; }
   .buttons button { flex: 1; padding: 4px; }

@@ -11,6 +11,7 @@ from gatehouse.components.reports.style import DARK, LIGHT
 from tests.components.reports.browser import Browser, Page
 
 NASTY = "<script>document.title='broken'</script>\"'‮abc" + "x" * 200
+NAMES = ("candidate", "champion of the last quarter", "logistic regression", "boosted trees")
 FACETS = {"severity": ("fail", "warn"), "table": ("flights", "weather", NASTY)}
 
 
@@ -63,7 +64,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page as the other stages write it: wide tables, wide charts, no filter."""
     page = Report("Evaluation", "of a model", Verdict("refused", "one\ntwo"))
     page.section("Curves").figures(
-        *((line_chart([Series("a", [(0, 0), (1, 1)])], "x", "y"), "A caption.") for _ in range(2))
+        *((line_chart([Series(name, [(0, 0), (1, 1)]) for name in NAMES], "x", "y"), "A caption.") for _ in range(2))
     )
     page.section("Gate").figure(dot_chart([Dot("slice " * 6, 0.5, 0.4, 0.6)], "x"), "Wide.")
     page.section("Trials").table([f"parameter {at}" for at in range(14)], [list(range(14))])
@@ -225,10 +226,38 @@ def test_on_a_phone_an_entry_is_a_card_with_its_names(browser: Browser, report: 
     assert page.js("document.querySelector('.entries .scroll').scrollWidth") > 360
 
 
+def test_the_names_of_a_legend_lie_beside_each_other_on_a_phone_and_on_a_desk(browser: Browser, plain: Path) -> None:
+    for width in (360, 1280):
+        page = browser.page(width, 800, phone=width == 360).open(plain)
+        boxes = page.js(
+            "[...document.querySelector('.legend').children].map(e => e.getBoundingClientRect())"
+            ".map(b => [b.left, b.top, b.right, b.bottom])"
+        )
+        assert len(boxes) == 4
+        assert all(right <= width for _, _, right, _ in boxes)
+        apart = [
+            one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+            for at, one in enumerate(boxes)
+            for other in boxes[:at]
+        ]
+        assert all(apart)
+
+
+def test_the_contents_stay_in_sight_on_every_screen(browser: Browser, plain: Path) -> None:
+    for width in (360, 800, 1280):
+        page = browser.page(width, 600, phone=width == 360).open(plain)
+        page.js("scrollTo(0, document.body.scrollHeight)")
+        top, height, right = page.js(
+            "(b => [b.top, b.height, b.right])(document.querySelector('.contents').getBoundingClientRect())"
+        )
+        assert 0 <= top < 30
+        assert height < 50 if width < 1024 else right < 300
+
+
 def test_text_in_charts_can_be_read_on_a_phone(browser: Browser, plain: Path) -> None:
     page = browser.page(360, 800, phone=True).open(plain)
     found = page.js(
-        "[...document.querySelectorAll('figure svg:not(.clip)')].map(e => [e.getBoundingClientRect().width,"
+        "[...document.querySelectorAll('figure svg[role=img]')].map(e => [e.getBoundingClientRect().width,"
         "e.viewBox.baseVal.width, parseFloat(getComputedStyle(e.querySelector('text')).fontSize)])"
     )
     assert len(found) == 4

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.components.reports.format import escape, is_number, number, percent, signed, ticks
+from gatehouse.components.reports.format import column_format, escape, is_number, number, percent, signed, ticks
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,11 @@ from gatehouse.components.reports.format import escape, is_number, number, perce
         (336_776, "336,776"),
         (-12, "−12"),
         (0.735123, "0.7351"),
-        (-0.5, "−0.5000"),
-        (0.0, "0.0000"),
+        (-0.5, "−0.5"),
+        (0.0, "0"),
         (0.00004, "4.0e-05"),
-        (1234.5, "1,234.5"),
+        (12.345, "12.35"),
+        (1234.5, "1,234"),
         (2000.0, "2,000"),
         (1e300, "1.0e+300"),
         (math.nan, "NaN"),
@@ -28,15 +29,32 @@ from gatehouse.components.reports.format import escape, is_number, number, perce
         (True, "True"),
         ("text", "text"),
         (np.int64(1000), "1,000"),
-        (np.float32(0.5), "0.5000"),
+        (np.float32(0.5), "0.5"),
     ],
 )
 def test_number(value: object, text: str) -> None:
     assert number(value) == text
 
 
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.5, 0.73512, None], ["0.5000", "0.7351", "–"]),
+        ([6.12345, 0.04, 0.0001], ["6.123", "0.040", "1.0e-04"]),
+        ([36.0, 7.0], ["36", "7"]),
+        ([3, 0.25], ["3", "0.2500"]),
+        ([math.nan, 0.5], ["NaN", "0.5000"]),
+        ([None], ["–"]),
+    ],
+)
+def test_the_largest_number_of_a_column_says_how_many_decimals_all_have(
+    values: list[float | None], texts: list[str]
+) -> None:
+    assert list(map(column_format(values), values)) == texts
+
+
 def test_signed_and_percent() -> None:
-    assert [signed(0.5), signed(-0.5), signed(0)] == ["+0.5000", "−0.5000", "0"]
+    assert [signed(0.5), signed(-0.5), signed(0)] == ["+0.5", "−0.5", "0"]
     assert [percent(0.2371), percent(None), percent(math.nan)] == ["23.7 %", "–", "NaN"]
 
 

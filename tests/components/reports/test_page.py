@@ -170,6 +170,16 @@ def test_several_reasons_become_a_list() -> None:
     assert outline(Report("T", verdict=Verdict("fail", "one")).html()).tags.count("li") == 0
 
 
+def test_warnings_and_what_was_not_checked_stand_in_the_head() -> None:
+    warnings = tuple(f"warning {at}" for at in range(9))
+    verdict = Verdict("pass", "All is well.", warnings=warnings, unchecked=("the moon",), todo="Sleep.", title="Kept")
+    head = Report("T", verdict=verdict).section("S").html().split("</header>")[0]
+    text = re.sub("<[^>]+>", "", head)
+    assert all(told in text for told in ("Kept", "What to do: Sleep.", "9 warnings", "1 not checked", "the moon"))
+    assert "warning 4" in text and "warning 5" not in text and "and 4 more, below" in text
+    assert 'role="region"' not in Report("T").html()
+
+
 def test_an_unknown_verdict_is_refused() -> None:
     with pytest.raises(ValueError, match="expected one of pass, fail, refused, warn, found 'maybe'"):
         Verdict("maybe")
