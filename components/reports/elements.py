@@ -34,12 +34,14 @@ class Entry:
         anchor: What links to this row name; unique on the page.
         facets: By facet of the page's filter, the values that this row has.
         more: Summary and content of what the row expands to.
+        note: What stands below its cells.
     """
 
     cells: Sequence[Any]
     anchor: str
     facets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     more: tuple[str, Html] | None = None
+    note: Html | None = None
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,11 @@ def entries(headers: Sequence[str], rows: Sequence[Entry], facets: Mapping[str, 
             f'<td role="cell" data-l="{escape(name)}">{_content(cell, number)}</td>'
             for name, cell in zip(headers, row.cells, strict=True)
         )
-        more = ""
+        below = f'<p class="note">{printed(row.note)}</p>' if row.note else ""
         if row.more:
-            content = f"<details><summary>{escape(row.more[0])}</summary>{printed(row.more[1])}</details>"
-            more = f'<tr role="row" class="more"><td role="cell" colspan="{len(headers)}">{content}</td></tr>'
+            below += f"<details><summary>{escape(row.more[0])}</summary>{printed(row.more[1])}</details>"
+        span = f'role="cell" colspan="{len(headers)}"'
+        more = f'<tr role="row" class="more"><td {span}>{below}</td></tr>' if below else ""
         opening = f'<tbody role="rowgroup" id="{escape(row.anchor)}" {_item(row.facets, facets)}>'
         bodies.append(f'{opening}<tr role="row" class="find">{cells}</tr>{more}</tbody>')
     # The roles say what it is where the style sheet makes blocks of its rows, which takes a table's meaning away.

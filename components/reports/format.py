@@ -4,6 +4,7 @@ import html
 import math
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from numbers import Integral, Real
 from typing import Any
 
@@ -95,6 +96,13 @@ def percent(value: Any) -> str:
     if value is None or not math.isfinite(value):
         return number(value)
     return _signed_right(f"{100 * value:.1f} %")
+
+
+def moment(text: str) -> str:
+    """A time in ISO 8601 as people write it: to the minute, or the second where it has any, with its zone."""
+    time = datetime.fromisoformat(text)
+    zone = " UTC" if time.tzinfo and not time.utcoffset() else f"{time:%z}"
+    return f"{time:%Y-%m-%d %H:%M}{f':{time:%S}' if time.second else ''}{zone}"
 
 
 def ticks(values: list[float], step: float) -> list[str]:

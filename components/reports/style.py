@@ -153,7 +153,9 @@ figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inlin
 .entries td[data-l="rows"] { white-space: nowrap; font-variant-numeric: tabular-nums; }
 .entries tbody { border-bottom: 1px solid var(--line); scroll-margin-top: 16px; }
 .entries tbody:target { background: var(--tint); }
-.entries .more > td { padding: 0 12px 8px 2px; } .more summary { color: var(--a); font-size: 13.5px; }
+.entries .more > td { padding: 0 12px 8px 2px; }
+.more .note { max-width: none; margin: 0 0 4px; line-height: 1.8; }
+.more summary { color: var(--a); font-size: 13.5px; }
 summary { cursor: pointer; min-height: 24px; } details details .scroll { margin-bottom: 4px; }
 .card { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; scroll-margin-top: 16px; }
 .card > summary { display: grid; grid-template-columns: 10px minmax(0, 1fr) 84px 84px 104px 140px 128px; gap: 4px 14px;
@@ -176,6 +178,7 @@ h4 { font-size: 13px; font-weight: 600; margin: 0 0 2px; color: var(--soft); }
 .marks { display: flex; gap: 12px; } .distinct { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .nulls, .share { display: flex; align-items: center; gap: 8px; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
+.nulls { flex-wrap: wrap; } .odd { color: var(--warn); font-weight: 600; white-space: nowrap; }
 .meter { width: 60px; height: 8px; flex: none; border-radius: 2px; overflow: hidden; background: var(--line);
   fill: var(--a); }
 .meter .tick { fill: var(--b); stroke: var(--page); stroke-width: 1.5; vector-effect: non-scaling-stroke; }

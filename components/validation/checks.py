@@ -378,7 +378,7 @@ class _TableJudge:
         elif found != found:
             self.findings.not_judged.append(f"{table}.{column}: {rule.label}, as one side has no values")
         else:
-            expected = f"{movement.title} of at most {rule.value:g}{movement.unit}"
+            expected = f"{movement.title} at most {rule.value:g}{movement.unit}"
             self._add(rule.label, (column,), rule.severity, rule.owner or owner, expected, f"{found:.6g}")
 
     def _not_compared(self, column: str, rule: str) -> None:

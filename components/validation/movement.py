@@ -25,7 +25,8 @@ class Movement:
     """One measure of how far a distribution moved: of the baseline's statistics and those in its bins.
 
     With fewer than `least_rows` on one side it is not judged: of n and m rows of one distribution in 12 bins a
-    population stability index is 11 (1/n + 1/m) on average, and the divergences are half of that or less.
+    population stability index is 11 (1/n + 1/m) on average, and the divergences are half of that or less. After the
+    title stands `at most`, and the bound with its unit.
     """
 
     measure: Callable[[Statistics, Statistics], float]
@@ -60,10 +61,10 @@ def _spread_ratio(baseline: Statistics, current: Statistics) -> float:
 
 
 MOVEMENTS = {
-    "mean_shift": Movement(_mean_shift, "a mean moved by", " deviations of the baseline"),
-    "spread_ratio": Movement(_spread_ratio, "a ratio of standard deviations"),
-    "psi": Movement(_of_histograms(population_stability), "a population stability index", least_rows=_LEAST_ROWS),
-    "kl": Movement(_of_histograms(kullback_leibler), "a Kullback-Leibler divergence", " nats", _LEAST_ROWS),
-    "linf": Movement(_of_histograms(l_infinity), "a change of any one share"),
-    "js": Movement(_of_histograms(jensen_shannon), "a Jensen-Shannon divergence", " bits", _LEAST_ROWS),
+    "mean_shift": Movement(_mean_shift, "a mean that moved by", " deviations of the baseline"),
+    "spread_ratio": Movement(_spread_ratio, "a ratio of standard deviations of"),
+    "psi": Movement(_of_histograms(population_stability), "a population stability index of", least_rows=_LEAST_ROWS),
+    "kl": Movement(_of_histograms(kullback_leibler), "a Kullback-Leibler divergence of", " nats", _LEAST_ROWS),
+    "linf": Movement(_of_histograms(l_infinity), "a share that changed by"),
+    "js": Movement(_of_histograms(jensen_shannon), "a Jensen-Shannon divergence of", " bits", _LEAST_ROWS),
 }

@@ -4,8 +4,9 @@ An anomaly expands to its example rows and links to the card of its column, whic
 that needs no server; the filter needs the page's own script, everything else does not.
 """
 
+import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,11 +22,14 @@ from gatehouse.components.reports.elements import (
     sign,
     table,
 )
-from gatehouse.components.reports.format import Html
+from gatehouse.components.reports.format import Html, moment
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.reports.rendering import rendered
 from gatehouse.components.validation.anomalies import Anomaly
+from gatehouse.components.validation.contract import CONTRACT_FILE
+from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.reports.column_card import Column, column_card
+from gatehouse.components.validation.reports.contract_line import contract_line
 from gatehouse.components.validation.stage import ValidateResult
 from gatehouse.components.validation.statistics import Statistics
 from gatehouse.components.validation.statistics.document import without_values
@@ -55,6 +59,7 @@ class Judged:
         not_judged: What could not be judged, and why.
         measured: Statistics of the snapshot, its columns in the order of the table.
         before: Statistics of the baseline.
+        contract: The contract as it was published: defaults left out.
     """
 
     snapshot: str
@@ -65,6 +70,7 @@ class Judged:
     not_judged: Sequence[str]
     measured: Measurement
     before: Measurement = field(default_factory=Measurement)
+    contract: Mapping[str, Any] = field(default_factory=lambda: {"tables": {}})
 
 
 def page(store: ArtifactStore, reference: str) -> str:
@@ -103,6 +109,7 @@ def page(store: ArtifactStore, reference: str) -> str:
             not_judged=verdict["not_judged"],
             measured=replace(measured, statistics=statistics),
             before=replace(before, statistics=without_values(before.statistics, sensitive)),
+            contract=json.loads(store.read_text(inputs["contract"], CONTRACT_FILE)),
         )
     )
 
@@ -111,11 +118,11 @@ def drawn(found: Judged) -> str:
     """The page of what was judged, as HTML."""
     anomalies, statistics = found.anomalies, found.measured.statistics
     anchors = _anchors(statistics)
-    report = Report("Validation against the contract", "", _verdict(anomalies))
-    report.facts({"snapshot": found.snapshot, "as of": found.as_of, "baseline": found.baseline or "none"})
+    report = Report("Validation against the contract", "", _verdict(found))
+    report.facts({"snapshot": found.snapshot, "as of": moment(found.as_of), "baseline": _baseline(found)})
     report.tiles(_numbers(found))
     report.filters({"severity": _SEVERITIES, "table": sorted({*statistics, *(one.table for one in anomalies)})})
-    _add_anomalies(report, anomalies, anchors)
+    _add_anomalies(report, found, anchors)
     if found.not_judged:
         text = "A rule that could not be judged is not a rule that was kept."
         report.section("Not judged", text, f"{len(found.not_judged):,}")
@@ -181,18 +188,39 @@ def _by_column(anomalies: Sequence[Anomaly], anchors: Anchors) -> dict[tuple[str
     return found
 
 
-def _verdict(anomalies: Sequence[Anomaly]) -> Verdict:
-    failed = [one for one in anomalies if one.severity == "fail"]
-    warned = len(anomalies) - len(failed)
-    if failed:
-        reasons = [shortened(str(one), 160) for one in failed[:_REASONS]]
-        if len(failed) > _REASONS:
-            reasons.append(f"and {len(failed) - _REASONS:,} more, below")
-        text = f"The snapshot breaks its contract: {_rules(len(failed))} failed, {warned:,} warned."
-        return Verdict("fail", text, tuple(reasons))
-    if warned:
-        return Verdict("pass", f"The snapshot keeps its contract, with {warned:,} warning{'s' * (warned > 1)}.")
-    return Verdict("pass", "The snapshot keeps its contract.")
+def _verdict(found: Judged) -> Verdict:
+    failed, warned = ([one for one in found.anomalies if one.severity == word] for word in _SEVERITIES)
+    unchecked = tuple(map(shortened, found.not_judged))
+    warnings = tuple(shortened(str(one), 160) for one in warned)
+    with_warnings = f", with {len(warned):,} warning{'s' * (len(warned) > 1)}" if warned else ""
+    if not failed:
+        text = f"The snapshot keeps its contract{with_warnings}."
+        return Verdict("pass", text, warnings=warnings, unchecked=unchecked)
+    reasons = [shortened(str(one), 160) for one in failed[:_REASONS]]
+    if len(failed) > _REASONS:
+        reasons.append(f"and {len(failed) - _REASONS:,} more, below")
+    text = f"The snapshot breaks its contract: {_rules(len(failed))} failed, {len(warned):,} warned."
+    owners = ", ".join(sorted({one.owner for one in failed if one.owner}))
+    todo = (
+        f"ask {shortened(owners) or 'whoever delivers the data'} to correct it; where the data is right, copy the rule "
+        "that stands below an anomaly into the contract."
+    )
+    return Verdict("fail", text, tuple(reasons), warnings, unchecked, todo)
+
+
+def _baseline(found: Judged) -> str:
+    """The baseline, and whether any rule looks at it."""
+    if not found.baseline:
+        return "none"
+    compares = any(key in MOVEMENTS or key.endswith("_rows_ratio") for key in _keys(found.contract))
+    return found.baseline if compares else f"{found.baseline}, shown beside: no rule of the contract looks at it"
+
+
+def _keys(body: Any) -> Iterator[str]:
+    """Every key of a contract, at any depth."""
+    for key, value in body.items() if isinstance(body, dict) else ():
+        yield key
+        yield from _keys(value)
 
 
 def _rules(count: int) -> str:
@@ -213,12 +241,13 @@ def _numbers(found: Judged) -> dict[str, Any]:
     }
 
 
-def _add_anomalies(report: Report, anomalies: Sequence[Anomaly], anchors: Anchors) -> None:
+def _add_anomalies(report: Report, found: Judged, anchors: Anchors) -> None:
+    anomalies = found.anomalies
     if not anomalies:
         report.section("Anomalies", "None: every rule that was judged is kept.", "0")
         return
     hidden = len(anomalies) - _ANOMALIES
-    text = "Those that fail the contract first." + (
+    text = "Those that fail the contract first, each with its rule in the contract and one that this data keeps." + (
         f" {hidden:,} more are in anomalies.json of this artifact." if hidden > 0 else ""
     )
     report.section("Anomalies", text, f"{len(anomalies):,}")
@@ -226,11 +255,11 @@ def _add_anomalies(report: Report, anomalies: Sequence[Anomaly], anchors: Anchor
     for index, one in enumerate(anomalies[:_ANOMALIES]):
         more = _examples(one) if room > 0 else _left_out(one)
         room -= len(more[1]) if more else 0
-        entries.append(_entry(one, index, more, anchors))
+        entries.append(_entry(found, one, index, more, anchors))
     report.entries(["severity", "where", "rule", "expected", "found", "rows", "owner"], entries)
 
 
-def _entry(one: Anomaly, index: int, more: tuple[str, Html] | None, anchors: Anchors) -> Entry:
+def _entry(found: Judged, one: Anomaly, index: int, more: tuple[str, Html] | None, anchors: Anchors) -> Entry:
     linked = _columns(one, anchors)
     if linked:
         where = f"{isolated(one.table)}.{', '.join(link(anchors[one.table, name], shortened(name)) for name in linked)}"
@@ -238,7 +267,10 @@ def _entry(one: Anomaly, index: int, more: tuple[str, Html] | None, anchors: Anc
         where = isolated(shortened(f"{one.table}.{one.column}" if one.column else one.table))
     texts = [isolated(shortened(text)) for text in (one.rule, one.expected, one.observed)]
     cells = [sign(one.severity), Html(f"<div>{where}</div>"), *texts, one.rows, one.owner]
-    return Entry(cells, f"a{index}", {"severity": [one.severity], "table": [one.table]}, more)
+    statistics = found.measured.statistics.get(one.table, {}).get(one.column, {})
+    line = contract_line(found.contract, one, found.measured.rows.get(one.table, 0), statistics)
+    facets = {"severity": [one.severity], "table": [one.table]}
+    return Entry(cells, f"a{index}", facets, more, line.html() if line else None)
 
 
 def _examples(one: Anomaly) -> tuple[str, Html] | None:

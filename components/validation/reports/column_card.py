@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.components.reports.charts import distributions, sparkline
+from gatehouse.components.reports.charts import Bin, distributions, sparkline
 from gatehouse.components.reports.elements import Card, cell, isolated, link, meter, shortened, sign, table
 from gatehouse.components.reports.format import Html, escape, number, percent
 from gatehouse.components.validation.anomalies import Anomaly
 from gatehouse.components.validation.reports.shape import Shape, Statistics, shape_of
 
 _LISTED = 10  # Values of each side.
+_DRAWN = 20  # Values in the small chart of a column.
 _VALUE = 80  # Characters of a value.
 
 
@@ -56,12 +57,13 @@ def column_card(column: Column, anchor: str) -> Card:
     other = column.baseline["nulls"] / column.baseline_rows if column.baseline and column.baseline_rows else None
     severities = [each for each in ("fail", "warn") if any(one.severity == each for _, one in column.anomalies)]
     distinct = f"{_distinct(own)} distinct" if "distinct" in own else ""
-    spark = sparkline(shape.own, shape.limits) if shape else '<span class="spark"></span>'
+    odd = own.get("not_finite", 0)
+    loose = f'<span class="odd">{escape(_share(odd / column.rows))} NaN or ∞</span>' if odd else ""
     summary = Html(
         f'<span class="kind">{escape(own["type"])}</span>'
-        f"{spark}"
+        f"{_spark(own, shape)}"
         f'<span class="distinct">{distinct}</span>'
-        f'<span class="nulls">{meter(nulls, other)}{escape(_share(nulls))} null</span>'
+        f'<span class="nulls">{meter(nulls, other)}{escape(_share(nulls))} null{loose}</span>'
         f'<span class="marks">{"".join(map(sign, severities))}</span>'
     )
     note = '<p class="note">Sensitive: rows are counted, and no value is kept.</p>' if own.get("sensitive") else ""
@@ -76,6 +78,16 @@ def column_card(column: Column, anchor: str) -> Card:
     ]
     facets = {"severity": severities, "table": [column.table]}
     return Card(shortened(column.name, 200), anchor, summary, Html("".join(body)), facets)
+
+
+def _spark(own: Statistics, shape: Shape | None) -> str:
+    """The shape of numbers and times; of texts and truth values the shares of the most frequent ones."""
+    if shape:
+        return sparkline(shape.own, shape.limits)
+    counts = [count for _, count in own.get("values", ())[:_DRAWN]]
+    if not counts or counts[0] == 1:
+        return '<span class="spark"></span>'
+    return sparkline([Bin(at, at + 1, count) for at, count in enumerate(counts)], (0, max(len(counts), 5)))
 
 
 def _found(column: Column) -> str:

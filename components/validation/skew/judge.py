@@ -134,7 +134,7 @@ class SkewJudge:
             for rule in _DISTANCES:
                 limit, found, words = getattr(spec, rule), getattr(one, rule), MOVEMENTS[rule].title
                 if limit is not None:
-                    self._judge_limit(rule, name, found > limit, f"{words} of at most {limit}", f"{found:.6g}")
+                    self._judge_limit(rule, name, found > limit, f"{words} at most {limit}", f"{found:.6g}")
 
     def _judge_limit(self, rule: str, name: str, broken: bool, expected: str, observed: str) -> None:
         if broken:

@@ -235,7 +235,7 @@ def test_the_verdict_counts_what_failed_and_names_the_first() -> None:
     found = [*(anomaly(at, "a") for at in range(5)), anomaly(9, "a", "warn")]
     text = Text(drawn({"a": numeric()}, found).split("</header>")[0]).text
     assert "The snapshot breaks its contract: 5 rules failed, 1 warned." in text
-    assert text.count("expected at least 0") == 3
+    assert text.split("1 warning")[0].count("expected at least 0") == 3
     assert "and 2 more, below" in text
     assert "with 1 warning." in drawn({"a": numeric()}, [anomaly(0, "a", "warn")])
 
@@ -340,3 +340,41 @@ def test_values_that_no_axis_holds_are_reported_without_a_picture(
     again = judge({"t": pa.table({"a": values})}, contract, baseline=first.validation)
     assert again.verdict == "pass"
     assert page(store, again.validation).count("<figure>") == pictures
+
+
+def test_warnings_and_what_was_not_judged_are_told_in_the_head() -> None:
+    unjudged = ["flights.a: psi, as there is no baseline"]
+    html = drawn({"a": numeric()}, [anomaly(0, "a", "warn"), anomaly(1, "a")], not_judged=unjudged)
+    head = Text(html.split("</header>")[0]).text
+    assert "flights.a: min: expected at least 0, found 1 of 90,000 rows" in head.split("1 warning")[1]
+    assert "flights.a: psi, as there is no baseline" in head.split("1 not checked")[1]
+    assert "ask owner to correct it" in head
+
+
+def test_an_infinity_is_seen_before_a_card_is_opened() -> None:
+    html = drawn({"a": numeric(), "b": numeric() | {"not_finite": 0}}, [])
+    assert [
+        Text(each.split("</summary>")[0]).text.count("NaN or ∞") for each in html.split('<details class="card')[1:]
+    ] == [
+        1,
+        0,
+    ]
+
+
+def test_texts_have_small_charts_of_their_most_frequent_values() -> None:
+    columns = {"a": textual(), "b": textual() | {"values": [["x", 1], ["y", 1]]}, "c": textual() | {"sensitive": True}}
+    columns["c"].pop("values")
+    cards = drawn(columns, []).split('<details class="card')[1:]
+    assert ['<svg class="spark"' in each.split("</summary>")[0] for each in cards] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"), [({"psi": {"value": 0.2}}, ""), ({"max": {"value": 9}}, "shown beside: no rule")]
+)
+def test_a_baseline_that_no_rule_looks_at_is_told_so(
+    judge: Validate, store: ArtifactStore, rules: Any, told: str
+) -> None:
+    contract = {"t": {"columns": {"a": {"type": "int64"} | rules}}}
+    first = judge({"t": pa.table({"a": [1, 2]})}, contract)
+    text = Text(page(store, judge({"t": pa.table({"a": [1, 2]})}, contract, first.validation).validation)).text
+    assert (first.validation[:30] in text) and ("no rule of the contract looks at it" in text) is bool(told)
