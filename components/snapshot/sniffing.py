@@ -13,13 +13,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
@@ -34,7 +35,7 @@ _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y",
 _FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
 _OF_WINDOWS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
 _SPANS = {"seconds": (1e8, 4e9), "milliseconds": (1e11, 4e12), "microseconds": (1e14, 4e15)}
-_TIME_WORDS = ("time", "date", "when", "stamp", "epoch", "created", "updated", "_at", "ts")
+_TIME_WORDS = ("time", "date", "when", "stamp", "epoch", "created", "updated", "_at", " at", "ts")
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,12 @@ class Sniffed:
 
     Attributes:
         encoding: Of its text.
-        delimiter: Between its cells.
+        delimiter: Between its cells; empty for Parquet, which has types.
         decimal: Of its numbers.
         nulls: Texts that stand for a missing value.
         columns: In the order of the file.
         rows: How many rows it has.
+        event_time: The column whose times order the rows; empty for none.
     """
 
     encoding: str
@@ -81,11 +83,17 @@ class Sniffed:
     nulls: tuple[str, ...]
     columns: tuple[SniffedColumn, ...]
     rows: int
+    event_time: str = ""
 
-    @property
-    def event_time(self) -> str:
-        """The first column of times; empty where there is none."""
-        return next((column.name for column in self.named if column.kind is ColumnType.timestamp), "")
+    def ordered_by(self, time: str) -> "Sniffed":
+        """The file with another column for its time; with none, all its times are texts."""
+        if time:
+            return replace(self, event_time=time)
+        texts = (
+            SniffedColumn(one.name, ColumnType.string, rows=one.rows) if one.kind is ColumnType.timestamp else one
+            for one in self.columns
+        )
+        return replace(self, event_time="", columns=tuple(texts))
 
     @property
     def named(self) -> tuple[SniffedColumn, ...]:
@@ -117,14 +125,41 @@ class _Column:
 
 
 def sniff(path: Path) -> Sniffed:
-    """Look at a CSV file, also a gzipped one.
+    """Look at a CSV file, also a gzipped one, or at Parquet. The first column of times orders the rows.
 
     Raises:
-        SourceError: if it is no CSV with a header.
+        SourceError: if it is no CSV with a header, and no Parquet.
     """
+    found = _parquet(path) if path.suffix.lower() == ".parquet" and path.is_file() else _csv(path)
+    return replace(found, event_time=next((one.name for one in found.named if one.kind is ColumnType.timestamp), ""))
+
+
+def _parquet(path: Path) -> Sniffed:
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SourceError(f"{path}: is not intact Parquet: {error}. Fetch it again.") from error
+    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(_typed(each, rows) for each in schema), rows)
+
+
+def _typed(found: pa.Field, rows: int) -> SniffedColumn:
+    """A column of Parquet; what is neither number, bool nor time is a text."""
+    kinds = {
+        ColumnType.bool: pa.types.is_boolean,
+        ColumnType.int64: pa.types.is_integer,
+        ColumnType.double: lambda kind: pa.types.is_floating(kind) or pa.types.is_decimal(kind),
+        ColumnType.timestamp: lambda kind: pa.types.is_timestamp(kind) or pa.types.is_date(kind),
+    }
+    kind = next((kind for kind, fits in kinds.items() if fits(found.type)), ColumnType.string)
+    naive = kind is ColumnType.timestamp and getattr(found.type, "tz", None) is None
+    return SniffedColumn(found.name, kind, naive=naive, rows=rows)
+
+
+def _csv(path: Path) -> Sniffed:
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     if not path.is_file() or not suffixes or suffixes[-1] not in _ENDINGS:
-        raise SourceError(f"{path}: expected a CSV file ({', '.join(_ENDINGS)}, also .gz), found none.")
+        raise SourceError(f"{path}: expected a CSV ({', '.join(_ENDINGS)}, also .gz) or Parquet file, found none.")
     with _in_utf8(path) as (plain, encoding), duckdb.connect() as connection:
         delimiter = _delimiter(connection, plain, path.name)
         header = _header(plain, delimiter)
@@ -330,7 +365,7 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         whole = {"query": query, "columns": columns, "event_time": "delivered_at", "order_by": ["row_number"]}
         return {"name": name, "kind": "sql", "url": "duckdb:///:memory:", "time_zone": "UTC", "tables": {name: whole}}
     table: dict[str, Any] = {"member": path.name, "columns": columns, "event_time": sniffed.event_time, **rejecting}
-    defaults = {"delimiter": ",", "decimal": ".", "encoding": "utf-8"}
+    defaults = {"delimiter": "," if sniffed.delimiter else "", "decimal": ".", "encoding": "utf-8"}
     table |= {key: found for key, default in defaults.items() if (found := getattr(sniffed, key)) != default}
     if times := {column.name: column.form for column in sniffed.named if column.form}:
         table["times"] = times
@@ -349,14 +384,17 @@ _SQL = {
 
 
 def _query(sniffed: Sniffed, path: Path, delivered: str) -> str:
+    names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in sniffed.named)
+    numbered = f"SELECT row_number() OVER () AS row_number, TIMESTAMP {_quoted(delivered)} AS delivered_at, {names}\n"
+    if not sniffed.delimiter:
+        return f"{numbered}FROM read_parquet({_quoted(str(path))})"
     types = _literal(
         {column.name or f"column{index}": _SQL[column.kind] for index, column in enumerate(sniffed.columns)}
     )
     nulls = ", ".join(_quoted(null) for null in sniffed.nulls)
-    names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in sniffed.named)
     return (
-        f"SELECT row_number() OVER () AS row_number, TIMESTAMP {_quoted(delivered)} AS delivered_at, {names}\n"
-        f"FROM read_csv({_quoted(str(path))}, header = true, delim = {_quoted(sniffed.delimiter)}, quote = '\"',\n"
+        f"{numbered}FROM read_csv({_quoted(str(path))}, header = true,\n"
+        f"  delim = {_quoted(sniffed.delimiter)}, quote = '\"',\n"
         f"  decimal_separator = {_quoted(sniffed.decimal)}, encoding = {_quoted(sniffed.encoding)},\n"
         f"  nullstr = [{nulls}], columns = {types})"
     )

@@ -2,6 +2,7 @@
 
 import re
 import webbrowser
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +37,7 @@ class FirstLook:
 
 
 def attempt(
-    file: Annotated[Path, typer.Argument(help="A CSV with a header (.csv, .tsv, .txt, also .gz).")],
+    file: Annotated[Path, typer.Argument(help="A CSV with a header (.csv, .tsv, .txt, also .gz), or Parquet.")],
     out: Annotated[Path | None, typer.Option(help="Folder for source.yaml and contract.yaml; default: ./NAME.")] = None,
     store: Annotated[str, typer.Option(help="Where the snapshot is written; default: .gatehouse/store.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Write over what is in the folder.")] = False,
@@ -49,38 +50,51 @@ def attempt(
     # Needs DuckDB and Arrow, which the other commands do not wait for.
     from gatehouse.components.snapshot.sniffing import sniff
 
-    name = re.sub(r"[^a-z0-9]+", "_", file.name.split(".")[0].lower()).strip("_") or "table"
+    name = table_name(file)
     folder = out or Path(name)
     written = [folder / each for each in (_SOURCE, _CONTRACT)]
     if not force and (there := [str(each) for each in written if each.exists()]):
         raise ConfigurationError(f"{', '.join(there)} is there already: give another --out, or --force to write over.")
     console = Console(soft_wrap=True, highlight=False)
     sniffed = sniff(file)
-    _show(console, file, sniffed)
-    look = _taken(sniffed, file, name, folder, ArtifactStore.open(store_address(store)))
+    show(console, file, sniffed)
+    source = declared(sniffed, file.resolve(), name)
+    folder.mkdir(parents=True, exist_ok=True)
+    written[0].write_text(_source_text(source), encoding="utf-8")
+    look = taken(source, written[1], ArtifactStore.open(store_address(store)))
     _tell(console, look, name, written)
     if open_page:
         webbrowser.open(look.pages[0].resolve().as_uri())
 
 
-def _taken(sniffed: "Sniffed", file: Path, name: str, folder: Path, store: ArtifactStore) -> FirstLook:
-    """Write the declaration, take a snapshot, write its contract and judge it."""
-    from gatehouse.components.reports.rendering import rendered
+def table_name(file: Path) -> str:
+    """The name of a file's table: its own, in letters that SQL takes without quotes."""
+    name = re.sub(r"[^a-z0-9]+", "_", file.name.split(".")[0].lower()).strip("_") or "table"
+    return name if name[0].isalpha() else f"t_{name}"
+
+
+def declared(sniffed: "Sniffed", file: Path, name: str) -> dict[str, Any]:
+    """The key `source` of a project that reads the file as it was told, as a table of this name."""
     from gatehouse.components.snapshot.sniffing import source_of
+
+    changed = datetime.fromtimestamp(int(file.stat().st_mtime), UTC).replace(tzinfo=None)
+    return source_of(sniffed, file, name, changed.isoformat(sep=" "))
+
+
+def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) -> FirstLook:
+    """Take a snapshot, write the contract that it keeps, and judge it."""
+    from gatehouse.components.reports.rendering import rendered
     from gatehouse.components.snapshot.sources.catalog import parse_source
     from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
     from gatehouse.components.validation.contract import CONTRACT_FILE, contract_text, parse_contract
     from gatehouse.components.validation.inference.infer import infer_contract
     from gatehouse.components.validation.stage import ValidateRequest, validate
 
-    changed = datetime.fromtimestamp(int(file.stat().st_mtime), UTC).replace(tzinfo=None)
-    body = source_of(sniffed, file.resolve(), name, changed.isoformat(sep=" "))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _SOURCE).write_text(_source_text(body), encoding="utf-8")
-    taken = snapshot(SnapshotRequest(source=parse_source(body)), store)
+    taken = snapshot(SnapshotRequest(source=parse_source(source)), store)
     contract = infer_contract(store, taken.snapshot)
-    (folder / _CONTRACT).write_text(contract, encoding="utf-8")
-    config = store.publish("config", f"{name}-contract", {CONTRACT_FILE: contract_text(parse_contract(contract))})
+    contract_file.write_text(contract, encoding="utf-8")
+    files = {CONTRACT_FILE: contract_text(parse_contract(contract))}
+    config = store.publish("config", f"{source['name']}-contract", files)
     judged = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(config)), store)
     references = [judged.validation, *taken.rejected.values()]
     return FirstLook(taken, judged.verdict, tuple(rendered(store, find(store, each)) for each in references))
@@ -88,15 +102,34 @@ def _taken(sniffed: "Sniffed", file: Path, name: str, folder: Path, store: Artif
 
 def _source_text(body: dict[str, Any]) -> str:
     told = "# How the file is read: what was found in it. Check the types, the times and their zone.\nsource:\n"
-    written = yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=110)
-    return told + "".join(f"  {line}\n" for line in written.splitlines())
+    return told + indented(body)
 
 
-def _show(console: Console, file: Path, sniffed: "Sniffed") -> None:
-    delimiter = _DELIMITERS.get(sniffed.delimiter, repr(sniffed.delimiter))
-    facts = [f"{sniffed.rows:,} rows", f"separated by {delimiter}", sniffed.encoding.upper()]
-    facts += ["decimal comma"] if sniffed.decimal == "," else []
-    facts += [f"missing values are {', '.join(null for null in sniffed.nulls if null)}"]
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines, such as a query, as they are."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def indented(source: Mapping[str, Any]) -> str:
+    """The declaration of a source as YAML, below its key."""
+    written = yaml.dump(dict(source), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return "".join(f"  {line}\n" for line in written.splitlines())
+
+
+def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
+    """Print what seems to be in a file."""
+    facts = [f"{sniffed.rows:,} rows"]
+    if sniffed.delimiter:
+        delimiter = _DELIMITERS.get(sniffed.delimiter, repr(sniffed.delimiter))
+        facts += [f"separated by {delimiter}", sniffed.encoding.upper()]
+        facts += ["decimal comma"] if sniffed.decimal == "," else []
+        facts += [f"missing values are {', '.join(null for null in sniffed.nulls if null)}"]
     console.print(Text.assemble((file.name, "bold"), f"  {', '.join(facts)}"))
     table = Table("column", "type", "", box=None, pad_edge=False)
     for column in sniffed.columns:

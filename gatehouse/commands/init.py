@@ -1,4 +1,4 @@
-"""`gatehouse init`: a commented project to start from."""
+"""`gatehouse init`: a commented project to start from, or one that is made from a table of one's own."""
 
 import re
 from pathlib import Path
@@ -12,14 +12,41 @@ TEMPLATE = Path(__file__).parent.parent / "templates" / "project"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
 
 
-def init(name: Annotated[str, typer.Argument(help="Name of the project, and of the folder to create.")]) -> None:
-    """Write a commented starting point for a project into a new folder."""
-    target = create_project(name, Path.cwd())
-    typer.echo(f"{target} is ready. Edit project.yaml, put your tables into {name}/data, then: gatehouse run {name}")
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the project, and of the folder to create.")],
+    table: Annotated[
+        Path | None, typer.Option("--from", help="A CSV with a header, or a Parquet file, to make the project from.")
+    ] = None,
+    label: Annotated[str, typer.Option(help="The column to predict; where it is missing, you are asked.")] = "",
+    positive: Annotated[str, typer.Option(help="Its positive value, or a condition such as '>= 7'.")] = "",
+    time: Annotated[str, typer.Option(help="The column with the time of the decision; none for no column.")] = "",
+    key: Annotated[str, typer.Option(help="The column that tells rows apart; none makes a key of their values.")] = "",
+    known: Annotated[str, typer.Option(help="The column with the time at which the label is known, if any.")] = "",
+    without: Annotated[
+        list[str] | None, typer.Option(help="A column that no feature is made of, as it is known with the label only.")
+    ] = None,
+    alarm: Annotated[
+        float, typer.Option(min=0.5, max=1, help="ROC AUC above which a feature or a model is taken for a leak.")
+    ] = 0.8,
+) -> None:
+    """Write a commented starting point for a project into a new folder; with --from, one that runs on that table."""
+    if table is None:
+        if any((label, positive, time, key, known, without)):
+            raise ConfigurationError("--label, --positive, --time, --key, --known and --without: expected --from FILE.")
+        target = create_project(name, Path.cwd())
+        typer.echo(
+            f"{target} is ready. Edit project.yaml, put your tables into {name}/data, then: gatehouse run {name}"
+        )
+        return
+    from gatehouse.commands.init_from import init_from
+    from gatehouse.commands.table_roles import Wanted
+
+    wanted = Wanted(label, positive, key, known, tuple(without or ()))
+    init_from(new_folder(name, Path.cwd()), name, table, time, alarm, wanted)
 
 
-def create_project(name: str, parent: Path) -> Path:
-    """Write the template as `<parent>/<name>`; nothing is overwritten.
+def new_folder(name: str, parent: Path) -> Path:
+    """The folder that a new project of this name gets; it is not made.
 
     Raises:
         ConfigurationError: if the name is not a project's name or the folder exists.
@@ -33,6 +60,12 @@ def create_project(name: str, parent: Path) -> Path:
         raise ConfigurationError(
             f"{target} exists already: expected a name that is free. Choose another, or remove it."
         )
+    return target
+
+
+def create_project(name: str, parent: Path) -> Path:
+    """Write the template as `<parent>/<name>`; nothing is overwritten. Raises as `new_folder`."""
+    target = new_folder(name, parent)
     for source in sorted(path for path in TEMPLATE.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         written = target / source.relative_to(TEMPLATE)
         written.parent.mkdir(parents=True, exist_ok=True)

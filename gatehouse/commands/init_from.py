@@ -1,0 +1,129 @@
+"""`gatehouse init --from`: from a file of one's own to a project that runs."""
+
+import contextlib
+import itertools
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from gatehouse.commands.first_look import FirstLook, declared, show, table_name, taken
+from gatehouse.commands.place import DEFAULT_STORE
+from gatehouse.commands.table_project import project_files, write_files
+from gatehouse.commands.table_roles import Roles, Wanted, chosen, facts
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from gatehouse.components.snapshot.sniffing import Sniffed
+
+_TRAIN, _VALIDATION = 0.7, 0.85
+
+
+def init_from(target: Path, name: str, file: Path, time: str, alarm: float, wanted: Wanted) -> None:
+    """Make a project in the folder `target`, with a copy of the file; where that fails, nothing is left.
+
+    Raises:
+        SourceError: if the file is no table.
+        ConfigurationError: if a column that was asked for does not fit, or nobody can be asked.
+    """
+    from gatehouse.components.snapshot.sniffing import sniff
+
+    console, table = Console(soft_wrap=True, highlight=False), table_name(file)
+    sniffed = sniff(file)
+    show(console, file, sniffed)
+    sniffed = sniffed.ordered_by(_time(time, sniffed))
+    (target / "data").mkdir(parents=True)
+    try:
+        shutil.copy2(file, target / "data")
+        store = ArtifactStore.open(target / DEFAULT_STORE)
+        with contextlib.chdir(target):
+            source = declared(sniffed, Path("data", file.name), table)
+            look = taken(source, Path("contract.yaml"), store)
+        roles, boundaries = _roles(store, look, table, source["tables"][table], wanted, bool(sniffed.event_time))
+        write_files(target, project_files(name, table, source, roles, boundaries, alarm))
+    except BaseException:
+        shutil.rmtree(target)
+        raise
+    _tell(console, target, name, roles, look)
+
+
+def _time(wanted: str, sniffed: "Sniffed") -> str:
+    times = [column.name for column in sniffed.named if str(column.kind) == "timestamp"]
+    if wanted in ("", "none") or wanted in times:
+        return "" if wanted == "none" else wanted or sniffed.event_time
+    raise ConfigurationError(
+        f"--time: expected a column of times ({', '.join(times) or 'the file has none'}) or none, found "
+        f"{wanted!r}{nearest(wanted, times)}."
+    )
+
+
+def _roles(
+    store: ArtifactStore, look: FirstLook, table: str, declared: Mapping[str, Any], wanted: Wanted, timed: bool
+) -> tuple[Roles, tuple[str, str] | None]:
+    """What the columns are, and where the parts of a split by time end; None where times cannot divide the rows."""
+    import duckdb
+
+    dataset = store.manifest(look.taken.snapshot).derived_from[table]
+    with duckdb.connect() as connection:
+        connection.read_parquet([str(path) for path in store.paths(dataset)]).create_view("rows")
+        found, rows = facts(lambda sql: connection.execute(sql).fetchall(), declared["columns"])
+        time = str(declared["event_time"])
+        roles = chosen(wanted, found, rows, time, "" if timed else "row_number")
+        _refuse_one_sided(connection, roles)
+        return roles, _boundaries(connection, time) if timed else None
+
+
+def _refuse_one_sided(connection: "duckdb.DuckDBPyConnection", roles: Roles) -> None:
+    label = '"' + roles.label.name.replace('"', '""') + '"'
+    condition = f"{label} {roles.positive}"
+    positive, negative = connection.execute(
+        f"SELECT count(*) FILTER ({condition}), count(*) FILTER (NOT ({condition})) FROM rows"
+    ).fetchall()[0]
+    if not positive or not negative:
+        raise ConfigurationError(
+            f"--positive: expected a condition that some rows fulfil and some do not, found {condition} with "
+            f"{positive:,} rows that do and {negative:,} that do not."
+        )
+
+
+def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str, str] | None:
+    """Where the first 70 and 85 in 100 rows end; at midnight where every part is of some days."""
+    quoted = '"' + time.replace('"', '""') + '"'
+    asked = f"epoch_us({quoted})"
+    first, *cuts, last = connection.execute(
+        f"SELECT min({asked}), quantile_disc({asked}, {_TRAIN}), quantile_disc({asked}, {_VALIDATION}), max({asked}) "
+        "FROM rows"
+    ).fetchall()[0]
+    moments = [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=each) for each in (first, *cuts, last)]
+    lengths = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    if min(lengths) <= timedelta(0):
+        return None
+    if min(lengths) > timedelta(days=3):
+        moments = [each.replace(hour=0, minute=0, second=0, microsecond=0) for each in moments]
+    return moments[1].isoformat(), moments[2].isoformat()
+
+
+def _tell(console: Console, target: Path, name: str, roles: Roles, look: FirstLook) -> None:
+    key = roles.key.name if roles.key else "made of each row's values"
+    lines = {
+        "predicts": f"{roles.label.name} {roles.positive}".strip(),
+        "from": ", ".join(one.name for one in roles.features),
+        "key": key,
+        "decided": roles.time,
+        "label": f"known at {roles.known or roles.time}",
+    }
+    console.print()
+    for label, text in lines.items():
+        console.print(Text.assemble((f"{label:<10}", "dim"), text))
+    for column, why in roles.left_out.items():
+        console.print(Text.assemble(("left out  ", "dim"), f"{column}: {why}"))
+    console.print(Text.assemble(("report    ", "dim"), str(look.pages[0])))
+    console.print(f"\n{target} is ready: gatehouse run {name}")

@@ -1,0 +1,260 @@
+"""The files of a project over one table, as `gatehouse init --from` writes them."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gatehouse.commands.first_look import indented
+from gatehouse.commands.table_roles import Roles, sql_name
+
+_PROJECT = """\
+# Written by `gatehouse init --from`; every line is yours to change. `gatehouse check` finds mistakes.
+# Relative paths start in this folder.
+
+name: {name}
+description: {title}.
+
+# Where snapshots, features, models and reports are kept.
+store: .gatehouse/store
+
+# How the table is read. `gatehouse data try FILE` shows what was found in it.
+source:
+{source}
+
+# What must hold in the table before anything is trained.
+contract: contract.yaml
+
+features:
+  repo: features
+  service: {service}
+  # A feature that alone tells the label better than this ROC AUC is taken for a leak, and ends the run. Where one is
+  # that good, and was known at the decision, raise this, and leakage_alarm in policy.yaml.
+  leakage_alarm: {alarm}
+
+{split}
+
+model: {name}
+
+# Gradient-boosted trees. For a network: architecture: tabular_mlp, with settings of its own (docs/project.md).
+training:
+  model:
+    architecture: xgboost
+    max_depth: 4
+  optimizer:
+    learning_rate: 0.05
+  stopping:
+    rounds: 300
+  seed: 7
+
+tuning:
+  trials: 4
+  parameters:
+    - {{name: model.max_depth, type: int, min: 2, max: 6}}
+    - {{name: optimizer.learning_rate, type: double, min: 0.02, max: 0.2, log: true}}
+
+evaluation:
+  # Columns by whose values metrics are given too.
+  slices: [{slice}]
+
+# What a candidate must show to become champion.
+policy: policy.yaml
+
+monitoring: {{}}
+"""
+
+_TIME_SPLIT = """\
+# Boundaries in the time of the decision, UTC. `gap` is kept free before each; a label counts once it is known.
+split:
+  train_until: {train_until}
+  validation_until: {validation_until}
+  gap: PT0S"""
+
+_STRATIFIED_SPLIT = """\
+# By a hash of each row's key, evenly in each label, as the rows have no times to divide them by.
+split:
+  strategy: stratified"""
+
+_POLICY = """\
+# The promotion policy: a candidate becomes champion only if every rule holds.
+# It must be better than logistic regression on the same features in these metrics.
+must_beat_baseline: [log_loss]
+# A model this good does not predict: it was told.
+leakage_alarm: {{roc_auc: {alarm}}}
+# On the same test rows it must not be worse than the champion by more than this (paired bootstrap).
+champion:
+  metric: log_loss
+  tolerance: 0.002
+# automatic: a passing candidate becomes champion at once. manual: it waits in staging for `gatehouse models promote`.
+approval: automatic
+"""
+
+_FEAST = """\
+# Feast's settings. The stages apply the repository in a workspace of the artifact store, never here.
+project: {name}
+provider: local
+registry: registry.db
+offline_store:
+  type: gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore
+online_store:
+  type: sqlite
+  path: online.db
+entity_key_serialization_version: 3
+"""
+
+_DEFINITIONS = '''\
+"""The features of the model: the table, what tells its rows apart, the feature view, the label and the service.
+
+The query of a view is in views/<name>.sql, that of the label in labels/<name>.sql.
+"""
+
+from datetime import timedelta
+
+from gatehouse.components.features.definitions import (
+    Available,
+    Entity,
+    FeatureService,
+    FeatureView,
+    LabelView,
+    Source,
+)
+
+{table} = Source(table="{table}", event_time="{time}")
+
+{key} = Entity(name="{key}", type="{key_type}")
+
+{view} = FeatureView(
+    name="{view}",
+    description="What a row itself says; known at the time of the decision.",
+    entities=("{key}",),
+    available=Available("event_timestamp"),
+    window=timedelta(0),
+    features={{
+{features}
+    }},
+)
+
+{label} = LabelView(
+    name="{label}",
+    description="{title}.",
+    entities=("{key}",),
+    arrives=Available("known_at"),
+)
+
+{service} = FeatureService(name="{service}", views=("{view}",))
+'''
+
+
+def project_files(
+    name: str, table: str, source: Mapping[str, Any], roles: Roles, boundaries: tuple[str, str] | None, alarm: float
+) -> Iterator[tuple[str, str]]:
+    """Path and text of every file but the contract.
+
+    Args:
+        name: Of the project.
+        table: Of the table.
+        source: The declaration that reads it.
+        roles: What its columns are.
+        boundaries: Where train and validation end, ISO 8601 in UTC; None where times cannot divide the rows.
+        alarm: The ROC AUC above which a feature, or a model, is taken for a leak.
+    """
+    label = sql_name(roles.label.name)
+    service = f"{label}_prediction"
+    title = f"Predicts {roles.label.name} {roles.positive}".strip().replace('"', "'")
+    split = _STRATIFIED_SPLIT
+    if boundaries:
+        split = _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
+    slices = sql_name(roles.slice) if roles.slice else ""
+    yield (
+        "project.yaml",
+        _PROJECT.format(
+            name=name,
+            title=title,
+            source=indented(source).rstrip(),
+            alarm=alarm,
+            service=service,
+            split=split,
+            slice=slices,
+        ),
+    )
+    yield "policy.yaml", _POLICY.format(alarm=alarm)
+    yield "features/feature_store.yaml", _FEAST.format(name=name)
+    yield f"features/staging/{table}.sql", _staging(table, roles)
+    yield f"features/known/{table}.sql", _known(table, roles)
+    key, time, view = _key(roles), sql_name(roles.time), f"{table}_row"
+    names = ", ".join(sql_name(one.name) for one in roles.features)
+    yield (
+        f"features/views/{view}.sql",
+        "-- What the row itself says. `event_timestamp` is when a value is known, not what it is about.\n"
+        f"SELECT {key}, {time} AS event_timestamp, {names}\nFROM staging.{table}\n",
+    )
+    known = sql_name(roles.known) if roles.known else time
+    yield (
+        f"features/labels/{label}.sql",
+        "-- One row a decision: when it is made, its outcome, and when that is known.\n"
+        f"SELECT {key}, {time} AS decision_time, {f'{label} {roles.positive}'.strip()} AS label, {known} AS known_at\n"
+        f"FROM staging.{table}\n",
+    )
+    kinds = {sql_name(one.name): "categorical" if one.kind == "string" else "numeric" for one in roles.features}
+    yield (
+        "features/definitions.py",
+        _DEFINITIONS.format(
+            table=table,
+            time=roles.time,
+            key=key,
+            key_type="int64" if roles.key and roles.key.kind == "int64" else "string",
+            view=view,
+            features="\n".join(f'        "{feature}": "{kind}",' for feature, kind in kinds.items()),
+            label=label,
+            title=title,
+            service=service,
+        ),
+    )
+
+
+def _key(roles: Roles) -> str:
+    return sql_name(roles.key.name) if roles.key else "row_key"
+
+
+def _staging(table: str, roles: Roles) -> str:
+    """The table under names for SQL, with a key of its own where it has none."""
+    names = [roles.time, *([roles.known] if roles.known else []), *(one.name for one in roles.features)]
+    kept = [*([roles.key.name] if roles.key else []), roles.label.name, *names]
+    lines = [f"{_quoted(each)} AS {sql_name(each)}" if sql_name(each) != each else each for each in dict.fromkeys(kept)]
+    told = "-- The table under names that SQL takes without quotes."
+    if not roles.key:
+        values = ", ".join(_quoted(each) for each in [roles.time, *(one.name for one in roles.features)])
+        digest = f"md5(row({values})::VARCHAR)"
+        number = f"row_number() OVER (PARTITION BY {digest} ORDER BY {_quoted(roles.label.name)})"
+        lines.insert(0, f"{digest} || '-' || {number} AS row_key")
+        told += " The key is made of the row's values: rows that are alike are numbered."
+    columns = ",\n    ".join(lines)
+    return f"{told}\nSELECT\n    {columns}\nFROM raw.{table}\n"
+
+
+def _known(table: str, roles: Roles) -> str:
+    """The table as it stood at a moment."""
+    as_of, time = "getvariable('as_of')", _quoted(roles.time)
+    later = "later ones are not there" + ", outcomes that were not known are not either" * bool(roles.known)
+    told = f"-- The rows as they stood at `as_of`: {later}.\n"
+    told += "-- The leakage check recomputes every feature from this and compares."
+    select = "SELECT *"
+    if roles.known:
+        known = _quoted(roles.known)
+        late = (
+            f"    CASE WHEN {known} <= {as_of} THEN {each} END AS {each}" for each in (_quoted(roles.label.name), known)
+        )
+        select = "SELECT * REPLACE (\n" + ",\n".join(late) + "\n)"
+    where = f"{time} BETWEEN getvariable('since') AND {as_of}"
+    return f"{told}\n{select}\nFROM source.{table}\nWHERE {where}\n"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def write_files(folder: Path, files: Iterator[tuple[str, str]]) -> None:
+    """Write each file below the folder."""
+    for path, text in files:
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")

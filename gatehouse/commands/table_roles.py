@@ -1,0 +1,246 @@
+"""What the columns of a table are to a model: the label, the key, the times and the features; chosen, or asked for."""
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import typer
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
+
+_CONDITION = re.compile(r"\s*(<=|>=|<>|!=|=|<|>)\s*(.+)")
+_OWN_NAMES = {"event_timestamp", "known_from", "known_at", "decision_time", "label", "label_time", "row_key"}
+_OF_KEYS = re.compile(r"(^|[^a-z])(id|key|no|nr|number|uuid)$")
+_RARELY_REPEATED = 0.5
+_FEW = 50
+_SLICES = 12
+NUMERIC, TIME = ("int64", "double", "bool"), "timestamp"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it was found.
+
+    Attributes:
+        name: In the file.
+        kind: The type that the source declares.
+        values: How many different values it has.
+        missing: How many rows have none.
+        both: Its two values as text, where it has two.
+    """
+
+    name: str
+    kind: str
+    values: int
+    missing: int
+    both: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for on the command line; empty for what is still to be chosen, `none` for no such column."""
+
+    label: str = ""
+    positive: str = ""
+    key: str = ""
+    known: str = ""
+    without: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What each column is to the model.
+
+    Attributes:
+        label: The column whose value is to be predicted.
+        positive: The condition on it, in SQL after its name, that makes a row positive; empty for a column of bools.
+        key: The column that tells rows apart; empty for a key made of each row's values.
+        time: The column with the time of the decision.
+        known: The column with the time at which the label is known; empty for that of the decision.
+        features: The other columns that a model may use.
+        left_out: Why each of the rest is no feature.
+    """
+
+    label: Column
+    positive: str
+    key: Column | None
+    time: str
+    known: str
+    features: tuple[Column, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def slice(self) -> str:
+        """The first text column of few values, by which metrics are given too; empty where there is none."""
+        few = (one.name for one in self.features if one.kind == "string" and 1 < one.values <= _SLICES)
+        return next(few, "")
+
+
+def sql_name(column: str) -> str:
+    """A name that SQL, Feast and Python take without quotes, and that no column of Gatehouse's own has."""
+    name = re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_") or "column"
+    name = name if name[0].isalpha() else f"c_{name}"
+    return f"{name}_value" if name in _OWN_NAMES else name
+
+
+def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str, own_key: str = "") -> Roles:
+    """What each column is: as it was asked for, and where nothing was said, as a person answers or as it seems.
+
+    Args:
+        wanted: What was asked for.
+        columns: The columns of the table by name.
+        rows: How many rows it has.
+        time: The column with the time of the decision.
+        own_key: A column of Gatehouse's own that numbers the rows; empty for none.
+
+    Raises:
+        ConfigurationError: if a column is not there, does not fit, or nobody can be asked.
+    """
+    for option, name in (("known", wanted.known), *(("without", name) for name in wanted.without)):
+        if name:
+            _column(f"--{option}", name, columns)
+    if wanted.known and columns[wanted.known].kind != TIME:
+        raise ConfigurationError(f"--known: expected a column of times, found {wanted.known}.")
+    label = _label(wanted.label, columns, {time, own_key, *wanted.without})
+    positive = _positive(label, wanted.positive)
+    key = _key(wanted.key, columns, rows, {label.name, own_key, *wanted.without}) or columns.get(own_key)
+    used = {time, wanted.known, label.name, key.name if key else "", own_key}
+    left_out: dict[str, str] = {}
+    for name, column in columns.items():
+        if name not in used and (why := _unfit(column, rows, wanted.without)):
+            left_out[name] = why
+    features = tuple(one for name, one in columns.items() if name not in used and name not in left_out)
+    if not features:
+        raise ConfigurationError(f"expected a column to predict {label.name} from, found none beside key and times.")
+    _refuse_equal([*sorted(used - {"", own_key}), *(one.name for one in features)])
+    return Roles(label, positive, key, time, wanted.known, features, left_out)
+
+
+def _refuse_equal(names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(sql_name(name), name)) != name:
+            raise ConfigurationError(
+                f"the columns {other!r} and {name!r} are both called {sql_name(name)} in SQL. Rename one in the file, "
+                f"or leave it out: --without {name!r}."
+            )
+
+
+def _unfit(column: Column, rows: int, without: Sequence[str]) -> str:
+    """Why a column is no feature; empty where it may be one."""
+    if column.name in without:
+        return "as you said"
+    if column.kind == TIME:
+        return "a time: make numbers of it in staging"
+    if column.values < 2:
+        return "the same value in all rows"
+    if column.values == rows and _OF_KEYS.search(column.name.lower()):
+        return "an identifier"
+    if column.kind == "string" and column.values > max(_FEW, _RARELY_REPEATED * rows):
+        return "a text that hardly repeats"
+    return ""
+
+
+def _column(option: str, name: str, columns: Mapping[str, Column]) -> Column:
+    if name not in columns:
+        known = ", ".join(columns)
+        raise ConfigurationError(
+            f"{option}: expected a column of the file ({known}), found {name!r}{nearest(name, columns)}."
+        )
+    return columns[name]
+
+
+def _label(wanted: str, columns: Mapping[str, Column], taken: set[str]) -> Column:
+    likely = [name for name, one in columns.items() if one.values == 2 and one.kind != TIME and name not in taken]
+    offered = f" ({', '.join(likely)})" if likely else ""
+    name = wanted or _ask(f"Which column is to be predicted{offered}", likely[-1] if likely else "", "--label")
+    column = _column("--label", name, columns)
+    if name in taken or column.kind == TIME or column.values < 2:
+        raise ConfigurationError(
+            f"--label: expected a column with two values at least, which is no time{offered}, found {name}."
+        )
+    return column
+
+
+def _positive(label: Column, wanted: str) -> str:
+    """The condition that makes a row positive, as SQL after the label's name."""
+    if label.kind == "bool" or (label.both in (("0", "1"), ("0.0", "1.0")) and not wanted):
+        return "" if label.kind == "bool" else "= 1"
+    if label.both:
+        question, proposed = f"Which value of {label.name} counts as positive ({', '.join(label.both)})", label.both[1]
+    else:
+        question, proposed = f"Which values of {label.name} count as positive (a value, or such as >= 7)", ""
+    said = wanted or _ask(question, proposed, "--positive")
+    condition = _CONDITION.fullmatch(said)
+    sign, value = (condition[1], condition[2]) if condition else ("=", said)
+    if label.both and not condition and said not in label.both:
+        raise ConfigurationError(f"--positive: expected {' or '.join(label.both)}, found {said!r}.")
+    if label.kind == "string":
+        escaped = value.strip("'").replace("'", "''")
+        return f"{sign} '{escaped}'"
+    try:
+        float(value)
+    except ValueError:
+        raise ConfigurationError(f"--positive: expected a number or such as >= 7, found {said!r}.") from None
+    return f"{sign} {value}"
+
+
+def _key(wanted: str, columns: Mapping[str, Column], rows: int, taken: set[str]) -> Column | None:
+    """The column that tells rows apart; None where it is to be made of each row's values."""
+    unique = [
+        name
+        for name, one in columns.items()
+        if one.values == rows and not one.missing and one.kind in ("int64", "string") and name not in taken
+    ]
+    if not wanted:
+        named = next((name for name in unique if _OF_KEYS.search(name.lower())), "")
+        asked = unique and someone_is_there()
+        question = f"Which column tells rows apart ({', '.join(unique)}, or none)"
+        wanted = _ask(question, named or "none", "--key") if asked else named or "none"
+    if wanted == "none":
+        return None
+    column = _column("--key", wanted, columns)
+    if wanted not in unique:
+        raise ConfigurationError(
+            f"--key: expected a column of whole numbers or texts with another value in every row"
+            f"{f' ({chr(44).join(unique)})' if unique else ''}, found {wanted} with {column.values:,} values in "
+            f"{rows:,} rows. With --key none a key is made of each row's values."
+        )
+    return column
+
+
+def someone_is_there() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty()
+
+
+def _ask(question: str, proposed: str, option: str) -> str:
+    """What a person answers; where nobody can be asked, an error that names the option."""
+    if not someone_is_there():
+        raise ConfigurationError(f"{option}: {question[0].lower()}{question[1:]}? Nobody can be asked here: give it.")
+    answer: str = typer.prompt(question, default=proposed or None)
+    return answer.strip()
+
+
+def facts(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, str]) -> tuple[dict[str, Column], int]:
+    """What the columns of a table hold, and how many rows it has.
+
+    Args:
+        query: Runs SQL over the table `rows`.
+        kinds: The declared type of every column.
+    """
+    quoted = {name: '"' + name.replace('"', '""') + '"' for name in kinds}
+    counted = ", ".join(f"count(DISTINCT {each}), count(*) - count({each})" for each in quoted.values())
+    (rows, *counts), *_ = query(f"SELECT count(*), {counted} FROM rows")
+    found = {}
+    for index, (name, kind) in enumerate(kinds.items()):
+        values, missing = int(str(counts[2 * index])), int(str(counts[2 * index + 1]))
+        both: tuple[str, ...] = ()
+        if values == 2:
+            each = quoted[name]
+            shown = query(f"SELECT DISTINCT {each} AS v, {each}::VARCHAR FROM rows WHERE v IS NOT NULL ORDER BY v")
+            both = tuple(str(text) for _, text in shown)
+        found[name] = Column(name, kind, values, missing, both)
+    return found, int(str(rows))

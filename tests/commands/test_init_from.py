@@ -1,0 +1,128 @@
+"""`gatehouse init --from`: a project from a table of one's own, whose columns are chosen by flags or by answers."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gatehouse.checking import check_project
+from gatehouse.cli import _register, app
+from gatehouse.commands import table_roles
+from gatehouse.project import Project
+
+_register("init")
+
+
+def _visits(folder: Path, rows: int = 400) -> Path:
+    """Separated by `;`, with decimal commas, epoch times, names with blanks, and rows that are alike."""
+    pairs = (n // 2 for n in range(rows))
+    lines = (
+        f"{1_700_000_000 + n * 9000};{n % 7},5;{('DE', 'FR', 'FR')[n % 3]};{n % 5};{('yes', 'no')[n % 2]}\n"
+        for n in pairs
+    )
+    (folder / "visits.csv").write_text("visited at;Price (EUR);country;stars;bought\n" + "".join(lines))
+    return folder / "visits.csv"
+
+
+def _init(*arguments: object, answers: str | None = None, fails: bool = False) -> Result:
+    result = CliRunner().invoke(app, ["init", *map(str, arguments)], input=answers)
+    assert bool(result.exception) == fails, result.output
+    return result
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _keys(project: Project, table: str) -> tuple[int, int]:
+    """Rows and different keys of the staging table that a made key is in."""
+    query = (project.folder / "features" / "staging" / f"{table}.sql").read_text()
+    file = project.folder / "data" / f"{table}.csv"
+    with duckdb.connect() as connection:
+        connection.execute("CREATE SCHEMA raw")
+        connection.execute(f"CREATE TABLE raw.{table} AS FROM read_csv('{file}', delim=';', decimal_separator=',')")
+        counted = connection.execute(f"SELECT count(*), count(DISTINCT row_key) FROM ({query})").fetchall()[0]
+    return int(counted[0]), int(counted[1])
+
+
+def test_a_table_with_times_and_no_key(folder: Path) -> None:
+    output = _init("visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes", "--alarm", 0.9).output
+    assert "predicts  bought = 'yes'" in output and "decided   visited at" in output
+    project = check_project(folder / "visits")
+    assert project.file.split.strategy == "time" and project.file.features.leakage_alarm == 0.9
+    assert project.policy.leakage_alarm == {"roc_auc": 0.9} and project.policy.must_beat_baseline == ("log_loss",)
+    assert project.file.evaluation.slices == ("country",)
+    definitions = (folder / "visits/features/definitions.py").read_text()
+    assert '"price_eur": "numeric"' in definitions and '"country": "categorical"' in definitions
+    assert "bought" not in definitions.split("features={")[1].split("}")[0]
+    assert _keys(project, "visits") == (400, 400)
+
+
+def test_a_table_without_times(folder: Path) -> None:
+    _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3", "--time", "none")
+    project = check_project(folder / "visits")
+    assert project.file.split.strategy == "stratified"
+    assert "read_csv('data/visits.csv'" in (folder / "visits/project.yaml").read_text()
+    assert "stars >= 3 AS label" in (folder / "visits/features/labels/stars.sql").read_text()
+
+
+def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    days = [start + timedelta(days=n) for n in range(100)]
+    table = pa.table(
+        {
+            "Order ID": [f"o{n}" for n in range(100)],
+            "placed": days,
+            "settled": [day + timedelta(days=9) for day in days],
+            "amount": [float(n % 13) for n in range(100)],
+            "refund": [float(n % 3) for n in range(100)],
+            "returned": [n % 3 == 0 for n in range(100)],
+        }
+    )
+    pq.write_table(table, folder / "orders.parquet")
+    more = ("--label", "returned", "--known", "settled", "--without", "refund")
+    output = _init("orders", "--from", folder / "orders.parquet", *more).output
+    assert "key       Order ID" in output and "left out  refund: as you said" in output
+    check_project(folder / "orders")
+    assert "settled AS known_at" in (folder / "orders/features/labels/returned.sql").read_text()
+    known = (folder / "orders/features/known/orders.sql").read_text()
+    assert """CASE WHEN "settled" <= getvariable('as_of') THEN "returned" END AS "returned\"""" in known
+    assert '"amount"' in (folder / "orders/features/definitions.py").read_text()
+
+
+def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_roles, "someone_is_there", lambda: True)
+    output = _init("visits", "--from", _visits(folder), answers="stars\n>= 3\n").output
+    assert "Which column is to be predicted (country, bought)" in output
+    assert "predicts  stars >= 3" in output
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ([], r"--label: which column is to be predicted \(country, bought\)\? Nobody can be asked"),
+        (["--label", "bougt"], r"--label: expected a column of the file .*found 'bougt'; did you mean bought\?"),
+        (["--label", "visited at"], r"--label: expected a column with two values at least, which is no time"),
+        (["--label", "bought", "--positive", "maybe"], r"--positive: expected no or yes, found 'maybe'"),
+        (["--label", "stars", "--positive", ">= 30"], r"expected a condition that some rows fulfil.* 0 rows that do"),
+        (["--label", "bought", "--positive", "yes", "--key", "stars"], r"found stars with 5 values in 400 rows"),
+        (["--label", "bought", "--positive", "yes", "--time", "country"], r"--time: expected a column of times"),
+        (["--label", "bought", "--positive", "yes", "--known", "country"], r"--known: expected a column of times"),
+        (["--label", "bought", "--positive", "yes", "--without", "contry"], r"did you mean country\?"),
+    ],
+)
+def test_what_cannot_be_is_told_and_nothing_is_left(folder: Path, more: list[str], told: str) -> None:
+    with pytest.raises(Exception, match=told):
+        raise _init("visits", "--from", _visits(folder), *more, fails=True).exception or AssertionError
+    assert not (folder / "visits").exists()
+
+
+def test_flags_of_a_table_need_one(folder: Path) -> None:
+    assert "expected --from FILE" in str(_init("visits", "--label", "bought", fails=True).exception)
