@@ -45,6 +45,28 @@ def alarm_of(spec: MonitoringSpec, flat: float, seasonal: float) -> float:
     return max(flat, round(spec.seasonal_margin * seasonal, 9))
 
 
+def flat_alarm(spec: MonitoringSpec, kind: str) -> float:
+    """The PSI from where on a column of a kind would count as drifted if there were no seasons."""
+    return {NUMERIC: spec.numeric_alarm, CATEGORICAL: spec.categorical_alarm, SCORE: spec.score_alarm}[kind]
+
+
+def hidden_by_seasons(spec: MonitoringSpec, columns: list[Moved], label: LabelRate) -> list[str]:
+    """Every alarm that would have rung, had the train rows not moved as far by themselves; the furthest first."""
+    hidden = [each for each in columns if not each.ignored and flat_alarm(spec, each.kind) < each.psi <= each.alarm]
+    told = [
+        f"{each.name}: a PSI of {each.psi:.2f} is above the alarm of {flat_alarm(spec, each.kind):.2f} and rang none, "
+        f"as its season alone reaches {each.seasonal:.2f}, which raised the alarm to {each.alarm:.2f}"
+        for each in sorted(hidden, key=lambda each: (-each.psi, each.name))
+    ]
+    if spec.label_alarm < abs(label.current - label.trained) <= label.alarm:
+        told.append(
+            f"label rate: {label.current:.3f} is further from {label.trained:.3f} than the alarm of "
+            f"{spec.label_alarm:.3f} and rang none, as its season alone reaches {label.seasonal:.3f}, which raised the "
+            f"alarm to {label.alarm:.3f}"
+        )
+    return told
+
+
 def reasons_to_retrain(
     spec: MonitoringSpec, features: list[Moved], scores: Moved | None, label: LabelRate
 ) -> list[str]:

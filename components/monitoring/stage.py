@@ -37,11 +37,12 @@ class MonitorRequest(StageModel):
 
 
 class MonitorResult(StageModel):
-    """The drift report, and `retrain` or `keep` with the reasons."""
+    """The drift report, `retrain` or `keep` with the reasons, and the alarms that seasons hid."""
 
     drift: str
     decision: str
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class MissingColumnError(GatehouseError):
@@ -67,7 +68,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     """
     from dataclasses import asdict
 
-    from gatehouse.components.monitoring.decision import reasons_to_retrain
+    from gatehouse.components.monitoring.decision import hidden_by_seasons, reasons_to_retrain
 
     spec, manifest = request.spec, store.manifest(request.reference)
     trained, current = _rows(request, store, manifest)
@@ -75,6 +76,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     moved: list[Moved] = []
     scores: Moved | None = None
     label: LabelRate | None = None
+    warnings: list[str] = []
     if current.num_rows < spec.min_rows:
         reasons = [f"rows: expected at least {spec.min_rows:,} current rows to judge, found {current.num_rows:,}"]
         decision = "keep"
@@ -85,6 +87,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         scores = _scores(request, store, trained, current, blocks)
         label = _label(spec, manifest.details["label"], trained, current, blocks)
         reasons = reasons_to_retrain(spec, moved, scores, label)
+        warnings = hidden_by_seasons(spec, [*moved, *([scores] if scores else [])], label)
         decision = "retrain" if reasons else "keep"
     body = {
         "columns": [asdict(each) for each in (*moved, *([scores] if scores else []))],
@@ -102,7 +105,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         configuration=identity_of(spec) | {"since": request.since},
         details={"decision": decision},
     )
-    return MonitorResult(drift=str(drift), decision=decision, reasons=tuple(reasons))
+    return MonitorResult(drift=str(drift), decision=decision, reasons=tuple(reasons), warnings=tuple(warnings))
 
 
 def _rows(request: MonitorRequest, store: ArtifactStore, manifest: "Manifest") -> "tuple[pa.Table, pa.Table]":
@@ -158,7 +161,7 @@ def _moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
 def _features(
     spec: MonitoringSpec, manifest: "Manifest", trained: "pa.Table", current: "pa.Table", blocks: "Numbers"
 ) -> "list[Moved]":
-    from gatehouse.components.monitoring.decision import CATEGORICAL, NUMERIC, Moved, alarm_of
+    from gatehouse.components.monitoring.decision import CATEGORICAL, NUMERIC, Moved, alarm_of, flat_alarm
     from gatehouse.components.monitoring.drift import CategoryBins, NumericBins, drift_of
 
     moved = []
@@ -169,7 +172,7 @@ def _features(
             NumericBins.fit(trained[name], spec.bins) if numeric else CategoryBins.fit(trained[name], spec.categories)
         )
         drift = drift_of(bins, trained[name], blocks, current[name])
-        alarm = alarm_of(spec, spec.numeric_alarm if numeric else spec.categorical_alarm, drift.seasonal)
+        alarm = alarm_of(spec, flat_alarm(spec, kind), drift.seasonal)
         moved.append(Moved(name, kind, drift.psi, drift.divergence, drift.seasonal, alarm, name in spec.ignore))
     return moved
 

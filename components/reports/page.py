@@ -198,7 +198,7 @@ def _verdict(verdict: Verdict) -> str:
     sign = f'<span class="sign" aria-hidden="true">{SIGNS[verdict.word]}</span>'
     parts = [
         f'<div class="verdict {verdict.word}" role="region" aria-label="Verdict">',
-        f"<b>{sign}{escape(verdict.title or verdict.word)}</b>{text}{_list(listed)}",
+        f"<b>{sign}<span>{escape(verdict.title or verdict.word)}</span></b>{text}{_list(listed)}",
         f"<p><strong>What to do:</strong> {escape(verdict.todo)}</p>" if verdict.todo else "",
         "</div>",
         _aside("warn", "!", "warning", verdict.warnings),

@@ -84,7 +84,8 @@ p { margin: 6px 0; max-width: 78ch; overflow-wrap: anywhere; }
 .verdict { margin: 22px 0 8px; padding: 14px 18px; border-radius: 8px; background: var(--tint);
   border: 1px solid var(--line); }
 .verdict b { display: flex; align-items: center; gap: 9px; font-size: 17px; }
-.verdict b { text-transform: capitalize; }
+.verdict b span:last-child { display: inline-block; }
+.verdict b span:last-child::first-letter { text-transform: uppercase; }
 .sign { display: inline-flex; width: 21px; height: 21px; border-radius: 50%; align-items: center;
   justify-content: center; font-size: 13px; line-height: 1; color: var(--page); background: var(--soft); }
 .verdict p { margin: 5px 0 0 30px; } .verdict ul { margin: 6px 0 0 30px; padding-left: 17px; }
@@ -212,7 +213,7 @@ svg .other { fill: none; stroke: var(--b); stroke-width: 1.8; stroke-dasharray: 
   .contents ul { flex-direction: column; } }
 @media (max-width: 640px) { .page { padding: 20px 16px 48px; } h1 { font-size: 22px; } h2 { margin-top: 32px; }
   dl { grid-template-columns: minmax(0, 1fr); gap: 0; } dd { margin-bottom: 7px; } .tiles { gap: 8px; }
-  .tiles dd { margin: 0; } .tiles div { padding: 8px 12px; min-width: 76px; flex: 1 1 76px; }
+  .tiles dd { margin: 0; } .tiles div { padding: 8px 12px; min-width: 76px; flex: 1 1 auto; }
   .verdict, .aside { padding: 12px 14px; } .aside ul { margin-left: 0; } .verdict p, .verdict ul { margin-left: 0; }
   .filters { margin: 16px 0 0; padding: 8px 0; gap: 8px; }
   .filters .search { flex-basis: 100%; } .filters select { max-width: 104px; }

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.monitoring.decision import LabelRate, hidden_by_seasons
 from gatehouse.components.monitoring.report import page
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.monitoring.stage import MissingColumnError, MonitorRequest, MonitorResult, monitor
@@ -146,3 +148,25 @@ def test_the_same_request_gives_the_same_artifact(tmp_path: Path) -> None:
     first, second = (_monitor(store, _table(280, 30)) for store in stores)
     assert first == second
     assert "://" not in page(stores[0], first.drift).replace("http://www.w3.org/2000/svg", "")
+
+
+def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: ArtifactStore) -> None:
+    result = _monitor(store, _table(280, 30))
+    assert result.decision == "keep"
+    (hidden,) = [warning for warning in result.warnings if warning.startswith("temperature")]
+    assert "is above the alarm of 0.25 and rang none, as its season alone reaches" in hidden
+    html = page(store, result.drift)
+    head, body = html.split("</header>")
+    assert hidden in head and "Keep the model" in head and "scores: no model was given" in head
+    assert "hidden by its season" in body
+    flat = _monitor(store, _table(280, 30), MonitoringSpec(min_rows=200, seasonal_margin=0.0, max_drifted=0.9))
+    assert (flat.decision, flat.warnings) == ("keep", ())
+    assert "alone it asks for no new model" in page(store, flat.drift)
+
+
+def test_a_label_rate_that_a_season_hid_is_a_warning() -> None:
+    spec, label = MonitoringSpec(label_alarm=0.05), LabelRate(trained=0.2, current=0.3, seasonal=0.1, alarm=0.125)
+    (told,) = hidden_by_seasons(spec, [], label)
+    assert told.startswith("label rate: 0.300 is further from 0.200 than the alarm of 0.050")
+    assert hidden_by_seasons(spec, [], replace(label, current=0.24)) == []
+    assert hidden_by_seasons(spec, [], replace(label, current=0.4)) == []
