@@ -131,9 +131,9 @@ def test_a_source_without_any_time_is_refused(project: Path) -> None:
 
 def test_a_metric_of_another_task_is_refused_with_what_is_offered(project: Path) -> None:
     body = yaml.safe_load((project / "policy.yaml").read_text())
-    body["bars"] = {"accuracy": {"min": 0.9}}
+    body["bars"] = {"r2": {"min": 0.9}}
     (project / "policy.yaml").write_text(yaml.safe_dump(body))
-    expected = r"policy\.yaml: bars: the task binary has the metrics average_precision, .*; found accuracy"
+    expected = r"policy\.yaml: bars: the task binary has the metrics accuracy, .*; found r2"
     with pytest.raises(ConfigurationError, match=expected):
         load_project(project)
 

@@ -18,8 +18,8 @@ def compare(
 ) -> Comparison:
     """Compare two models' predictions for the same rows.
 
-    The bounds are those of the percentile interval of the paired bootstrap (Efron 1979): rows are drawn with
-    replacement, both models are measured on the same draw, and the difference is kept.
+    The bounds are those of the percentile interval of the paired bootstrap (Efron 1979): rows, or groups of a ranking,
+    are drawn with replacement, both models are measured on the same draw, and the difference is kept.
 
     Args:
         metric: What is compared.
@@ -31,10 +31,10 @@ def compare(
         seed: Of the draws.
     """
     ours, theirs = metric.on_draws(labels, candidate), metric.on_draws(labels, champion)
-    generator = np.random.default_rng(seed)
+    generator, units = np.random.default_rng(seed), metric.units(candidate)
     worse_by = np.empty(samples)
     for index in range(samples):
-        drawn = generator.integers(0, len(labels), len(labels))
+        drawn = generator.integers(0, units, units)
         worse_by[index] = metric.worse_by(ours(drawn), theirs(drawn))
     mine, other = metric.measure(labels, candidate), metric.measure(labels, champion)
     best, worst = np.quantile(worse_by, (1 - confidence, confidence))

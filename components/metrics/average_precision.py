@@ -6,9 +6,11 @@ from gatehouse.components.metrics.catalogue.declared import ranked_metric
 from gatehouse.components.metrics.catalogue.metric import Array
 
 
-@ranked_metric(title="PR AUC", better="higher", tasks=("binary",))
+@ranked_metric(title="PR AUC", better="higher", tasks=("binary", "multiclass"))
 def average_precision(hits: Array, rows: Array) -> float:
     """The area as a sum of steps: sum over thresholds of (R_n - R_{n-1}) P_n.
+
+    Of several classes it is the mean area of each against the rest.
 
     Returns:
         A number in [0, 1]; 0.0 where there is no positive row.

@@ -3,10 +3,19 @@
 import numpy as np
 
 from gatehouse.components.metrics.catalogue.declared import mean_metric
-from gatehouse.components.metrics.catalogue.metric import Array
+from gatehouse.components.metrics.catalogue.metric import Array, probability_of_label
 
 
-@mean_metric(title="Brier score", better="lower", tasks=("binary",), reads="probabilities")
+@mean_metric(title="Brier score", better="lower", tasks=("binary", "multiclass"), reads="probabilities")
 def brier(labels: Array, probabilities: Array) -> Array:
-    """Squared error of each row's probability (Brier 1950)."""
-    return np.asarray((np.asarray(probabilities) - np.asarray(labels)) ** 2)
+    """Squared error of each row's probability; of several classes the sum over all of them, up to 2 (Brier 1950).
+
+    Args:
+        labels: 0 or 1, or the number of the class, shape (rows,).
+        probabilities: Of label 1, shape (rows,), or of each class, shape (rows, classes).
+    """
+    if probabilities.ndim == 1:
+        return np.asarray((probabilities - labels) ** 2)
+    right = probability_of_label(labels, probabilities)
+    others = np.einsum("ij,ij->i", probabilities, probabilities) - right**2
+    return np.asarray((1 - right) ** 2 + np.maximum(others, 0.0))

@@ -3,13 +3,29 @@
 import numpy as np
 
 from gatehouse.components.metrics.catalogue.declared import metric
-from gatehouse.components.metrics.catalogue.metric import Array
+from gatehouse.components.metrics.catalogue.metric import Array, OnDraw
 from gatehouse.components.metrics.curves.calibration import calibration
 
 _BINS = 20
 
 
-@metric(title="calibration error", better="lower", tasks=("binary",), reads="probabilities")
+def _prepare(labels: Array, probabilities: Array) -> OnDraw:
+    order = np.argsort(probabilities, kind="stable")
+    sorted_labels, values = labels[order], probabilities[order]
+    first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+
+    def drawn_rows(drawn: Array) -> float:
+        times = np.bincount(drawn, minlength=len(order))[order]
+        rows, hits = (np.add.reduceat(counts, first) for counts in (times, times * sorted_labels))
+        apart = np.repeat(values[first] - hits / np.maximum(rows, 1), rows)
+        groups = np.arange(min(_BINS, len(drawn)))
+        starts = groups * (len(drawn) // _BINS) + np.minimum(groups, len(drawn) % _BINS)
+        return float(np.sum(np.abs(np.add.reduceat(apart, starts))) / len(drawn))
+
+    return drawn_rows
+
+
+@metric(title="calibration error", better="lower", tasks=("binary",), reads="probabilities", prepare=_prepare)
 def calibration_error(labels: Array, probabilities: Array) -> float:
     """Distance of observed rate and mean probability over 20 groups of equal size, weighted by rows (Naeini 2015)."""
     predicted, observed, counts = calibration(labels, probabilities, _BINS).T

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gatehouse.components.metrics.catalogue.declared import mean_metric
-from gatehouse.components.metrics.catalogue.metric import Array
+from gatehouse.components.metrics.catalogue.metric import Array, probability_of_label
 
 _TINY = 1e-15
 
@@ -16,7 +16,7 @@ def log_loss(labels: Array, probabilities: Array) -> Array:
         labels: 0 or 1, or the number of the class, shape (rows,).
         probabilities: Of label 1, shape (rows,), or of each class, shape (rows, classes).
     """
+    if probabilities.ndim == 2:
+        return np.asarray(-np.log(np.clip(probability_of_label(labels, probabilities), _TINY, 1 - _TINY)))
     kept = np.clip(probabilities, _TINY, 1 - _TINY)
-    if kept.ndim == 2:
-        return np.asarray(-np.log(kept[np.arange(len(kept)), np.asarray(labels, np.int64)]))
     return np.asarray(-np.where(np.asarray(labels) > 0.5, np.log(kept), np.log1p(-kept)))

@@ -1,6 +1,7 @@
 """Whether less is better of what training measures.
 
-Apart from the tasks themselves, as this knows all metrics: what only asks for a task does not depend on them.
+Apart from the tasks themselves, as this knows the metrics that training can watch: what only asks for a task does not
+depend on them.
 """
 
 from gatehouse.components.tasks.found import TASKS
@@ -8,8 +9,8 @@ from gatehouse.components.tasks.found import TASKS
 
 def is_minimized(measure: str) -> bool:
     """Whether less is better of a metric, or of the mean of a loss."""
-    from gatehouse.components.metrics.catalogue.found import metric_named  # Which imports NumPy.
+    from gatehouse.components.metrics.catalogue.watchable import watchable_metric  # Which imports NumPy.
 
     if any(measure in task.losses.values() for task in TASKS.values()):
         return True
-    return metric_named(measure).better == "lower"
+    return watchable_metric(measure).better == "lower"

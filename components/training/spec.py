@@ -108,9 +108,10 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     task = task_of_loss(loss.kind)
     if metric in ("", task.losses[loss.kind], *task.watched):
         return []
-    from gatehouse.components.metrics.catalogue.found import metrics_for
+    from gatehouse.components.metrics.catalogue.watchable import WATCHABLE
 
-    known = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
+    watchable = (each.name for each in WATCHABLE.values() if task.name in each.tasks)
+    known = dict.fromkeys([task.losses[loss.kind], *watchable])
     wrong = metric not in known
     return [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}"] if wrong else []
 

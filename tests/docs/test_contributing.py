@@ -7,8 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import cohen_kappa_score
 
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.stage import STAGES
@@ -58,3 +61,11 @@ def test_the_rule_refuses_a_model_that_is_too_large() -> None:
     assert applied(None) == []
     assert applied(1_000) == ["model size: expected at most 1,000 bytes, found 1,000 bytes: True"]
     assert applied(999) == ["model size: expected at most 999 bytes, found 1,000 bytes: False"]
+
+
+def test_the_metric_agrees_with_sklearn() -> None:
+    kappa = _example("@class_metric(")["cohen_kappa"]
+    for labels, classes in (([0, 1, 1, 0, 2], [0, 1, 2, 0, 2]), ([1, 1, 0, 0], [True, True, True, False])):
+        expected = cohen_kappa_score(labels, np.array(classes, int))
+        assert kappa(np.array(labels), np.array(classes)) == pytest.approx(expected)
+    assert kappa(np.zeros(3), np.zeros(3)) == 0.0

@@ -9,30 +9,45 @@ from gatehouse.components.metrics.catalogue.metric import Array, Interval, Measu
 
 
 def metric(
-    *, title: str, better: Literal["higher", "lower"], tasks: tuple[str, ...], reads: Reads, form: str = ".4f"
+    *,
+    title: str,
+    better: Literal["higher", "lower"],
+    tasks: tuple[str, ...],
+    reads: Reads,
+    form: str = ".4f",
+    prepare: Callable[..., OnDraw] | None = None,
 ) -> Callable[[Measure], Metric]:
-    """Declare a function of labels and of what it reads; on draws it measures the drawn rows anew."""
+    """Declare a function of labels and of what it reads; on draws it measures the drawn rows anew, or as `prepare`."""
 
     def declare(function: Measure) -> Metric:
-        return Metric(function.__name__, title, better, tasks, reads, form, function)
+        return Metric(function.__name__, title, better, tasks, reads, form, function, prepare)
 
     return declare
 
 
 def mean_metric(
-    *, title: str, better: Literal["higher", "lower"], tasks: tuple[str, ...], reads: Reads, form: str = ".4f"
+    *,
+    title: str,
+    better: Literal["higher", "lower"],
+    tasks: tuple[str, ...],
+    reads: Reads,
+    form: str = ".4f",
+    root: bool = False,
 ) -> Callable[[Callable[..., Array]], Metric]:
-    """Declare a function that gives a number for each row, shape (rows,): the metric is their mean, also on draws."""
+    """Declare a function that gives a number for each row, shape (rows,): the metric is their mean, or its root."""
 
     def declare(by_row: Callable[..., Array]) -> Metric:
-        def mean(*given: Array) -> float:
-            return float(np.mean(by_row(*given)))
+        def mean(numbers: Array) -> float:
+            return float(np.sqrt(numbers.mean()) if root else numbers.mean())
+
+        def measured(*given: Array) -> float:
+            return mean(by_row(*given))
 
         def prepare(*given: Array) -> OnDraw:
             numbers = by_row(*given)
-            return lambda drawn: float(numbers[drawn].mean())
+            return lambda drawn: mean(numbers[drawn])
 
-        return Metric(by_row.__name__, title, better, tasks, reads, form, mean, prepare)
+        return Metric(by_row.__name__, title, better, tasks, reads, form, measured, prepare)
 
     return declare
 
@@ -45,23 +60,27 @@ def ranked_metric(
     form: str = ".4f",
     interval: Interval | None = None,
 ) -> Callable[[Callable[[Array, Array], float]], Metric]:
-    """Declare a function of the order of scores: scores are ranked once, and each draw only counts.
+    """Declare a function of the order of scores: scores are sorted once, and each draw only counts.
 
     The function takes the positive rows and all rows at every distinct score, from the highest score down, shape
-    (scores,) each. Scores without a row must not change what it gives.
+    (scores,) each. Scores without a row must not change what it gives. Of several classes, with scores of shape
+    (rows, classes), the metric is its mean over the classes that labels have, each against the rest.
     """
 
     def declare(of_counts: Callable[[Array, Array], float]) -> Metric:
         def prepare(labels: Array, scores: Array) -> OnDraw:
-            distinct, ranks = np.unique(scores, return_inverse=True)
-            positive = np.asarray(labels) > 0.5
+            rows = len(labels)
+            if scores.ndim == 1:
+                counted = _counter(np.asarray(labels) > 0.5, scores)
+                return lambda drawn: of_counts(*counted(np.bincount(drawn, minlength=rows)))
+            classes = [_counter(labels == name, _scores_of(int(name), scores)) for name in np.unique(labels)]
 
-            def counted(drawn: Array) -> float:
-                rows = np.bincount(ranks[drawn], minlength=len(distinct))
-                hits = np.bincount(ranks[drawn[positive[drawn]]], minlength=len(distinct))
-                return of_counts(hits[::-1], rows[::-1])
+            def averaged(drawn: Array) -> float:
+                times = np.bincount(drawn, minlength=rows)
+                found = (counted(times) for counted in classes)
+                return float(np.mean([of_counts(hits, rows) for hits, rows in found if hits.any()]))
 
-            return counted
+            return averaged
 
         def measured(labels: Array, scores: Array) -> float:
             return prepare(labels, scores)(np.arange(len(scores)))
@@ -69,3 +88,21 @@ def ranked_metric(
         return Metric(of_counts.__name__, title, better, tasks, "scores", form, measured, prepare, interval)
 
     return declare
+
+
+def _counter(positive: Array, scores: Array) -> Callable[[Array], tuple[Array, Array]]:
+    """From how often each row was drawn to positive and all rows at every distinct score, from the highest down."""
+    order = np.argsort(-scores, kind="stable")
+    scores, positive = scores[order], positive[order]
+    first = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
+
+    def counted(times: Array) -> tuple[Array, Array]:
+        rows = times[order]
+        return np.add.reduceat(rows * positive, first), np.add.reduceat(rows, first)
+
+    return counted
+
+
+def _scores_of(name: int, scores: Array) -> Array:
+    """The scores of a class; all equal for one that the model does not know."""
+    return np.asarray(scores[:, name]) if name < scores.shape[1] else np.zeros(len(scores))

@@ -1,5 +1,6 @@
 """A metric: a function of labels and predictions, and what its users need to know of it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,7 +12,7 @@ Array = npt.NDArray[Any]
 Measure = Callable[..., float]
 OnDraw = Callable[[Array], float]
 Interval = Callable[[float, Array], tuple[float, float]]
-Reads = Literal["scores", "probabilities", "classes", "groups"]
+Reads = Literal["scores", "probabilities", "classes"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Predictions:
             shape (rows, classes).
         probabilities: Of the positive label, shape (rows,), or of each class, shape (rows, classes); None where a task
             has none.
-        classes: The predicted class, shape (rows,); None where a task has none.
+        classes: The predicted class, shape (rows,): of two classes whether it is the positive one, as truth values, of
+            several their number; None where a task has none.
         groups: Number of the group of each row, shape (rows,); None where a task has none.
     """
 
@@ -55,7 +57,8 @@ class Metric:
         reads: Which of the predictions it reads; `groups` stands for scores and groups.
         form: How the number is written, in Python's format language.
         function: From labels, shape (rows,), and what it reads to a number.
-        prepare: From the same to a function of row numbers, which measures drawn rows quickly; None measures them anew.
+        prepare: From the same to a function of the numbers of drawn units, which measures them quickly; None measures
+            them anew.
         interval: From a value and the labels that it was measured on to its 95 % interval; None for no formula.
     """
 
@@ -63,24 +66,39 @@ class Metric:
     title: str
     better: Literal["higher", "lower"]
     tasks: tuple[str, ...]
-    reads: Reads
+    reads: Reads | Literal["groups"]
     form: str
     function: Measure
     prepare: Callable[..., OnDraw] | None = None
     interval: Interval | None = None
 
+    @property
+    def unit(self) -> Literal["row", "group"]:
+        """What is drawn with replacement to measure it again: rows of a group belong together."""
+        return "group" if self.reads == "groups" else "row"
+
     def __call__(self, labels: Array, *read: Array) -> float:
-        """The metric of labels and of what it reads."""
-        return float(self.function(labels, *read))
+        """The metric of labels and of what it reads; NaN where one of these numbers is."""
+        return math.nan if _holds_nan(labels, *read) else float(self.function(labels, *read))
 
     def measure(self, labels: Array, predictions: Predictions) -> float:
-        """The metric of labels, shape (rows,), and predictions for the same rows."""
-        return self(labels, *self._read(predictions))
+        """The metric of labels, shape (rows,), and predictions for the same rows; NaN where a label or score is."""
+        return math.nan if _holds_nan(predictions.scores) else self(labels, *self._read(predictions))
+
+    def units(self, predictions: Predictions) -> int:
+        """How many units there are to draw from: rows, or groups."""
+        return len(predictions.scores) if self.unit == "row" else len(np.unique(predictions.form("groups")))
 
     def on_draws(self, labels: Array, predictions: Predictions) -> OnDraw:
-        """A function from row numbers, with repeats, to the metric of these rows."""
+        """A function from the numbers of drawn units, with repeats, to the metric of these rows or groups.
+
+        Groups are numbered from 0 in ascending order. One label or score that is NaN makes every draw NaN.
+        """
+        read = self._read(predictions)
+        if _holds_nan(labels, predictions.scores, *read):
+            return lambda drawn: math.nan
         if self.prepare is not None:
-            return self.prepare(labels, *self._read(predictions))
+            return self.prepare(labels, *read)
         return lambda drawn: self.measure(labels[drawn], predictions.take(drawn))
 
     def is_better(self, value: float, than: float) -> bool:
@@ -99,3 +117,18 @@ class Metric:
         if self.reads == "groups":
             return predictions.scores, predictions.form("groups")
         return (predictions.form(self.reads),)
+
+
+def _holds_nan(*given: Array) -> bool:
+    return any(bool(np.isnan(each).any()) for each in given)
+
+
+def probability_of_label(labels: Array, probabilities: Array) -> Array:
+    """What each row's own class was given, shape (rows,); 0 for a class that the model does not know.
+
+    Args:
+        labels: Number of the class, shape (rows,).
+        probabilities: Shape (rows, classes).
+    """
+    chosen, known = np.asarray(labels, np.int64), np.asarray(labels) < probabilities.shape[1]
+    return np.where(known, probabilities[np.arange(len(chosen)), np.where(known, chosen, 0)], 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.metrics.catalogue.watchable import watchable_metric
 from gatehouse.components.tasks.found import task_of_loss
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.loss.losses import Loss
@@ -32,7 +32,7 @@ def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> 
     groups = None if rows.groups is None else rows.groups.numpy()
     read = task_of_loss(loss.kind).read(predictions(loss.kind, scores).numpy(), groups)
     # The loss stays what it is, with the rows' weights, where a metric has its name.
-    return {name: metric_named(name).measure(labels, read) for name in names if name != loss.name} | metrics
+    return {name: watchable_metric(name).measure(labels, read) for name in names if name != loss.name} | metrics
 
 
 def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.metrics.catalogue.found import metric_named, metrics_for
 from gatehouse.components.metrics.log_loss import log_loss
 from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.ranking import RANKING
 
 ROWS = 800
 
@@ -93,3 +94,11 @@ def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:
         one, other = (np.clip(0.5 + 0.1 * draw.normal(size=300), 0.01, 0.99) for _ in range(2))
         missed += compared(labels, one, other, confidence=0.9, samples=100).worst_bound < 0
     assert 8 <= missed <= 36
+
+
+def test_of_rankings_whole_groups_are_drawn() -> None:
+    # In every group of two one model is right and the other wrong: only drawing the rows alone would vary that.
+    labels, groups = np.tile([1, 0], 50), np.repeat(np.arange(50), 2)
+    right, wrong = (RANKING.read(scores, groups) for scores in (labels * 1.0, 1.0 - labels))
+    found = compare(metric_named("precision_at_1"), labels, right, wrong, confidence=0.95, samples=50, seed=7)
+    assert (found.worse_by, found.worst_bound, found.best_bound) == (-1.0, -1.0, -1.0)

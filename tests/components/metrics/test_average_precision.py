@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from sklearn import metrics as sklearn
+from sklearn.preprocessing import label_binarize
 
 from gatehouse.components.metrics.average_precision import average_precision
-from tests.components.metrics.rows import BOTH
+from tests.components.metrics.rows import BOTH, probabilities_of_classes
 
 
 @given(BOTH)
@@ -23,3 +24,20 @@ def test_one_class(label: int) -> None:
 
 def test_equal_scores_have_the_rate_of_the_labels() -> None:
     assert average_precision(np.array([0, 1, 1, 0]), np.full(4, 0.3)) == 0.5
+
+
+@given(probabilities_of_classes())
+def test_of_several_classes_it_is_the_mean_over_those_that_labels_have(rows: tuple[Any, Any]) -> None:
+    labels, probabilities = rows
+    found = [average_precision((labels == name).astype(int), probabilities[:, name]) for name in np.unique(labels)]
+    assert average_precision(labels, probabilities) == pytest.approx(np.mean(found), abs=1e-9)
+
+
+@given(probabilities_of_classes())
+def test_several_classes_agree_with_sklearn(rows: tuple[Any, Any]) -> None:
+    labels, probabilities = rows
+    names = np.unique(labels)
+    assume(len(names) > 2)
+    truths = label_binarize(labels, classes=names)
+    expected = sklearn.average_precision_score(truths, probabilities[:, names], average="macro")
+    assert average_precision(labels, probabilities) == pytest.approx(expected, abs=1e-9)

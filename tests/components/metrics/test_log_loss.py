@@ -38,3 +38,8 @@ def test_two_columns_say_the_same_as_one() -> None:
 def test_a_certain_mistake_costs_much_but_not_everything() -> None:
     assert 30 < log_loss(np.array([1]), np.array([0.0])) < 40
     assert log_loss(np.array([1]), np.array([1.0])) < 1e-12
+
+
+def test_a_class_that_the_model_does_not_know_costs_what_a_certain_mistake_does() -> None:
+    probabilities = np.array([[0.5, 0.5], [1.0, 0.0]])
+    assert log_loss(np.array([2, 2]), probabilities) == log_loss(np.array([1]), np.array([[1.0, 0.0]]))

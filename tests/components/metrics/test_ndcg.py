@@ -1,4 +1,4 @@
-"""NDCG: as scikit-learn has it in each group; rows of equal score stand in the order given."""
+"""NDCG: as scikit-learn has it in each group, with ties, of all places and of the first ten."""
 
 from typing import Any
 
@@ -7,31 +7,24 @@ import pytest
 from hypothesis import given
 from sklearn import metrics as sklearn
 
+from gatehouse.components.metrics.catalogue.metric import Metric
 from gatehouse.components.metrics.ndcg import ndcg
+from gatehouse.components.metrics.ndcg_at_10 import ndcg_at_10
 from tests.components.metrics.rows import RANKINGS
 
 
+@pytest.mark.parametrize(("metric", "most"), [(ndcg, None), (ndcg_at_10, 10)])
 @given(RANKINGS)
-def test_it_agrees_with_sklearn(rows: tuple[Any, Any, Any]) -> None:
+def test_it_agrees_with_sklearn(metric: Metric, most: int | None, rows: tuple[Any, Any, Any]) -> None:
     labels, scores, groups = rows
-    scores = scores + 10 * np.arange(len(scores))[::-1] * (scores == np.round(scores, 2))  # No ties: theirs differ.
-    scores = np.unique(scores, return_inverse=True)[1] * 1.0
     expected = []
     for group in np.unique(groups):
         chosen = groups == group
-        if not labels[chosen].any():
-            continue
-        alone = chosen.sum() == 1
-        expected.append(1.0 if alone else sklearn.ndcg_score([labels[chosen]], [_distinct(scores[chosen])]))
-    assert ndcg(labels, scores, groups) == pytest.approx(np.mean(expected) if expected else 0.0, abs=1e-9)
-
-
-def _distinct(scores: Any) -> Any:
-    """The same order, with rows of equal score in the order given."""
-    order = np.argsort(-scores, kind="stable")
-    ranks = np.empty(len(scores))
-    ranks[order] = np.arange(len(scores))[::-1]
-    return ranks
+        if labels[chosen].any():
+            # Theirs refuses a single row.
+            alone = chosen.sum() == 1
+            expected.append(1.0 if alone else sklearn.ndcg_score([labels[chosen]], [scores[chosen]], k=most))
+    assert metric(labels, scores, groups) == pytest.approx(np.mean(expected) if expected else 0.0, abs=1e-9)
 
 
 def test_a_value_worked_out_by_hand() -> None:
@@ -40,9 +33,17 @@ def test_a_value_worked_out_by_hand() -> None:
     assert ndcg(labels, scores, np.zeros(3)) == pytest.approx(expected)
 
 
-def test_equal_scores_keep_the_order_given() -> None:
-    assert ndcg(np.array([1.0, 0.0]), np.zeros(2), np.zeros(2)) == 1.0
-    assert ndcg(np.array([0.0, 1.0]), np.zeros(2), np.zeros(2)) == pytest.approx(1 / np.log2(3))
+def test_a_model_that_scores_all_rows_alike_gains_nothing_from_the_order_given() -> None:
+    half = (1 + 1 / np.log2(3)) / 2
+    assert ndcg(np.array([1.0, 0.0]), np.zeros(2), np.zeros(2)) == pytest.approx(half)
+    assert ndcg(np.array([0.0, 1.0]), np.zeros(2), np.zeros(2)) == pytest.approx(half)
+
+
+def test_places_after_the_tenth_gain_nothing() -> None:
+    labels, scores, group = np.eye(12)[10], -np.arange(12.0), np.zeros(12)
+    assert ndcg(labels, scores, group) == pytest.approx(1 / np.log2(12))
+    assert ndcg_at_10(labels, scores, group) == 0.0
+    assert ndcg_at_10(np.eye(12)[0], scores, group) == 1.0
 
 
 def test_groups_without_a_gain_do_not_count() -> None:

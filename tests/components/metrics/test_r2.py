@@ -21,3 +21,9 @@ def test_it_agrees_with_sklearn(rows: tuple[Any, Any]) -> None:
 def test_labels_that_are_all_equal() -> None:
     assert r2(np.ones(3), np.ones(3)) == 1.0
     assert r2(np.ones(3), np.array([1.0, 1.0, 2.0])) == 0.0
+
+
+def test_equal_labels_that_their_mean_does_not_meet() -> None:
+    labels = np.full(3, 0.1)
+    assert np.mean(labels) != 0.1
+    assert r2(labels, np.full(3, 0.2)) == 0.0

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn
+from sklearn.preprocessing import label_binarize
 
 from gatehouse.components.metrics.roc_auc import roc_auc
-from tests.components.metrics.rows import BOTH
+from tests.components.metrics.rows import BOTH, probabilities_of_classes
 
 interval = roc_auc.interval
 assert interval is not None
@@ -52,3 +53,23 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
 def test_the_interval_holds_its_area_and_stays_within_0_and_1(area: float, ones: int, zeros: int) -> None:
     low, high = interval(area, np.repeat([1, 0], [ones, zeros]))
     assert 0 <= low <= area <= high <= 1
+
+
+@given(probabilities_of_classes())
+def test_of_several_classes_it_is_the_mean_over_those_that_labels_have(rows: tuple[Any, Any]) -> None:
+    labels, probabilities = rows
+    found = [roc_auc((labels == name).astype(int), probabilities[:, name]) for name in np.unique(labels)]
+    assert roc_auc(labels, probabilities) == pytest.approx(np.mean(found), abs=1e-9)
+
+
+@given(probabilities_of_classes())
+def test_several_classes_agree_with_sklearn(rows: tuple[Any, Any]) -> None:
+    labels, probabilities = rows
+    names = np.unique(labels)
+    assume(len(names) > 2)
+    expected = sklearn.roc_auc_score(label_binarize(labels, classes=names), probabilities[:, names], average="macro")
+    assert roc_auc(labels, probabilities) == pytest.approx(expected, abs=1e-9)
+
+
+def test_of_several_classes_the_interval_is_not_known() -> None:
+    assert interval(0.7, np.array([0, 1, 2])) == (0.0, 1.0)

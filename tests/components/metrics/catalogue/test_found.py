@@ -1,5 +1,6 @@
 """The catalogue: every file of the room is a metric, and every metric keeps what all of them promise."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts.code import closure_of
 from gatehouse.components.metrics.catalogue import found, names
 from gatehouse.components.metrics.catalogue.found import measure, metric_named, metrics_for
-from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.metrics.catalogue.metric import Metric, Predictions
 from gatehouse.components.metrics.catalogue.names import NAMES
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.found import TASKS
@@ -23,7 +24,7 @@ def example(task: str, rows: int, seed: int, noise: float = 1.0) -> tuple[Any, P
     """Labels, and predictions that are right but for some noise; half of the predictions are rounded, for ties."""
     draw = np.random.default_rng(seed)
     truth, off = draw.normal(size=rows), noise * draw.normal(size=rows)
-    groups = draw.integers(0, 3, rows)
+    groups = draw.integers(0, max(rows // 20, 3), rows)
     if task == "multiclass":
         labels = draw.integers(0, 3, rows)
         scores = np.eye(3)[labels] * 2 + noise * draw.normal(size=(rows, 3))
@@ -35,6 +36,16 @@ def example(task: str, rows: int, seed: int, noise: float = 1.0) -> tuple[Any, P
         return (truth > 0).astype(np.int8), TASKS[task].read(1 / (1 + np.exp(-2 * predicted)), groups)
     labels = np.round(np.abs(truth)) if task == "ranking" else truth
     return labels, TASKS[task].read(np.abs(predicted) if task == "ranking" else predicted, groups)
+
+
+def drawn_units(metric: Metric, labels: Any, predictions: Predictions, drawn: Any) -> tuple[Any, Predictions]:
+    """The drawn rows; or all rows of the drawn groups, where a group that is drawn twice is two groups."""
+    if metric.unit == "row":
+        return labels[drawn], predictions.take(drawn)
+    members = [np.flatnonzero(predictions.groups == group) for group in np.unique(predictions.form("groups"))[drawn]]
+    rows = np.concatenate(members)
+    number = np.repeat(np.arange(len(drawn)), [len(each) for each in members])
+    return labels[rows], replace(predictions.take(rows), groups=number)
 
 
 CASES = [(name, task) for name in NAMES for task in metric_named(name).tasks]
@@ -65,9 +76,41 @@ def test_a_task_watches_and_judges_by_metrics_of_its_own(task: str) -> None:
 @given(st.integers(0, 1000), st.integers(1, 40))
 def test_a_prepared_metric_equals_the_plain_one_on_every_draw(name: str, task: str, seed: int, rows: int) -> None:
     labels, predictions = example(task, rows, seed)
-    drawn = np.random.default_rng(seed).integers(0, rows, rows)
-    expected = metric_named(name).measure(labels[drawn], predictions.take(drawn))
-    assert metric_named(name).on_draws(labels, predictions)(drawn) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    metric = metric_named(name)
+    units = metric.units(predictions)
+    drawn = np.random.default_rng(seed).integers(0, units, units)
+    expected = metric.measure(*drawn_units(metric, labels, predictions, drawn))
+    assert metric.prepare is not None
+    assert metric.on_draws(labels, predictions)(drawn) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("name", "task"), CASES)
+def test_one_row_gives_a_number_and_a_score_that_is_nan_gives_none(name: str, task: str) -> None:
+    metric, (labels, predictions) = metric_named(name), example(task, 20, 3)
+    assert np.isfinite(metric.measure(labels[:1], predictions.take(np.arange(1))))
+    scores = np.asarray(predictions.scores, np.float64).copy()
+    scores[7] = np.nan
+    broken = TASKS[task].read(scores, predictions.groups)
+    assert np.isnan(metric.measure(labels, broken))
+    assert np.isnan(metric.on_draws(labels, broken)(np.arange(metric.units(broken))))
+    if metric.reads != "classes":
+        assert np.isnan(metric(labels, scores, *([broken.groups] if metric.reads == "groups" else [])))
+
+
+@pytest.mark.parametrize("name", sorted(metrics_for("multiclass")))
+def test_a_class_that_labels_lack_and_one_that_the_model_does_not_know(name: str) -> None:
+    draw, metric = np.random.default_rng(5), metric_named(name)
+    labels, scores = draw.integers(1, 5, 60), draw.dirichlet(np.ones(4), 60)
+    found = metric.measure(labels, TASKS["multiclass"].read(scores, None))
+    padded = np.column_stack([scores, np.zeros(60)])
+    assert found == pytest.approx(metric.measure(labels, TASKS["multiclass"].read(padded, None)), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if metric_named(name).reads == "classes"])
+def test_two_classes_are_those_of_the_binary_task(name: str) -> None:
+    labels, predictions = example("binary", 200, 4)
+    assert predictions.classes is not None and predictions.classes.dtype == bool
+    assert metric_named(name).measure(labels, predictions) == metric_named(name)(labels, predictions.scores >= 0.5)
 
 
 @pytest.mark.parametrize(("name", "task"), CASES)
@@ -79,7 +122,7 @@ def test_a_better_model_is_better(name: str, task: str) -> None:
     assert metric.worse_by(bad, good) == -metric.worse_by(good, bad) > 0
 
 
-@pytest.mark.parametrize(("name", "task"), [case for case in CASES if metric_named(case[0]).reads != "groups"])
+@pytest.mark.parametrize(("name", "task"), CASES)
 @given(st.integers(0, 1000))
 def test_the_order_of_rows_does_not_matter(name: str, task: str, seed: int) -> None:
     labels, predictions = example(task, 30, seed)
@@ -97,7 +140,8 @@ def test_nan_is_never_better(name: str) -> None:
 
 def test_measure_gives_all_metrics_of_a_task() -> None:
     labels, predictions = example("regression", 50, 1)
-    assert set(measure("regression", labels, predictions)) == {"mae", "mse", "r2"}
+    expected = {"mae", "mape", "mse", "pinball_p10", "pinball_p90", "r2", "rmse"}
+    assert set(measure("regression", labels, predictions)) == expected
 
 
 def test_an_unknown_metric_is_told_what_there_is() -> None:

@@ -1,0 +1,65 @@
+"""Metrics of predicted classes: functions of how many rows each class has, and how many were said to be of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gatehouse.components.metrics.catalogue.metric import Array, Metric, OnDraw
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """Rows of each class that is among the labels or the predictions, shape (classes,) each.
+
+    Attributes:
+        right: Rows of the class that were said to be of it.
+        seen: Rows whose label it is.
+        said: Rows that were said to be of it.
+        positive: Where the class is the positive one of two; None where there are several classes.
+    """
+
+    right: Array
+    seen: Array
+    said: Array
+    positive: Array | None
+
+    def average(self, parts: Array, wholes: Array) -> float:
+        """Shares of wholes, 0 where a whole is 0: that of the positive class, or of several classes the mean."""
+        shares = parts / np.maximum(wholes, 1)
+        return float(shares.mean() if self.positive is None else shares[self.positive].sum())
+
+
+def class_metric(
+    *, title: str, better: Literal["higher", "lower"], tasks: tuple[str, ...], form: str = ".4f"
+) -> Callable[[Callable[[ClassCounts], float]], Metric]:
+    """Declare a function of counts by class, which a draw makes from the confusion matrix of the drawn rows.
+
+    Of the matrix only cells that some row is in are kept, so that thousands of classes take no more than the rows do.
+    """
+
+    def declare(of_counts: Callable[[ClassCounts], float]) -> Metric:
+        def prepare(labels: Array, classes: Array) -> OnDraw:
+            names, numbers = np.unique(np.concatenate([labels, classes]), return_inverse=True)
+            cells, cell = np.unique(numbers[: len(labels)] * len(names) + numbers[len(labels) :], return_inverse=True)
+            label, said = np.divmod(cells, len(names))
+
+            def counted(drawn: Array) -> float:
+                rows = np.bincount(cell[drawn], minlength=len(cells))
+                each = [
+                    np.bincount(of, weights=weights, minlength=len(names))
+                    for of, weights in ((label, rows * (label == said)), (label, rows), (said, rows))
+                ]
+                there = each[1] + each[2] > 0
+                positive = names[there] == 1 if np.asarray(classes).dtype == bool else None
+                return of_counts(ClassCounts(*(counts[there] for counts in each), positive))
+
+            return counted
+
+        def measured(labels: Array, classes: Array) -> float:
+            return prepare(labels, classes)(np.arange(len(labels)))
+
+        return Metric(of_counts.__name__, title, better, tasks, "classes", form, measured, prepare)
+
+    return declare

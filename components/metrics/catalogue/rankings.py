@@ -1,0 +1,91 @@
+"""Metrics of rankings: a number for each group, and the metric is the mean over groups with something to find."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gatehouse.components.metrics.catalogue.metric import Array, Metric, OnDraw
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """The rows of all groups, group after group, each from its highest score down.
+
+    Which of several rows of equal score stands first is chance, so that no metric may depend on it.
+
+    Attributes:
+        labels: From 0 up, above 0 for a relevant row, shape (rows,).
+        group: Number of the group of each row, from 0, ascending, shape (rows,).
+        place: Of each row in its group, from 1, shape (rows,).
+        tie: Number of the rows of one group and score that each row is among, from 0, ascending, shape (rows,).
+    """
+
+    labels: Array
+    group: Array
+    place: Array
+    tie: Array
+
+    @classmethod
+    def of(cls, labels: Array, scores: Array, groups: Array) -> "Rankings":
+        """Sort rows given in any order."""
+        group = np.unique(groups, return_inverse=True)[1]
+        order = np.lexsort((-np.asarray(scores, np.float64), group))
+        group, scores = group[order], scores[order]
+        starts = _starts(group)
+        place = np.arange(len(order)) - np.flatnonzero(starts)[group] + 1
+        return cls(np.asarray(labels)[order], group, place, np.cumsum(starts | _starts(scores)) - 1)
+
+    @property
+    def relevant(self) -> Array:
+        """Whether each row is relevant, as 0 or 1, shape (rows,)."""
+        return np.asarray(self.labels > 0, np.float64)
+
+    def total(self, numbers: Array) -> Array:
+        """The sum over each group of numbers of rows, shape (groups,)."""
+        return np.bincount(self.group, weights=numbers)
+
+    def of_tie(self, numbers: Array) -> Array:
+        """The sum over the rows of equal score of numbers of rows, for each row, shape (rows,)."""
+        return np.bincount(self.tie, weights=numbers)[self.tie]
+
+    def above(self, numbers: Array) -> Array:
+        """The sum over the rows of the group with a higher score of numbers of rows, for each row, shape (rows,)."""
+        earlier = np.cumsum(numbers) - numbers
+        tie, group = (np.flatnonzero(_starts(of))[of] for of in (self.tie, self.group))
+        return np.asarray(earlier[tie] - earlier[group])
+
+    def expected(self, numbers: Array) -> Array:
+        """What each place has on average over the orders of rows of equal score, shape (rows,)."""
+        return self.of_tie(numbers) / self.of_tie(np.ones(len(numbers)))
+
+
+def ranking_metric(*, title: str, form: str = ".4f") -> Callable[[Callable[[Rankings], Array]], Metric]:
+    """Declare a function that gives a number for each group, shape (groups,), higher for a better order.
+
+    The metric is the mean over groups that have a relevant row, as no order of the others is better or worse; 0.0 where
+    there is no such group. Numbers are taken once, and each draw of groups only averages.
+    """
+
+    def declare(by_group: Callable[[Rankings], Array]) -> Metric:
+        def prepare(labels: Array, scores: Array, groups: Array) -> OnDraw:
+            rankings = Rankings.of(labels, scores, groups)
+            numbers, counts = by_group(rankings), rankings.total(rankings.relevant) > 0
+
+            def mean(drawn: Array) -> float:
+                chosen = drawn[counts[drawn]]
+                return float(numbers[chosen].mean()) if len(chosen) else 0.0
+
+            return mean
+
+        def measured(labels: Array, scores: Array, groups: Array) -> float:
+            return prepare(labels, scores, groups)(np.arange(len(np.unique(groups))))
+
+        return Metric(by_group.__name__, title, "higher", ("ranking",), "groups", form, measured, prepare)
+
+    return declare
+
+
+def _starts(values: Array) -> Array:
+    """Whether each value differs from the one before it, shape (rows,)."""
+    return np.concatenate([[True], values[1:] != values[:-1]])

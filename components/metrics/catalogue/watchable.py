@@ -1,0 +1,30 @@
+"""The metrics that training can watch, so that a metric that only evaluations measure is in no model's key."""
+
+from gatehouse.components.metrics.accuracy import accuracy
+from gatehouse.components.metrics.average_precision import average_precision
+from gatehouse.components.metrics.brier import brier
+from gatehouse.components.metrics.calibration_error import calibration_error
+from gatehouse.components.metrics.catalogue.metric import Metric
+from gatehouse.components.metrics.log_loss import log_loss
+from gatehouse.components.metrics.mae import mae
+from gatehouse.components.metrics.mse import mse
+from gatehouse.components.metrics.ndcg import ndcg
+from gatehouse.components.metrics.r2 import r2
+from gatehouse.components.metrics.roc_auc import roc_auc
+from gatehouse.errors import ConfigurationError
+
+WATCHABLE = {
+    metric.name: metric
+    for metric in (accuracy, average_precision, brier, calibration_error, log_loss, mae, mse, ndcg, r2, roc_auc)
+}
+
+
+def watchable_metric(name: str) -> Metric:
+    """The metric of a name.
+
+    Raises:
+        ConfigurationError: if training cannot watch it.
+    """
+    if name not in WATCHABLE:
+        raise ConfigurationError(f"Training can watch {', '.join(WATCHABLE)}; found {name!r}.")
+    return WATCHABLE[name]

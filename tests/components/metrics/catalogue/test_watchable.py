@@ -1,0 +1,27 @@
+"""What training can watch: every task's own metrics, and nothing besides in the key of a model."""
+
+import pytest
+
+from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.components.metrics.catalogue.names import NAMES
+from gatehouse.components.metrics.catalogue.watchable import WATCHABLE, watchable_metric
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.errors import ConfigurationError
+
+
+def test_every_task_watches_what_can_be_watched() -> None:
+    watched = {name for task in TASKS.values() for name in task.watched}
+    assert watched <= set(WATCHABLE) < set(NAMES)
+    assert all(watchable_metric(name).name == name for name in WATCHABLE)
+
+
+def test_a_metric_that_only_evaluations_measure_is_in_no_models_key() -> None:
+    keys = {name: set(declared_stages()[name].sources().modules) for name in ("train", "tune", "evaluate")}
+    alone = {f"gatehouse.components.metrics.{name}" for name in set(NAMES) - set(WATCHABLE)}
+    assert alone and alone <= keys["evaluate"]
+    assert not alone & (keys["train"] | keys["tune"])
+
+
+def test_what_cannot_be_watched_is_told_what_can() -> None:
+    with pytest.raises(ConfigurationError, match=r"Training can watch accuracy, .*; found 'f1'"):
+        watchable_metric("f1")
