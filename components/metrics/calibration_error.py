@@ -17,10 +17,12 @@ def _prepare(labels: Array, probabilities: Array) -> OnDraw:
     def drawn_rows(drawn: Array) -> float:
         times = np.bincount(drawn, minlength=len(order))[order]
         rows, hits = (np.add.reduceat(counts, first) for counts in (times, times * sorted_labels))
-        apart = np.repeat(values[first] - hits / np.maximum(rows, 1), rows)
-        groups = np.arange(min(_BINS, len(drawn)))
-        starts = groups * (len(drawn) // _BINS) + np.minimum(groups, len(drawn) % _BINS)
-        return float(np.sum(np.abs(np.add.reduceat(apart, starts))) / len(drawn))
+        apart = values[first] * rows - hits
+        # Rows of one probability are equally far from their rate, so that a group may end between any two of them.
+        before, sums = (np.concatenate([[0], np.cumsum(each)]) for each in (rows, apart))
+        groups = np.arange(_BINS + 1)
+        ends = groups * (len(drawn) // _BINS) + np.minimum(groups, len(drawn) % _BINS)
+        return float(np.sum(np.abs(np.diff(np.interp(ends, before, sums)))) / len(drawn))
 
     return drawn_rows
 

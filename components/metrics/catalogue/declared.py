@@ -63,8 +63,9 @@ def ranked_metric(
     """Declare a function of the order of scores: scores are sorted once, and each draw only counts.
 
     The function takes the positive rows and all rows at every distinct score, from the highest score down, shape
-    (scores,) each. Scores without a row must not change what it gives. Of several classes, with scores of shape
-    (rows, classes), the metric is its mean over the classes that labels have, each against the rest.
+    (scores,) each. Neighbouring scores without a positive row may be taken together, and scores without any row must
+    not change what it gives. Of several classes, with scores of shape (rows, classes), the metric is its mean over the
+    classes that labels have, each against the rest.
     """
 
     def declare(of_counts: Callable[[Array, Array], float]) -> Metric:
@@ -91,10 +92,12 @@ def ranked_metric(
 
 
 def _counter(positive: Array, scores: Array) -> Callable[[Array], tuple[Array, Array]]:
-    """From how often each row was drawn to positive and all rows at every distinct score, from the highest down."""
+    """From how often each row was drawn to what a function of counts takes."""
     order = np.argsort(-scores, kind="stable")
     scores, positive = scores[order], positive[order]
     first = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
+    hit = np.logical_or.reduceat(positive, first)
+    first = first[np.concatenate([[True], hit[1:] | hit[:-1]])]
 
     def counted(times: Array) -> tuple[Array, Array]:
         rows = times[order]
