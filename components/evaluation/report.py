@@ -9,12 +9,14 @@ from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSp
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Metric
 from gatehouse.components.reports.charts import Dot, Series, dot_chart, histogram, line_chart
+from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import Html, percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
 
 Json = Mapping[str, Any]
 _ROLES = ("candidate", "champion", "baseline", "boosted trees")
 _UNIT = (0.0, 1.0)
+_NAMED, _DRAWN = 5, 30
 
 
 def page(store: ArtifactStore, reference: str) -> str:
@@ -31,13 +33,11 @@ def page(store: ArtifactStore, reference: str) -> str:
     # What both leave out has its default.
     policy = GatePolicy.model_validate(verdict["policy"])
     spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
-    broken = [f"{rule['name']}: expected {rule['expected']}, found {rule['found']}" for rule in _broken(verdict)]
-    text = "\n".join(broken) or f"The candidate keeps all {len(verdict['rules'])} rules of the policy."
     rate = manifest.details["label_mean"]
     drawn = Report(
         f"Evaluation of {manifest.name}",
         f"{manifest.details['rows']:,} test rows, {percent(rate)} of them positive",
-        Verdict("pass" if verdict["verdict"] == "pass" else "refused", text),
+        _verdict(verdict, metrics, slices),
     )
     _add_metrics(drawn, metrics, policy)
     _add_gate(drawn, verdict, policy, spec)
@@ -55,6 +55,27 @@ def page(store: ArtifactStore, reference: str) -> str:
     return drawn.html()
 
 
+def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
+    """Whether the gate lets the candidate through, and what it did not look at."""
+    broken = [f"{rule['name']}: expected {rule['expected']}, found {rule['found']}" for rule in _broken(verdict)]
+    ours, trees = metrics["candidate"], metrics.get("boosted trees", {})
+    better = [
+        metric_named(name).title for name, value in trees.items() if metric_named(name).is_better(value, ours[name])
+    ]
+    warnings = [f"Boosted trees on the same features are better in {', '.join(better)}."] if better else []
+    unjudged = [entry["name"] for entry in slices if not entry["judged"]]
+    unchecked = [] if verdict["comparison"] else ["champion: there is none yet, so no rule looks at one"]
+    if unjudged or not slices:
+        named = f"{', '.join(unjudged[:_NAMED])}{', …' if len(unjudged) > _NAMED else ''}"
+        why = f"{len(unjudged)} of {len(slices)} have too few rows, or labels that do not differ: {named}"
+        unchecked.append(f"slices: {why if slices else 'evaluation.slices names no column'}")
+    if not broken:
+        text = f"The candidate keeps all {len(verdict['rules'])} rules of the policy."
+        return Verdict("pass", text, (), tuple(warnings), tuple(unchecked), title="Passed the gate")
+    todo = "train another candidate, or correct the policy where a rule is wrong; whatever was champion stays it."
+    return Verdict("refused", "\n".join(broken), (), tuple(warnings), tuple(unchecked), todo, "Refused by the gate")
+
+
 def _broken(verdict: Json) -> list[Json]:
     return [rule for rule in verdict["rules"] if not rule["holds"]]
 
@@ -68,8 +89,9 @@ def _add_metrics(drawn: Report, metrics: Json, policy: GatePolicy) -> None:
         cells = [Marked(value, "best" if not _beaten(metric, value, values) else "") for value in values]
         rows.append([metric.title, *cells, _bar(policy.bars.get(name))])
     told = "All on the same test rows. The baseline is logistic regression on the same features."
-    if "boosted trees" in roles:
-        told += " Boosted trees are shown for comparison, and no rule of the gate looks at them."
+    unused = [] if policy.must_beat_baseline else ["the baseline"]
+    unused += ["boosted trees"] if "boosted trees" in roles else []
+    told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
     drawn.section("Metrics", told)
     drawn.table(["metric", *roles, "bar"], rows)
 
@@ -101,8 +123,10 @@ def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: Evaluation
     )
     if verdict["comparison"] is None:
         beaten = [metric_named(name).title for name in policy.must_beat_baseline or ()]
-        told = f"the baseline only, in {', '.join(beaten)}" if beaten else "nothing: the policy names no metric"
-        drawn.note(f"There is no champion yet: the candidate was compared with {told}.")
+        told = (
+            f"compare the candidate with the baseline only, in {', '.join(beaten)}" if beaten else "look at bounds only"
+        )
+        drawn.note(f"There is no champion yet: the rules {told}.")
         return
     _add_comparison(drawn, verdict["comparison"], policy.champion, spec.bootstrap_samples)
 
@@ -178,41 +202,41 @@ def _add_slices(drawn: Report, slices: Sequence[Json], metrics: Json, policy: Ga
     if not slices:
         drawn.section("Slices", "No slices are judged: evaluation.slices names no column.")
         return
-    drawn.section(
-        "Slices",
-        f"Slices of fewer than {spec.min_slice_rows:,} rows, or whose labels do not differ, are shown but not judged.",
-    )
-    if not any(entry["judged"] for entry in slices):
+    judged = [entry for entry in slices if entry["judged"]]
+    told = f"Slices of fewer than {spec.min_slice_rows:,} rows, or whose labels do not differ, are not judged."
+    drawn.section("Slices", told, f"{len(slices):,}")
+    if not judged:
         drawn.note("None of the slices is judged.")
     limits = policy.slices or {}
-    for name, limit in limits.items():
+    for name, limit in limits.items() if judged else ():
         metric = metric_named(name)
         roles = ("candidate", "champion") if "champion" in metrics else ()
+        with_it = [entry for entry in judged if name in entry["metrics"]["candidate"]]
+        worst = sorted(with_it, key=lambda entry: -metric.worse_by(entry["metrics"]["candidate"][name], 0.0))[:_DRAWN]
+        markers = (("limit", limit), ("all rows", metrics["candidate"][name]))
+        chart = dot_chart([_dot(entry, metric, limit) for entry in worst], metric.title, markers, roles)
         drawn.figure(
-            dot_chart(
-                [_dot(entry, metric, limit) for entry in slices if name in entry["metrics"]["candidate"]],
-                metric.title,
-                (("limit", limit), ("all rows", metrics["candidate"][name])),
-                roles,
-            ),
-            f"{metric.title} by slice with its 95 % interval; grey slices are not judged.",
+            chart, f"{metric.title} by slice with its 95 % interval, the worst {len(worst)} of {len(with_it)}."
         )
+    if judged:
+        drawn.element(_slice_table(judged, metrics, limits))
+    if small := [entry for entry in slices if not entry["judged"]]:
+        drawn.folded(f"{len(small):,} slices that are not judged", _slice_table(small, metrics, limits))
+
+
+def _slice_table(slices: Sequence[Json], metrics: Json, limits: Mapping[str, float]) -> Html:
     named = list(dict.fromkeys(name for entry in slices for name in entry["metrics"]["candidate"]))
     shown = [(role, name) for role in ("candidate", "champion") if role in metrics for name in named]
     headers = [f"{metric_named(name).title}{' of the champion' if role == 'champion' else ''}" for role, name in shown]
-    drawn.table(
-        ["slice", "rows", "label rate", *headers, "judged"],
+    rows = [
         [
-            [
-                *(entry["name"], entry["rows"], entry["label_mean"]),
-                *(entry["metrics"][role].get(name) for role, name in shown),
-                "yes" if entry["judged"] else "no",
-            ]
-            for entry in slices
-        ],
-        {index: mark for index, entry in enumerate(slices) if (mark := _mark(entry, limits))},
-        {"label rate": percent},
-    )
+            *(entry["name"], entry["rows"], entry["label_mean"]),
+            *(entry["metrics"][role].get(name) for role, name in shown),
+        ]
+        for entry in slices
+    ]
+    marks = {index: mark for index, entry in enumerate(slices) if (mark := _mark(entry, limits))}
+    return table(["slice", "rows", "label rate", *headers], rows, marks, {"label rate": percent}, "Slices")
 
 
 def _dot(entry: Json, metric: Metric, limit: float) -> Dot:

@@ -130,6 +130,11 @@ class Report:
         self._parts.append(f'<div class="figures">{drawn}</div>')
         return self
 
+    def element(self, html: Html) -> "Report":
+        """An element as it is."""
+        self._parts.append(html)
+        return self
+
     def folded(self, summary: str, html: Html) -> "Report":
         """Something of less weight, closed until the reader opens it."""
         self._parts.append(f'<details class="folded"><summary>{escape(summary)}</summary>{html}</details>')

@@ -1,11 +1,13 @@
 """The page about a split: its checks, parts with the level of labels and times, folds, and how far columns moved."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.charts import Dot, bar_chart, dot_chart, histogram
+from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
 from gatehouse.components.splitting.partition import PARTS
@@ -44,14 +46,17 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 
 def _verdict(checks: Sequence[Json]) -> Verdict:
-    warned = [f"{one['name']}: {text}" for one in checks if one["status"] == "failed" for text in one["said"]]
-    if warned:
-        return Verdict("warn", "\n".join(warned))
-    lines = ["Every check that counts and could run has passed."]
-    for status, words in (("noted", "Noted only"), ("could not run", "Could not run")):
-        named = [one["name"] for one in checks if one["status"] == status]
-        lines += [f"{words}: {', '.join(named)}."] if named else []
-    return Verdict("pass", "\n".join(lines))
+    def told(status: str) -> tuple[str, ...]:
+        return tuple(f"{one['name']}: {text}" for one in checks if one["status"] == status for text in one["said"])
+
+    noted = [one["name"] for one in checks if one["status"] == "noted"]
+    also = f" Noted only: {', '.join(noted)}." if noted else ""
+    if warned := told("failed"):
+        todo = "look at the columns that are named; `split.checks.severity` says which checks end a run."
+        text = f"The rows are divided, and checks found what may leak.{also}"
+        return Verdict("warn", text, warned, unchecked=told("could not run"), todo=todo)
+    text = f"Every check that counts and could run has passed.{also}"
+    return Verdict("pass", text, unchecked=told("could not run"))
 
 
 def _add_checks(drawn: Report, checks: Sequence[Json]) -> None:
@@ -89,7 +94,9 @@ def _add_parts(drawn: Report, found: Json) -> None:
     figures = [(dot_chart(dots, title, size=(450, 0)), f"The {title} of each part, with its interval.")]
     if "decisions" in found:
         decided = [(name, found["decisions"]["shares"][name]) for name in parts]
-        drawing = histogram(found["decisions"]["days"], decided, "days since the first decision", "share of the part")
+        first = min(datetime.fromisoformat(part["first"]) for part in parts.values() if "first" in part)
+        edges = [(first.replace(tzinfo=UTC) + timedelta(days=day)).timestamp() for day in found["decisions"]["days"]]
+        drawing = histogram(edges, decided, "decision", "share of the part", times=True)
         figures.append((drawing, "Rows by decision time, as shares of their part."))
     drawn.figures(*figures)
 
@@ -128,7 +135,11 @@ def _add_drift(drawn: Report, columns: Mapping[str, Json], bound: float) -> None
     bars = [(name, most[name]) for name in ordered[:_SHOWN]]
     drawn.figure(bar_chart(bars, marker=bound), f"The {len(bars)} columns that moved most, between any two parts.")
     rows = [[name, *(_marked(value, bound) for value in columns[name]["psi"])] for name in ordered]
-    drawn.table(["column", "train to validation", "train to test", "validation to test"], rows)
+    headers = ["column", "train to validation", "train to test", "validation to test"]
+    first = max(_SHOWN, sum(value > bound for value in most.values()))
+    drawn.table(headers, rows[:first])
+    if rest := rows[first:]:
+        drawn.folded(f"{len(rest):,} columns that moved less", table(headers, rest, label="Columns that moved less"))
 
 
 def _marked(value: float | None, bound: float) -> Marked:

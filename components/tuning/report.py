@@ -3,7 +3,8 @@
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.charts import bar_chart
+from gatehouse.components.reports.charts import Dot, dot_chart
+from gatehouse.components.reports.format import number
 from gatehouse.components.reports.page import Report, Verdict
 
 
@@ -16,21 +17,34 @@ def page(store: ArtifactStore, reference: str) -> str:
     """
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     objective, best = about["objective"], trials[about["best_trial"]]
+    ended = [one for one in trials if one["value"] is not None]
     drawn = Report(
         f"Experiment for {store.manifest(reference).name}",
         f"{len(trials)} trials, {about['algorithm']}, {_budget(about['budget'])}",
-        Verdict("pass", f"Trial {best['number']} is best: validation {objective} {best['value']:.5f}."),
+        Verdict(
+            "pass",
+            f"Trial {best['number']} is best: validation {objective} {number(best['value'])}.",
+            warnings=tuple(f"Trial {one['number']} has no value: {one['error']}" for one in trials if one not in ended),
+            title="Parameters found",
+        ),
     )
-    drawn.section("Best parameters").facts({name: str(value) for name, value in best["parameters"].items()})
+    drawn.section("Best parameters").facts({name: _rounded(value) for name, value in best["parameters"].items()})
     names = list(best["parameters"])
     rows = [
-        [one["number"], *(str(one["parameters"][name]) for name in names), one["value"], one["error"]] for one in trials
+        [one["number"], *(_rounded(one["parameters"][name]) for name in names), one["value"], one["error"]]
+        for one in trials
     ]
-    failed = {index: "bad" for index, one in enumerate(trials) if one["value"] is None}
-    drawn.section("Trials").table(["trial", *names, objective, "error"], rows, failed)
-    bars = [(f"trial {one['number']}", one["value"]) for one in trials if one["value"] is not None]
-    drawn.figures((bar_chart(bars, marker=best["value"]), f"Validation {objective}; the line marks the best trial."))
+    failed = {index: "bad" for index, one in enumerate(trials) if one not in ended}
+    drawn.section("Trials", count=f"{len(trials):,}").table(["trial", *names, objective, "error"], rows, failed)
+    dots = [Dot(f"trial {one['number']}", one["value"]) for one in ended]
+    chart = dot_chart(dots, f"validation {objective}", [("best", best["value"])])
+    drawn.figure(chart, f"Validation {objective} of every trial that ended.")
     return drawn.html()
+
+
+def _rounded(value: Any) -> str:
+    """A parameter with four figures, as a person reads it; `trials.json` holds all."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _budget(settings: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -126,17 +127,39 @@ def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> Non
     assert "carrier=UA" in html
 
 
+def test_slices_that_are_not_judged_are_folded_and_named_in_the_head(judged_bench: Bench) -> None:
+    rows = {each["name"]: each["rows"] for each in _slices(judged_bench, SPEC)}
+    most = max(rows, key=lambda name: rows[name])
+    spec = SPEC.model_copy(update={"min_slice_rows": rows[most]})
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT, spec=spec)
+    head, _, body = page(judged_bench.store, result.evaluation).partition("</header>")
+    shown, _, folded = body.partition('<details class="folded">')
+    assert most in shown and all(name not in shown for name in rows if name != most)
+    assert all(name in folded for name in rows if name != most)
+    assert f"{len(rows) - 1} slices that are not judged" in folded
+    assert f"slices: {len(rows) - 1} of {len(rows)} have too few rows" in head
+
+
+def _slices(bench: Bench, spec: EvaluationSpec) -> list[dict[str, Any]]:
+    result = bench.evaluate(bench.models["good"], policy=LENIENT, spec=spec)
+    found: list[dict[str, Any]] = bench.store.read_json(result.evaluation, "slices.json")
+    return found
+
+
 @pytest.mark.parametrize(
     ("beaten", "told"),
-    [((), "nothing: the policy names no metric"), (("roc_auc",), "the baseline only, in ROC AUC")],
+    [((), "look at bounds only"), (("roc_auc",), "compare the candidate with the baseline only, in ROC AUC")],
 )
 def test_the_page_tells_of_no_comparison_that_no_rule_makes(
     judged_bench: Bench, beaten: tuple[str, ...], told: str
 ) -> None:
     policy = LENIENT.model_copy(update={"must_beat_baseline": beaten})
     result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
-    said = f"There is no champion yet: the candidate was compared with {told}."
-    assert said in page(judged_bench.store, result.evaluation)
+    html = page(judged_bench.store, result.evaluation)
+    assert f"There is no champion yet: the rules {told}." in html
+    assert "champion: there is none yet" in html.split("</header>")[0]
+    assert ("No rule of the gate looks at the baseline" in html) == (not beaten)
+    assert "compared" not in html
 
 
 @pytest.mark.parametrize("spec", [{"slices": ()}, {"min_slice_rows": 1_501}], ids=["none named", "all too small"])

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -35,7 +36,8 @@ def test_a_warning_is_the_verdict_and_what_could_not_run_is_named(store: Artifac
     noted = _page(store, leaking, quiet)
     assert 'class="verdict pass"' in noted
     assert "Noted only: single_feature." in noted
-    assert "Could not run: time_order, label_maturity, availability" in noted
+    unchecked = noted.split('aria-label="not checked"')[1].split("</header>")[0]
+    assert all(f"<li>{name}: " in unchecked for name in ("time_order", "label_maturity", "availability"))
 
 
 def test_parts_stand_in_their_order_with_what_was_divided_and_how(store: ArtifactStore, leaking: str) -> None:
@@ -45,6 +47,20 @@ def test_parts_stand_in_their_order_with_what_was_divided_and_how(store: Artifac
     assert parts == ["train", "validation", "test"]
     assert f'<dd class="mono">{leaking}</dd>' in shown
     assert "<dt>seed</dt><dd>11</dd>" in shown
+
+
+def test_decisions_are_drawn_over_dates(store: ArtifactStore, publish: Publish) -> None:
+    start = np.datetime64("2013-01-01T00:00", "us")
+    times = start + np.arange(6000) * np.timedelta64(1, "h")
+    columns = {"key": np.arange(6000), "label": np.arange(6000) % 2, "decision_time": times, "label_time": times}
+    table = pa.table(
+        columns | {name: pa.array(times, pa.timestamp("us", "UTC")) for name in columns if "_time" in name}
+    )
+    until = {"train_until": "2013-06-01T00:00:00Z", "validation_until": "2013-07-15T00:00:00Z"}
+    roles = {"decision_time": "decision_time", "label_time": "label_time"}
+    shown = _page(store, publish(table, **roles), spec_of(strategy="time", **until))
+    assert "days since" not in shown
+    assert re.findall(r">(\d{4}-\d\d)</text>", shown) == ["2013-01", "2013-03", "2013-05", "2013-07", "2013-09"]
 
 
 def test_every_fold_has_a_line(store: ArtifactStore, leaking: str) -> None:

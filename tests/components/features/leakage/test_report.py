@@ -22,4 +22,6 @@ def test_the_verdict_says_how_many_rows_were_compared() -> None:
     page = leakage_page("shop", body)
     said = "in what was compared: 11 rows of views and 13 of the training set&#x27;s 1,846 rows, at 2 cuts."
     assert said in page and "Bought once." in page
+    unchecked = page.split('aria-label="not checked"')[1].split("</header>")[0]
+    assert "history: not checked" in unchecked and "share" not in unchecked
     assert "with a probability of 0.8% at most" in page
