@@ -1,8 +1,17 @@
-"""Runs torchrun so that restarted workers find each other, and that its exit code says how the first worker ended."""
+"""Runs torchrun so that restarted workers find each other, and that its exit code says how the first worker ended.
 
+A worker is forked from torchrun's own process, which has imported torch and what the program asks for. A new
+interpreter would import it all again, which takes seconds for every worker and every restart.
+"""
+
+import importlib
 import os
 import signal
+import subprocess
 import sys
+from multiprocessing import get_context
+from pathlib import Path
+from typing import IO, Any
 
 from gatehouse.components.launchers.launcher import RETRY_CODE
 from gatehouse.process import die_with_parent, follow_owner
@@ -21,6 +30,9 @@ def main() -> None:
     # By default the agent shares its store with the workers. A restarted worker then reads the keys of the attempt
     # before, and waits for workers that are dead.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    program, directory = sys.argv[-2:]
+    if importlib.import_module(program).preload(Path(directory)):
+        _fork_workers()
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous.api import RendezvousError
     from torch.distributed.run import main as torchrun
@@ -35,6 +47,52 @@ def main() -> None:
         ended = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         sys.stderr.write(f"Worker {rank} was the first to end, with {ended}. No restart is left.\n")
         sys.exit(exit_code(failure.exitcode))
+
+
+def _fork_workers() -> None:
+    """Let torchrun fork its workers."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+    def fork(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Forked:
+        return Forked(arguments[arguments.index("-m") + 1 :], environment, handler._stdout, handler._stderr)
+
+    SubprocessHandler._popen = fork
+
+
+class Forked:
+    """A forked worker; it has what torchrun uses of `subprocess.Popen`."""
+
+    def __init__(self, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None) -> None:
+        self._process = get_context("fork").Process(target=_become, args=(arguments, environment, *streams))
+        self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for the signal that ended it; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        """The exit code; as `Popen` does, it raises where the process does not end within `timeout` seconds."""
+        self._process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return code
+
+
+def _become(arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None) -> None:
+    """Turn a forked process into the worker: a session, signals, streams, environment and arguments of its own."""
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for descriptor, stream in enumerate(streams, start=1):
+        if stream is not None:
+            os.dup2(stream.fileno(), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = list(arguments)
+    importlib.import_module(arguments[0]).main()
 
 
 def exit_code(worker: int) -> int:

@@ -1,6 +1,7 @@
 """The training program that torchrun starts, one process a rank: from the job file to weights and a result file."""
 
 import argparse
+import importlib
 import json
 import logging
 import os
@@ -23,6 +24,23 @@ from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.process import die_with_parent, follow_owner
 
 logger = logging.getLogger(__name__)
+
+
+def preload(directory: Path) -> bool:
+    """Import what the workers of a job need; returns whether they may be forked from this process.
+
+    CUDA does not survive a fork, so workers on GPUs import for themselves.
+    """
+    spec = train_spec(json.loads((directory / JOB).read_text())["spec"])
+    if not isinstance(spec, NetworkTraining):
+        importlib.import_module("gatehouse.components.training.trees.trainer")
+        return True
+    if spec.compute.device == "cuda":
+        return False
+    importlib.import_module("gatehouse.components.training.loop.trainer")
+    if spec.parallelism.processes > 1:
+        importlib.import_module("torch._dynamo")  # DDP, FSDP and DTensor import torch's compiler where they are used.
+    return True
 
 
 def main() -> None:

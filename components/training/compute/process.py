@@ -22,7 +22,8 @@ def prepare_process(spec: ComputeSpec, threads: int) -> None:
     if spec.deterministic:
         # cuBLAS adds in a fixed order only with workspaces of its own, which it reads from here when it starts.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(spec.deterministic)
+    # `use_deterministic_algorithms` does the same and imports torch's compiler, two seconds, to tell it as well.
+    torch.set_deterministic_debug_mode("error" if spec.deterministic else "default")
     if spec.device == "cuda":
         place, found = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if place >= found:

@@ -1,5 +1,6 @@
 """AdamW, and its state by parameter name."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -17,6 +18,11 @@ class LocalAdamW(torch.optim.AdamW):
     It is element-wise, so its bits are those of a step on the spread tensors, each of whose operations asks DTensor how
     it is done: two processes that share every product spend a quarter of a small model's step on these questions.
     """
+
+    # As torch has them, these import its compiler, which takes two seconds, only to tell it to leave them alone.
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
     def _init_group(
         self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor], *slots: list[Tensor]

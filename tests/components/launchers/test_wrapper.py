@@ -98,6 +98,7 @@ def test_a_worker_that_is_always_killed_is_started_again_apart_and_ends_in_a_cod
     assert "was the first to end, with SIGKILL" in log
     assert (job.directory / "world-2-1-1").exists(), "it was not started again"
     assert "the store of the agent: False" in log, "an attempt reads the keys of the one before"
+    assert log.count("torch is there: True") == 4, "a worker imports again what torchrun has imported"
 
 
 def test_a_worker_that_fails_by_itself_ends_in_a_code_that_is_final(started: list[Job], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch.distributed as dist
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from gatehouse.components.launchers import torchrun as agent
 from gatehouse.components.launchers.launcher import FAILURE, JOB
 from gatehouse.components.training import program
+from gatehouse.components.training.compute.spec import ComputeSpec
 from gatehouse.components.training.loop.divergence import DivergedError
 from gatehouse.errors import StoreError
 from tests.components.training.specs import network
@@ -50,3 +52,10 @@ def test_an_error_that_says_all_ends_the_program_without_frames(
     message = json.loads((tmp_path / FAILURE).read_text())["message"]
     assert message == ("the loss" if ends is SystemExit else "KeyError: 'depth'")
     assert isinstance(ended, ends) and (ends is KeyError or ended.args == (message,))
+
+
+@pytest.mark.parametrize(("device", "forked"), [("cpu", True), ("cuda", False)])
+def test_workers_on_gpus_are_not_forked(tmp_path: Path, device: Literal["cpu", "cuda"], forked: bool) -> None:
+    spec = network(compute=ComputeSpec(device=device))
+    (tmp_path / JOB).write_text(json.dumps({"spec": spec.model_dump(mode="json")}))
+    assert program.preload(tmp_path) is forked

@@ -1,5 +1,7 @@
 """The optimizer steps a process's own parts of spread tensors, to the bits of a step on the whole ones."""
 
+import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,3 +77,13 @@ def test_a_spread_weight_takes_the_bits_of_a_whole_one(second_of_two: None, came
     assert torch.equal(state["bias.exp_avg"], wanted_state["bias.exp_avg"])
     arithmetic = [operation for operation in asked if operation.endswith(("_.Scalar", "_.Tensor", "_.default"))]
     assert not arithmetic, "DTensor was asked how an operation of the step is done"
+
+
+def test_a_step_does_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    for method in (torch.optim.AdamW.add_param_group, torch.optim.AdamW.zero_grad):
+        # Where torch keeps what the compiler made of the method when it was last called.
+        monkeypatch.delattr(inspect.unwrap(method), "__dynamo_disable", raising=False)
+    optimizer = build_optimizer(nn.Linear(2, 1), SPEC)
+    optimizer.step()
+    optimizer.zero_grad()
