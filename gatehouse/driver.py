@@ -1,9 +1,11 @@
 """The process that runs a pipeline through KFP's local runner; `gatehouse run` starts and owns it.
 
-Its output is the run's log. What people see comes from the run record, not from here.
+Its output is the run's log. What people see comes from the run record, not from here. What takes long to import is
+imported after the fork server was started, which loads what the tasks need at the same time.
 """
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -16,15 +18,11 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.forkserver import ForkServer
 from gatehouse.process import follow_owner, owner_env
-from gatehouse.yaml_lines import nearest
 
 if TYPE_CHECKING:
-    from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
-
     from gatehouse.pipelines.catalog import Pipeline
 
 PLAN = "plan.json"
@@ -79,17 +77,18 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     """Load the project, publish its configuration, build the pipeline and record its tasks."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
+    _import_kfp()
     from gatehouse.checking import check_project
+    from gatehouse.components.tracking.cost import PRICES
     from gatehouse.pipelines.catalog import build
 
     store.sweep()
     project = check_project(Path.cwd(), store)
-    pipeline = build(pipeline_name, project)
+    pipeline = build(pipeline_name, project, local=True)
     if until:
         pipeline = cut_after(until, pipeline)
     for config in project.configs():
         config.publish(store)
-    _end_at_the_first_failure(pipeline.function.pipeline_spec)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
     os.environ.setdefault(PRICES, project.file.prices.model_dump_json())
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
@@ -103,6 +102,8 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     Raises:
         ConfigurationError: if the pipeline has no such stage.
     """
+    from gatehouse.yaml_lines import nearest
+
     stages = [planned for _, planned, _ in pipeline.plan]
     if stage not in stages:
         known = ", ".join(dict.fromkeys(stages))
@@ -113,6 +114,13 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     for task, _, _ in pipeline.plan[last:]:
         del pipeline.function.pipeline_spec.root.dag.tasks[task]
     return replace(pipeline, plan=pipeline.plan[:last])
+
+
+def _import_kfp() -> None:
+    """Import KFP without the client of its API: a local run does not call it, and it takes most of the import."""
+    os.environ["_KFP_RUNTIME"] = "true"
+    importlib.import_module("kfp")
+    del os.environ["_KFP_RUNTIME"]
 
 
 def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:
@@ -128,13 +136,6 @@ def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str,
             f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
         )
     return {name: value for name, value in defaults.items() if name in known} | given
-
-
-def _end_at_the_first_failure(spec: "PipelineSpec") -> None:
-    """Take out the retries: here somebody waits, KFP pauses 45 s between them, and a run that is repeated resumes."""
-    for dag in (spec.root.dag, *(component.dag for component in spec.components.values())):
-        for task in dag.tasks.values():
-            task.ClearField("retry_policy")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.process import die_with_parent
 
 _HEADER = struct.Struct("!Q")
@@ -145,6 +144,8 @@ def _run(arguments: list[str]) -> NoReturn:
 def preload() -> None:
     """Import KFP's runtime and the light module of every stage; frameworks stay out by the stages' own rule."""
     importlib.import_module("kfp.dsl.executor_main")
+    from gatehouse.components.artifacts.stage import declared_stages
+
     declared_stages()
 
 

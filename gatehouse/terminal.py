@@ -13,8 +13,6 @@ from rich.text import Text
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.rendering import has_page, rendered
-from gatehouse.components.tracking.mlflow_client import URI, tracking_of
 from gatehouse.errors import GatehouseError
 from gatehouse.local_run import LocalRun, PlannedTask
 
@@ -107,6 +105,8 @@ class Screen:
             self._console.print(Text.assemble((f"{name:<{width}}", "dim"), value), soft_wrap=True)
         for stage, message in warnings(run):
             self._console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
+        from gatehouse.components.tracking.mlflow_client import URI, tracking_of
+
         if tracking_of(self._store) is None:
             untracked = f"MLflow has nothing of this run: the store is remote, and {URI} is not set."
             self._console.print(Text(untracked, style="yellow"), soft_wrap=True)
@@ -122,6 +122,8 @@ class Screen:
 
 def pages(store: ArtifactStore, run: LocalRun) -> list[Path]:
     """The page of each artifact that the run's stages gave, as files, in order of the pipeline."""
+    from gatehouse.components.reports.rendering import has_page, rendered
+
     given = (reference for task in run.plan for reference in references_in(list(run.result(task.stage).values())))
     return [rendered(store, reference) for reference in dict.fromkeys(given) if has_page(reference)]
 

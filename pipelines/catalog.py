@@ -17,8 +17,14 @@ class Pipeline:
     plan: list[tuple[str, str, str]]
 
 
-def build(name: str, project: Project) -> Pipeline:
+def build(name: str, project: Project, *, local: bool = False) -> Pipeline:
     """Build the pipeline `name` for `project`.
+
+    Args:
+        name: Of the pipeline.
+        project: What it is built for.
+        local: For a run on this machine: without what only pods get, which takes a second to import, and without
+            retries, as a run that is repeated goes on where it failed.
 
     Raises:
         ConfigurationError: if there is no such pipeline.
@@ -26,7 +32,7 @@ def build(name: str, project: Project) -> Pipeline:
     builders = _builders()
     if name not in builders:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(builders)}.")
-    tasks = Tasks(name, project)
+    tasks = Tasks(name, project, local)
     return Pipeline(builders[name](project, tasks), tasks.plan)
 
 

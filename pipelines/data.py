@@ -17,7 +17,7 @@ from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_sour
 from gatehouse.components.snapshot.stage import snapshot
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.components.validation.stage import validate
-from gatehouse.pipelines.tasks import Tasks, entrust
+from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
 
@@ -42,7 +42,7 @@ def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any) -> Dat
         backfill=backfill,
     )
     if url_env := getattr(project.file.source, "url_env", ""):
-        entrust(taken, "source-url", url_env)
+        tasks.entrust(taken, "source-url", url_env)
     raw, as_of = taken.outputs["snapshot"], taken.outputs["as_of"]
     kept = _add_contract(tasks, raw)
     feature_tables, training_set = _add_features(tasks, raw, as_of, kept)
@@ -79,7 +79,7 @@ def _add_alert(tasks: Tasks, judged: PipelineTask, stage: str, report: Any) -> P
         report=report,
         when=tasks.project.file.alerts,
     )
-    entrust(told, "alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
+    tasks.entrust(told, "alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
     return told
 
 

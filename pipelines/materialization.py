@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.control.stage import require_no_skew
 from gatehouse.components.features.online.stage import materialize
 from gatehouse.pipelines.data import add_data_tasks
-from gatehouse.pipelines.tasks import Tasks, entrust
+from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
 ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
@@ -49,7 +49,7 @@ def materialization(project: Project, tasks: Tasks) -> Any:
             max_skew=file.features.max_skew,
             rewrite=rewrite,
         )
-        entrust(written, "online-store", ONLINE_STORE)
+        tasks.entrust(written, "online-store", ONLINE_STORE)
         verdict, reasons, report = (written.outputs[name] for name in ("verdict", "reasons", "report"))
         tasks.add(require_no_skew, verdict=verdict, reasons=reasons, report=report)
 

@@ -3,30 +3,13 @@
 from functools import cache
 from typing import Any
 
-from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
-from gatehouse.components.artifacts.declaration import Declaration
-from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import Stage, declared_stages
 from gatehouse.components.control.stage import prepare
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.preparation import prepare_component
-from gatehouse.project import Project, TaskResources
-
-RETRIES = 2
-SETTINGS = "gatehouse-settings"
-CREDENTIALS = "gatehouse-credentials"
-_SETTINGS_KEYS = {
-    "mlflow-tracking-uri": "MLFLOW_TRACKING_URI",
-    "aws-endpoint-url": "AWS_ENDPOINT_URL",
-    "aws-region": "AWS_DEFAULT_REGION",
-}
-_CREDENTIAL_KEYS = {
-    "mlflow-tracking-token": "MLFLOW_TRACKING_TOKEN",
-    "aws-access-key-id": "AWS_ACCESS_KEY_ID",
-    "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
-}
+from gatehouse.project import Project
 
 
 class Tasks:
@@ -35,12 +18,14 @@ class Tasks:
     Attributes:
         pipeline: Name of the pipeline.
         project: The project that it is built for.
+        local: Whether it runs on this machine, where there are no pods, and where nobody wants to wait for retries.
         plan: Name of the task in KFP, stage and title of each.
     """
 
-    def __init__(self, pipeline: str, project: Project) -> None:
+    def __init__(self, pipeline: str, project: Project, local: bool = False) -> None:
         self.pipeline = pipeline
         self.project = project
+        self.local = local
         self.plan: list[tuple[str, str, str]] = []
         self._store: Any = project.store
         self._prepared: PipelineTask | None = None
@@ -82,7 +67,26 @@ class Tasks:
         task = component(store=self._store, **arguments)
         title = title or stage.declared.title
         self.plan.append((task.name, stage.name, title))
-        return _configured(task, stage.declared, title, minutes, self.project.file.resources.get(stage.name))
+        task.set_display_name(title)
+        task.set_caching_options(enable_caching=stage.declared.effects.memo)
+        if not self.local:
+            from gatehouse.pipelines.pods import equip
+
+            equip(task, stage.declared, minutes, self.project.file.resources.get(stage.name))
+        return task
+
+    def entrust(self, task: PipelineTask, key: str, variable: str) -> None:
+        """Give one task alone a secret as an environment variable; on this machine it is in the environment already.
+
+        Args:
+            task: The task.
+            key: Of the secret `gatehouse-credentials`.
+            variable: Name of the environment variable.
+        """
+        if not self.local:
+            from gatehouse.pipelines.pods import entrust
+
+            entrust(task, key, variable)
 
 
 @cache
@@ -90,33 +94,3 @@ def forcible_stages() -> tuple[str, ...]:
     """Names of the stages whose component takes a nonce, in order."""
     tasks = (name for name, stage in declared_stages().items() if not stage.declared.inner and name != prepare.name)
     return tuple(sorted(name for name in tasks if "force" in component_of(name).component_spec.inputs))
-
-
-def _configured(
-    task: PipelineTask, declared: Declaration, title: str, minutes: int, given: TaskResources | None
-) -> PipelineTask:
-    """Give a task everything that its stage declares, and a display name that says what it does.
-
-    Secrets and endpoints come from the config map `gatehouse-settings` and the secret `gatehouse-credentials`, both
-    optional; the run id comes from the pod's label, so that it never is a parameter and never part of a cache key.
-    """
-    effects, resources = declared.effects, declared.resources
-    cpu, memory = (given and given.cpu) or resources.cpu, (given and given.memory) or resources.memory
-    task.set_display_name(title)
-    task.set_caching_options(enable_caching=effects.memo)
-    task.set_cpu_request(cpu).set_cpu_limit(cpu)
-    task.set_memory_request(memory).set_memory_limit(memory)
-    if given and given.accelerator:
-        task.set_accelerator_type(given.accelerator_type).set_accelerator_limit(given.accelerator)
-    if effects.retry_safe:
-        task.set_retry(num_retries=RETRIES, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
-    kubernetes.set_timeout(task, max(resources.minutes, minutes) * 60)
-    kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
-    kubernetes.use_config_map_as_env(task, SETTINGS, _SETTINGS_KEYS, optional=True)
-    kubernetes.use_secret_as_env(task, CREDENTIALS, _CREDENTIAL_KEYS, optional=True)
-    return task
-
-
-def entrust(task: PipelineTask, key: str, variable: str) -> None:
-    """Give one task alone what `key` of the secret `gatehouse-credentials` holds, as an environment variable."""
-    kubernetes.use_secret_as_env(task, CREDENTIALS, {key: variable}, optional=True)

@@ -108,6 +108,7 @@ def text_digests(modules: Iterable[str]) -> dict[str, str]:
     return {name: sha256_bytes(path.read_bytes()) for name, path in sources.items() if path is not None}
 
 
+@cache
 def imports_of(module: str) -> frozenset[str]:
     """Dotted names of the modules of ours that `module` names, and the packages that they are in."""
     named = (part for name in _facts(module).names for each in _members(name) for part in _parents(each))
@@ -165,3 +166,4 @@ def forget_sources() -> None:
     """Read every source again at the next call: for a process that edits them."""
     source_of.cache_clear()
     _facts.cache_clear()
+    imports_of.cache_clear()

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from gatehouse.commands.place import in_folder, project_folder, store_address
-from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
-from gatehouse.local_run import run_pipeline
+from gatehouse.local_run import LocalRun, run_pipeline
 from gatehouse.terminal import Screen
 
 
@@ -39,9 +38,15 @@ def run(
         arguments["seed"] = seed
     arguments |= dict(_parameter(text) for text in param or ())
     opened = ArtifactStore.open(store_address(store, folder))
-    threading.Thread(target=_import_for_the_end, daemon=True).start()
+    importing = threading.Thread(target=_import_for_the_end, daemon=True)
     with Screen(opened) as screen:
-        outcome = run_pipeline(folder, pipeline, opened, arguments, screen.update, until)
+
+        def watch(run: LocalRun) -> None:
+            if importing.ident is None:
+                importing.start()
+            screen.update(run)
+
+        outcome = run_pipeline(folder, pipeline, opened, arguments, watch, until)
     screen.summarise(outcome)
     from gatehouse.components.tracking.stages import track_apart
 
@@ -52,6 +57,8 @@ def run(
 
 def _import_for_the_end() -> None:
     """Import what shows the end of a run, while the run works in another process and this one waits."""
+    from gatehouse.components.artifacts.stage import declared_stages
+
     declared_stages()
     importlib.import_module("gatehouse.components.tracking.stages")
 

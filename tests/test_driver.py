@@ -1,0 +1,47 @@
+"""The driver of a local run: what it builds for this machine, and what nobody waits for."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gatehouse
+from gatehouse.components.artifacts.run import RUN_ID
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+_PREPARED = """
+import json, sys
+import gatehouse.commands.run
+before = [name for name in ("pydantic", "kfp") if name in sys.modules]
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.driver import _prepare
+
+pipeline = _prepare("training", ArtifactStore.open(sys.argv[1]), "")
+tasks = pipeline.function.pipeline_spec.root.dag.tasks
+print(json.dumps({
+    "before the driver starts": before,
+    "client": [name for name in ("kubernetes", "kfp.client") if name in sys.modules],
+    "cached": tasks["train"].caching_options.enable_cache,
+    "retried": [name for name, task in tasks.items() if task.HasField("retry_policy")],
+    "tasks": sorted(tasks) == sorted(name for name, _, _ in pipeline.plan),
+}))
+"""
+
+
+def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _PREPARED, str(tmp_path / "store")],
+        cwd=EXAMPLE,
+        env=os.environ | {RUN_ID: "20130115-081500-3fa2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ended.stdout.splitlines()[-1]) == {
+        "before the driver starts": [],
+        "client": [],
+        "cached": True,
+        "retried": [],
+        "tasks": True,
+    }
