@@ -23,6 +23,8 @@ MODEL = "flight-delays"
 CARRIERS = ("US", "VX", "WN")
 """Together they fly from all three airports, with aircraft that are on record."""
 _PACKAGE = Path(gatehouse.__file__).parent
+EXAMPLE = _PACKAGE / "pipelines" / "projects" / "flights"
+"""The project of the example, whole."""
 _FLIGHTS = "flights.csv.zip"
 Row = dict[str, str]
 
@@ -53,7 +55,7 @@ def change_flights(folder: Path, change: Callable[[Iterable[Row]], Iterable[Row]
 
 def write_project(folder: Path, **changes: Any) -> Path:
     """The example project with boundaries, budgets and bars for the small tables; `changes` are dotted keys."""
-    shutil.copytree(_PACKAGE / "pipelines" / "projects" / "flights", folder)
+    shutil.copytree(EXAMPLE, folder)
     shutil.copytree(_PACKAGE / "feature_repo", folder / "features", ignore=shutil.ignore_patterns("__pycache__"))
     project = yaml.safe_load((folder / "project.yaml").read_text())
     project["features"]["repo"] = "features"

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gatehouse
 from gatehouse.components.artifacts.run import RUN_ID
+from tests.small_example import EXAMPLE
 
-EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 _PREPARED = """
 import json, sys
 import gatehouse.commands.run

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.feature_project import Tables
 from gatehouse.commands.features import _versions, app
-from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
@@ -29,6 +28,7 @@ from gatehouse.components.features.online.store import OnlineView
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.project import load_project
 from tests.components.features.online_rows import redis_server
+from tests.small_example import EXAMPLE
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 DEFINITIONS = """

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.features import app
 from gatehouse.commands.push import _Aside
-from gatehouse.commands.run import EXAMPLE
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
@@ -29,6 +28,7 @@ from gatehouse.components.features.streaming.batch_folder import BatchFolder, Ba
 from gatehouse.components.features.streaming.rows import Misfit
 from gatehouse.project import load_project
 from tests.components.features.online_rows import redis_server
+from tests.small_example import EXAMPLE
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 DEFINITIONS = """
