@@ -76,6 +76,11 @@ def time_ticks(low: float, high: float) -> list[Tick]:
     return [(one.timestamp(), one.strftime(form)) for one in starts if first <= one <= last]
 
 
+def left_of(y0: float, y1: float) -> float:
+    """Where a plot begins, so that the labels of its vertical axis, between y0 and y1, keep off the axis' name."""
+    return max(54.0, 30 + 7.0 * max((len(label) for _, label in number_ticks(y0, y1)), default=0))
+
+
 def drawn_axes(frame: Frame, x: str, y: str, x_ticks: Callable[[float, float], list[Tick]] = number_ticks) -> list[str]:
     """Grid, ticks, the floor and the names of both axes, as SVG."""
     lines, parts = [], []

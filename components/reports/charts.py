@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gatehouse.components.reports.axes import Frame, Point, axis_limits, drawn_axes, number_ticks, time_ticks
+from gatehouse.components.reports.axes import Frame, Point, axis_limits, drawn_axes, left_of, number_ticks, time_ticks
 from gatehouse.components.reports.format import Html, column_format, escape
 
 _GLYPH = 6.7  # Width of an average character at the charts' font size; errs on the wide side.
@@ -74,7 +74,7 @@ def line_chart(
     entries = _styles(line.reference for line in series)
     x0, x1 = axis_limits([point[0] for _, points in kept for point in points], x_range)
     y0, y1 = axis_limits([point[1] for _, points in kept for point in points], y_range)
-    frame = Frame(54, 10, size[0] - 12, size[1] - 44, x0, x1, y0, y1)
+    frame = Frame(left_of(y0, y1), 10, size[0] - 12, size[1] - 44, x0, x1, y0, y1)
     drawn = [_line(frame, line, points, style) for (line, points), style in zip(kept, entries, strict=True)]
     if not any(points for _, points in kept):
         drawn = [_no_data(frame)]
@@ -112,7 +112,8 @@ def histogram(
         raise ValueError(f"histogram: expected {len(edges) - 1} heights, found another number in {', '.join(wrong)}")
     styles = _styles(False for _ in groups)
     highest = max((height for _, heights in groups for height in heights if math.isfinite(height)), default=0.0)
-    frame = Frame(54, 10, size[0] - 12, size[1] - 44, edges[0], edges[-1], 0.0, highest * 1.06 or 1.0)
+    top = highest * 1.06 or 1.0
+    frame = Frame(left_of(0.0, top), 10, size[0] - 12, size[1] - 44, edges[0], edges[-1], 0.0, top)
     plot = []
     for (_, heights), style in zip(groups, styles, strict=True):
         steps = [

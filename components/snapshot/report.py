@@ -1,15 +1,72 @@
-"""The page about the rows of a table that were set aside: how many, why, and examples of each reason."""
+"""The pages of a snapshot, table by table, and of the rows of a table that were set aside, reason by reason."""
+
+from collections.abc import Mapping
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.elements import shortened
+from gatehouse.components.reports.elements import shortened, table
+from gatehouse.components.reports.format import moment
 from gatehouse.components.reports.page import Marked, Report, Verdict
-from gatehouse.components.snapshot.rejected import Group, groups_of
+from gatehouse.components.snapshot.rejected import Group, groups_of, rejected_of
 
 _GROUPS, _EXAMPLES, _LONGEST = 50, 5, 300
 
 
 def page(store: ArtifactStore, reference: str) -> str:
+    """The page of a snapshot, as HTML: its tables, with their columns and how many rows were set aside.
+
+    Args:
+        store: Where the artifact is, and its tables.
+        reference: Of the snapshot.
+    """
+    manifest = store.manifest(reference)
+    tables = {name: store.manifest(made) for name, made in sorted(manifest.derived_from.items())}
+    rejected = {
+        store.manifest(each).derived_from["dataset"]: store.manifest(each).rows or 0
+        for each in rejected_of(store, reference)
+    }
+    aside = {name: rejected.get(str(found.reference), 0) for name, found in tables.items()}
+    kept = {name: found.rows or 0 for name, found in tables.items()}
+    drawn = Report(f"Snapshot of {manifest.name}", "", _taken(aside, kept))
+    drawn.facts({"as of": moment(manifest.details["as_of"]), "window": manifest.details["window"] or "everything"})
+    drawn.tiles(
+        {
+            "tables": len(tables),
+            "rows": sum(kept.values()),
+            "rejected": Marked(sum(aside.values()), "warn" * any(aside.values())),
+        }
+    )
+    drawn.section("Tables", count=f"{len(tables):,}").table(
+        ["table", "rows", "rejected", "columns", "MB", "dataset"],
+        [
+            [
+                *(name, found.rows, Marked(aside[name], "warn" * bool(aside[name])), len(found.columns)),
+                *(sum(file.bytes for file in found.files) / 1e6, found.reference.short),
+            ]
+            for name, found in tables.items()
+        ],
+    )
+    drawn.section("Columns")
+    for name, found in tables.items():
+        columns = [[one.name, one.type, "yes" if one.nullable else "no"] for one in found.columns]
+        listed = table(["column", "type", "may be null"], columns, label=f"Columns of {name}")
+        drawn.folded(f"{name}: {len(columns):,} columns", listed)
+    return drawn.html()
+
+
+def _taken(rejected: Mapping[str, int], kept: Mapping[str, int]) -> Verdict:
+    warnings = [
+        f"{name}: {count:,} of {count + kept[name]:,} rows did not fit and were set aside"
+        for name, count in rejected.items()
+        if count
+    ]
+    text = f"{len(kept)} tables with {sum(kept.values()):,} rows."
+    unchecked = "the contract: the validation of this snapshot judges it"
+    todo = "look at these rows with `gatehouse data rejected`, which gives the reason of each." if warnings else ""
+    return Verdict("pass", text, warnings=tuple(warnings), unchecked=(unchecked,), todo=todo, title="Taken")
+
+
+def rejected_page(store: ArtifactStore, reference: str) -> str:
     """The page of the rejected rows of a table, as HTML.
 
     Args:

@@ -64,7 +64,10 @@ class SnapshotResult(StageModel):
         why="Sees whether the source changed; what was read of it is known by content.",
     ),
     resources=Resources(cpu="2", memory="4G"),
-    pages={"rejected": "gatehouse.components.snapshot.report:page"},
+    pages={
+        "snapshots": "gatehouse.components.snapshot.report:page",
+        "rejected": "gatehouse.components.snapshot.report:rejected_page",
+    },
 )
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     """Look at the source, read what no earlier snapshot of it holds, and record the delivery.

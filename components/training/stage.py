@@ -54,6 +54,7 @@ def _builder(request: TrainRequest) -> str:
     title="Train the candidate",
     effects=Effects(memo=True, why="Resumes from its last checkpoint."),
     resources=Resources(cpu="2", memory="8G", minutes=240),
+    pages={"models": "gatehouse.components.training.report:page"},
     outside=_builder,
 )
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:

@@ -1,5 +1,6 @@
 """Ticks stand on round numbers and round times, and few enough to be read."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -35,6 +36,12 @@ def test_times_have_round_ticks(low: str, high: str, labels: list[str]) -> None:
 @given(st.floats(FIRST, LAST), st.floats(1e-3, 1e11))
 def test_there_are_never_more_dates_than_fit(low: float, span: float) -> None:
     assert len(time_ticks(low, min(LAST, low + span))) <= 6
+
+
+def test_long_labels_keep_off_the_name_of_their_axis() -> None:
+    svg = line_chart([Series("a", [(0, 0.7301), (1, 0.7374)])], "x", "y")
+    (at, label), *_ = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end">([\d.]+)</text>', svg)
+    assert float(at) - 6.7 * len(label) > 20
 
 
 def test_charts_over_time_say_dates() -> None:

@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.components.snapshot.rejected import groups_of
-from gatehouse.components.snapshot.report import page
+from gatehouse.components.snapshot.report import page, rejected_page
 from gatehouse.components.snapshot.stage import SnapshotResult
 from gatehouse.errors import SourceError
 from tests.components.snapshot.conftest import HEADER, Events, rows
@@ -155,6 +155,17 @@ def test_rejected_rows_are_grouped_by_reason_with_examples(events: Events) -> No
     assert (first.place, first.found, first.raw) == ("events.csv, line 2", "'x'", "***,2024-01-01T00:00:00Z,x")
     assert "five" not in str(found)
     assert second.place != first.place
-    html = page(events.store, reference)
+    html = rejected_page(events.store, reference)
     assert "31 of 600 rows (5.17%) did not fit" in html and "five" not in html
     assert value in html and "events.csv, line" in html
+
+
+def test_the_page_of_a_snapshot_counts_the_rows_of_each_table_and_warns_of_those_set_aside(events: Events) -> None:
+    events.table = REJECT
+    events.write(HEADER + rows(0, 300).replace(",100.0\n", ",many\n"))
+    head, body = page(events.store, events.take().snapshot).split("</header>")
+    assert "events: 1 of 300 rows did not fit and were set aside" in head and "gatehouse data rejected" in head
+    assert '<td>events</td><td class="n">299</td><td class="n warn">1</td><td class="n">3</td>' in body
+    assert all(f"<td>{column}</td>" in body for column in ("id", "at", "value"))
+    events.write(HEADER + rows(0, 300))
+    assert "set aside" not in page(events.store, events.take().snapshot)

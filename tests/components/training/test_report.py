@@ -1,0 +1,50 @@
+"""The page of a model: curves by epoch, which epoch was taken, settings and inputs."""
+
+from typing import Any
+
+import pytest
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.report import page
+
+LOSSES = [0.5, 0.41234, 0.45]
+
+
+def _model(store: ArtifactStore, best: int, importance: dict[str, float] | None = None, **details: Any) -> str:
+    history = [
+        {"epoch": at, "log_loss": loss, "roc_auc": 1 - loss, "train_log_loss": loss / 2}
+        for at, loss in enumerate(LOSSES)
+    ]
+    model = {"inputs": {"distance": "float", "<carrier>": "string"}, "feature_tables": {"routes": "features/routes"}}
+    model |= {"importance": importance} if importance else {}
+    files = {"history.json": canonical_json(history), "model.json": canonical_json(model), "weights.ubj": b"x" * 2400}
+    settings = {"model": {"architecture": "xgboost", "dropout": 0.3615487611}, "seed": 3}
+    return str(store.publish("models", "delays", files, configuration=settings, details={"best_epoch": best} | details))
+
+
+def test_the_head_says_which_epoch_was_taken_and_that_the_test_rows_are_not_looked_at(store: ArtifactStore) -> None:
+    head, body = page(store, _model(store, 1)).split("</header>")
+    assert "Epoch 1 was the best of 0 to 2: validation log loss 0.4123." in head
+    assert "test rows: the evaluation" in head and "warning" not in head
+    assert body.count("<figure>") == 2
+    assert "<dt>model.dropout</dt><dd>0.3615</dd>" in body
+    assert "&lt;carrier&gt;" in body and "<carrier>" not in body
+    assert '<tr class="good"><td class="n">1</td><td class="n">0.4123</td><td class="n">0.2062</td>' in body
+
+
+@pytest.mark.parametrize(
+    ("best", "details", "told"),
+    [(2, {}, "The last epoch was the best"), (1, {"world_sizes": [[0, 2], [9, 1]]}, "number of processes changed")],
+)
+def test_what_a_person_should_know_of_a_training_is_a_warning(
+    store: ArtifactStore, best: int, details: dict[str, Any], told: str
+) -> None:
+    head = page(store, _model(store, best, **details)).split("</header>")[0]
+    assert told in head.split("1 warning")[1]
+
+
+def test_trees_say_what_each_feature_gained(store: ArtifactStore) -> None:
+    html = page(store, _model(store, 1, {"distance": 3.5, "airline": 7.25}))
+    assert html.index(">airline<") < html.index(">distance<")
+    assert "Importance" not in page(store, _model(store, 1))
