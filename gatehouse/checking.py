@@ -1,47 +1,58 @@
 """What is wrong with a project, all at once and before anything runs: its files, its queries, and what they name."""
 
+import contextlib
+import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import Repository, without_history
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.validation.contract import Contract
+from gatehouse.errors import GatehouseError
 from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, definitions_of, read_project
 from gatehouse.yaml_lines import lines_of, nearest
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_ROWS = 10_000
 _Key = tuple[str | int, ...]
 
 
-def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
-    """Read the project in `folder`, and look at everything that can be known of it without its data.
+def check_project(folder: Path, store: ArtifactStore | None = None, data: bool = False) -> Project:
+    """Read the project in `folder`, and look at everything that can be known of it without its data, or most of it.
 
     Args:
         folder: The project.
         store: Definitions that are published there were checked before they were, and their queries are not run again.
             Where the source's columns alone have changed since, the stage that computes features finds what is wrong.
+        data: Also read the first rows of every table, and run the queries on them.
 
     Raises:
         ConfigurationError: listing every problem found, with file, line and key where it stands in a YAML file.
     """
     parts = read_project(folder)
     if parts.file is not None:
-        parts.problems.extend(_problems(parts, parts.file, store))
+        parts.problems.extend(_problems(parts, parts.file, store, data))
     return assembled(parts)
 
 
-def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None) -> Iterator[str]:
+def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None, data: bool) -> Iterator[str]:
     if parts.contract is not None:
         yield from _of_contract(file, parts.contract)
     if parts.repository is None:
         return
-    if store is None or not store.exists(definitions_of(file, parts.repository).reference):
+    if data or store is None or not store.exists(definitions_of(file, parts.repository).reference):
         from gatehouse.components.features.computing.dry_run import dry_run
 
         tables = file.source.tables
         typed = {name: {key: kind.value for key, kind in table.columns.items()} for name, table in tables.items()}
-        yield from dry_run(parts.repository, typed)
+        problems: list[str] = []
+        rows = _first_rows(parts.folder, file, problems) if data else {}
+        yield from [*problems, *dry_run(parts.repository, typed, rows)]
     yield from _of_files(file, parts.repository)
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     for key, expected, found, known in _names(file, parts.repository):
@@ -49,6 +60,26 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
             line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
             where = ".".join(map(str, key))
             yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{nearest(found, known)}"
+
+
+def _first_rows(folder: Path, file: ProjectFile, problems: list[str]) -> "dict[str, pa.Table]":
+    """The first rows of every table, as a snapshot would hold them; what cannot be read is a problem."""
+    from gatehouse.components.snapshot.sources.catalog import open_source
+
+    found = {}
+    try:
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            contextlib.chdir(folder),
+            open_source(file.source, "", ArtifactStore.open(scratch)) as source,
+        ):
+            source.state()
+            for name in file.source.tables:
+                if part := next(iter(source.parts(name, ())), None):
+                    found[name] = part.read().table.slice(0, _MOST_ROWS)
+    except GatehouseError as error:
+        problems.append(f"{PROJECT_FILE}: source: {error}")
+    return found
 
 
 def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:

@@ -30,9 +30,10 @@ from gatehouse.components.tuning.spec import SearchSpace, infeasible
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
-from gatehouse.yaml_lines import load_model
+from gatehouse.yaml_lines import at_line, lines_of, load_model
 
 PROJECT_FILE = "project.yaml"
+_CRON_FIELDS = 6
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -44,6 +45,15 @@ class Schedules(BaseModel):
     training: str = ""
     monitoring: str = ""
     materialization: str = ""
+
+    @field_validator("*")
+    @classmethod
+    def _of_six_fields(cls, given: str) -> str:
+        fields = given.split()
+        if given and len(fields) != _CRON_FIELDS and not given.startswith("@every "):
+            more = f"; put the seconds before it: 0 {given}" if len(fields) == _CRON_FIELDS - 1 else ""
+            raise ValueError(f"expected six fields (seconds first), as 0 0 4 * * 1, found {len(fields)}{more}")
+        return given
 
 
 class TaskResources(BaseModel):
@@ -250,7 +260,10 @@ def read_project(folder: Path) -> ProjectParts:
     if file is None:
         return parts
     if policy is not None:
-        problems.extend(f"{policy_path.name}: {problem}" for problem in policy.problems(task_of(file.training)))
+        lines = lines_of(policy_path.read_text())
+        problems.extend(
+            at_line(policy_path.name, lines, problem) for problem in policy.problems(task_of(file.training))
+        )
         if policy.slices and not file.evaluation.slices:
             problems.append(
                 f"{policy_path.name}: slices: expected columns under evaluation.slices in {PROJECT_FILE} to judge by "

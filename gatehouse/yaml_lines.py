@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from typing import Any, TypeVar
 
@@ -11,6 +11,17 @@ from pydantic import BaseModel, ValidationError
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _LONGEST = 120
+_EXPECTED = {
+    "time_delta": "expected a length of time: P1D or PT12H in YAML, timedelta(days=1) in Python",
+    "tuple_type": 'expected a list of values; in Python one value is written ("name",), with its comma',
+    "dict_type": "expected keys with values",
+    "mapping_type": "expected keys with values",
+    "string_type": "expected a text",
+    "int_": "expected a whole number",
+    "float_": "expected a number",
+    "bool_": "expected true or false",
+    "datetime_": "expected a time such as 2024-07-01T00:00:00Z",
+}
 _SECTION = (dict, list, date)
 _PASSWORD = re.compile(r"://[^/@\s'\"]+@")
 
@@ -38,6 +49,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
+def at_line(name: str, lines: Mapping[tuple[Any, ...], int], problem: str) -> str:
+    """A problem that begins with a dotted key, with the line of that key, or of the nearest one above it."""
+    where = tuple(problem.partition(":")[0].split("."))
+    line = next((lines[where[:length]] for length in range(len(where), 0, -1) if where[:length] in lines), 1)
+    return f"{name}:{line}: {problem}"
+
+
+def in_words(detail: Any) -> str:
+    """What an error of pydantic says was expected, for a person."""
+    kind, said = str(detail["type"]), str(detail["msg"]).removeprefix("Value error, ")
+    for beginning, expected in _EXPECTED.items():
+        if kind.startswith(beginning):
+            return expected
+    return said.replace("Input should be ", "expected ").replace("Input should ", "expected to ")
+
+
 def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detail: Any) -> str:
     where = tuple(detail["loc"])
     known = next((where[:length] for length in range(len(where), -1, -1) if where[:length] in lines), ())
@@ -45,7 +72,7 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detai
     shown = where[:-1] if where not in lines and where[-1:] == ("value",) and detail["type"] != "missing" else where
     found = "" if detail["type"] == "missing" else f", found {_short(detail['input'])}"
     key = ".".join(str(part) for part in shown) or "the file"
-    said = detail["msg"].removeprefix("Value error, ")
+    said = in_words(detail)
     if detail["type"] == "missing":
         said = "expected this key, found none"
     if detail["type"] == "extra_forbidden":

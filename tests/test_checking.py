@@ -130,6 +130,31 @@ MISTAKES = {
     "a metric that is none": (POLICY, "log_loss]", "logloss]", r"must_beat_baseline.*logloss"),
     "a metric of another task": (POLICY, "roc_auc: {min: 0.6}", "rmse: {max: 1}", r"bars.*rmse"),
     "a bar the wrong way": (POLICY, "{min: 0.6}", "{min: 0.9, max: 0.6}", r"bars\.roc_auc: expected min <= max"),
+    "a metric beyond its values": (
+        POLICY,
+        "{min: 0.6}",
+        "{min: 60}",
+        r"policy.yaml:\d+: bars\.roc_auc\.min: expected at most 1, .*found 60",
+    ),
+    "a bar that bounds nothing": (
+        POLICY,
+        "roc_auc: {min: 0.6}",
+        "log_loss: {min: 0.3}",
+        r"policy.yaml:\d+: bars\.log_loss: lower values of log_loss are better: expected max, found only min",
+    ),
+    "an alarm below the bar": (
+        POLICY,
+        "{min: 0.6}",
+        "{min: 0.85}",
+        r"policy.yaml:\d+: leakage_alarm\.roc_auc: expected a better value than the bar of 0\.85.*found 0\.8",
+    ),
+    "an alarm beyond its values": (POLICY, "{roc_auc: 0.80}", "{roc_auc: 80}", r"leakage_alarm\.roc_auc: .*found 80"),
+    "a schedule of five fields": (
+        PROJECT,
+        'training: ""',
+        "training: 0 4 * * 1",
+        r"project.yaml:\d+: schedules\.training: expected six fields .*found 5; put the seconds before it: 0 0 4",
+    ),
     "a syntax error": (
         DEFINITIONS,
         "orders = Source(",
@@ -141,6 +166,24 @@ MISTAKES = {
         "orders = Source(",
         "exit(0)\norders = Source(",
         r"definitions.py.*SystemExit",
+    ),
+    "a lag as text": (
+        DEFINITIONS,
+        'arrives=Available("known_at")',
+        'arrives=Available("known_at", lag="one day")',
+        r"definitions.py:\d+: Available: lag: expected a length of time: .*timedelta\(days=1\).*found 'one day'",
+    ),
+    "one text for several": (
+        DEFINITIONS,
+        'entities=("customer_id",)',
+        'entities=("customer_id")',
+        r"FeatureView customer_history: entities: expected a list of values.*its comma, found 'customer_id'",
+    ),
+    "a kind of feature that is none": (
+        DEFINITIONS,
+        '"amount": "numeric"',
+        '"amount": "number"',
+        r"FeatureView order_content: features\.amount: expected 'numeric' or 'categorical', found 'number'",
     ),
     "a view without availability": (
         DEFINITIONS,
@@ -176,6 +219,49 @@ MISTAKES = {
     "SQL that does not parse": (VIEW, "SELECT", "SELCT", r"views/order_content.sql does not run: .*SELCT"),
     "a function that is none": (HISTORY, "count(*)", "cout(*)", r"views/customer_history.sql does not run: .*cout"),
     "a staging table that is none": (HISTORY, "staging.orders", "staging.order", r"customer_history.sql.*order"),
+    "a semicolon": (
+        HISTORY,
+        "ORDER BY known_at)",
+        "ORDER BY known_at);",
+        r"customer_history.sql:9: expected one SELECT.*remove it",
+    ),
+    "two statements": (
+        VIEW,
+        "FROM staging.orders",
+        "FROM staging.orders; SELECT 1",
+        r"order_content.sql:3: .*keep one",
+    ),
+    "no query": (STAGING, None, "-- to be written", r"staging/orders.sql: expected a query"),
+    "a query that depends on the clock": (
+        HISTORY,
+        "WHERE known_at IS NOT NULL",
+        "WHERE known_at < now()",
+        r"customer_history.sql:8: expected the same rows at every run, found now; read getvariable\('as_of'\)",
+    ),
+    "a query that depends on chance": (
+        STAGING,
+        "    amount,",
+        "    amount * random() AS amount,",
+        r"orders.sql:6: .*found random",
+    ),
+    "an error's own line": (
+        HISTORY,
+        "sum(returned)",
+        "sum(returnd)",
+        r"customer_history.sql does not run: .*\(line 6: +sum\(returnd\)",
+    ),
+    "a time that is a text": (
+        VIEW,
+        "placed_at AS event_timestamp",
+        "'2024-01-01' AS event_timestamp",
+        r"views/order_content.sql: event_timestamp: expected a time .*found VARCHAR",
+    ),
+    "a label that is a text": (
+        LABEL,
+        "returned = 1 AS label",
+        "category AS label",
+        r"labels/returned.sql: label: expected true or false, or 1 and 0, found VARCHAR",
+    ),
     "a label that is not given": (LABEL, "AS label", "AS labl", r"labels/returned.sql.*label"),
     "a variable that is none": (
         KNOWN,
@@ -190,7 +276,7 @@ MISTAKES = {
         r"known/orders.sql does not run: .*placed",
     ),
 }
-_OPAQUE = re.compile(r"__\w+|datetime\.|Traceback|Extra inputs|Field required|CAST\(")
+_OPAQUE = re.compile(r"__\w+|datetime\.|Traceback|Extra inputs|Field required|Input should|CAST\(")
 
 
 @pytest.fixture
@@ -202,12 +288,12 @@ def project(tmp_path: Path) -> Path:
 def test_each_mistake_is_found_and_told(project: Path, mistake: str) -> None:
     file, before, after, told = MISTAKES[mistake]
     before, after = (
-        text.replace("{{", "{").replace("}}", "}").replace("{name}", "returns") for text in (before, after)
+        text and text.replace("{{", "{").replace("}}", "}").replace("{name}", "returns") for text in (before, after)
     )
     path = project / file
     text = path.read_text()
-    assert text.count(before) >= 1, "this test plants nothing"
-    path.write_text(text.replace(before, after, 1))
+    assert text.count(before or "") >= 1, "this test plants nothing"
+    path.write_text(text.replace(before, after, 1) if before else after)
     with pytest.raises(ConfigurationError, match=f"(?s){told}") as caught:
         check_project(project)
     message = str(caught.value)
@@ -259,6 +345,20 @@ def test_no_query_is_blamed_for_a_broken_macro(project: Path) -> None:
     (project / LABEL).write_text((project / LABEL).read_text().replace("returned = 1", "twice(returned) = 2"))
     with pytest.raises(ConfigurationError, match=r"(?s)1 problem in the project.*macros.sql does not run"):
         check_project(project)
+
+
+def test_queries_run_on_the_first_rows_of_the_data(project: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"(?s)source: .*orders\.csv"):
+        check_project(project, data=True)
+    header = "order_id,customer_id,category,amount,placed_at,settled_at,returned\n"
+    row = "o{0},c1,books,9.5,2024-01-0{1}T10:00:00Z,2024-02-01T10:00:00Z,{2}\n"
+    (project / "data").mkdir()
+    file = project / "data" / "orders.csv"
+    file.write_text(header + row.format(1, 1, 0) + row.format(2, 2, 1))
+    assert check_project(project, data=True).name == "returns"
+    file.write_text(header + row.format(1, 1, 0) + row.format(1, 1, 0).replace("9.5", "8.5"))
+    with pytest.raises(ConfigurationError, match=r"(?s)order_content.*o1"):
+        check_project(project, data=True)
 
 
 def test_a_project_that_is_right_is_said_to_be(project: Path) -> None:

@@ -1,7 +1,7 @@
 """What is measured on a candidate, and what the gate demands of it."""
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -9,6 +9,9 @@ from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.metrics.catalogue.names import MetricName
 from gatehouse.components.tasks.judging import Judging
 from gatehouse.components.tasks.task import Task
+
+if TYPE_CHECKING:
+    from gatehouse.components.metrics.catalogue.metric import Metric
 
 
 class EvaluationSpec(Spec):
@@ -20,6 +23,9 @@ class EvaluationSpec(Spec):
     bootstrap_samples: int = Field(500, ge=20, le=10_000, description="Paired resamples of the champion comparison.")
     seed: int = Field(7, ge=0)
     boosted_trees: bool = Field(True, description="Show gradient-boosted trees beside the candidate; not judged by.")
+
+
+_SIDES = ("min", "max")
 
 
 class Bar(Spec):
@@ -101,3 +107,29 @@ class GatePolicy(Spec):
         for key, metrics in named.items():
             for metric in sorted(set(metrics or ()) - set(offered)):
                 yield f"{key}: the task {task.name} has the metrics {', '.join(offered)}; found {metric}"
+        yield from self._unreachable(offered)
+
+    def _unreachable(self, offered: "Mapping[str, Metric]") -> Iterator[str]:
+        """Bounds that every model keeps or that none can, as the metric has other values or another direction."""
+        bars = self.bars.items()
+        bounds = [(f"bars.{name}.{side}", name, getattr(bar, side)) for name, bar in bars for side in _SIDES]
+        bounds += [(f"leakage_alarm.{name}", name, value) for name, value in (self.leakage_alarm or {}).items()]
+        bounds += [(f"slices.{name}", name, value) for name, value in (self.slices or {}).items()]
+        for key, name, value in bounds:
+            if name in offered and value is not None:
+                words, perfect = ("at most", 1) if offered[name].better == "higher" else ("at least", 0)
+                if value > 1 if perfect else value < 0:
+                    yield f"{key}: expected {words} {perfect}, the {name} of a perfect model, found {value:g}"
+        for name, bar in bars:
+            if name not in offered:
+                continue
+            better = offered[name].better
+            wanted, other = _SIDES if better == "higher" else _SIDES[::-1]
+            bound, alarm = getattr(bar, wanted), (self.leakage_alarm or {}).get(name)
+            if bound is None:
+                yield f"bars.{name}: {better} values of {name} are better: expected {wanted}, found only {other}"
+            elif alarm is not None and (alarm < bound if wanted == "min" else alarm > bound):
+                yield (
+                    f"leakage_alarm.{name}: expected a better value than the bar of {bound:g}, as no model is approved "
+                    f"that keeps the bar and raises no alarm; found {alarm:g}"
+                )

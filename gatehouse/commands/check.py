@@ -10,9 +10,11 @@ from gatehouse.commands.place import project_folder
 
 def check(
     project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
+    data: Annotated[bool, typer.Option("--data", help="Also run the queries on the first rows of tables.")] = False,
 ) -> None:
     """Check every file and query of a project, and every name that they use, before anything runs."""
     from gatehouse.checking import check_project
 
-    checked = check_project(project_folder(project))
-    typer.echo(f"✓ {checked.name}: files, queries and the names that they use fit each other.")
+    checked = check_project(project_folder(project), data=data)
+    told = "files, queries and the names that they use fit each other"
+    typer.echo(f"✓ {checked.name}: {told}{', and the first rows of the data' * data}.")

@@ -22,11 +22,12 @@ from gatehouse.errors import ConfigurationError
 SQL_TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
 """DuckDB's type by kind of a feature or type of a key."""
 _OWN = re.compile(r"__|CAST\(")
+_PLACE = re.compile(r"\s*\bLINE (\d+): (.*)")
 
 
 def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) -> None:
     """Create the repository's SQL macros; doing it again changes nothing. Raises ConfigurationError."""
-    run(connection, replacing_macros(repository.macros), "macros.sql")
+    run(connection, replacing_macros(repository.macros), "macros.sql", above=0)
 
 
 def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
@@ -180,16 +181,22 @@ def require_columns(connection: duckdb.DuckDBPyConnection, query: str, where: st
         )
 
 
-def run(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> None:
+def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: int = 1) -> None:
     """Run one statement of the repository.
 
+    Args:
+        connection: The database.
+        query: The statement.
+        where: The file that it comes from.
+        above: How many lines stand above the file's own.
+
     Raises:
-        ConfigurationError: naming the file, `where`, if it does not run.
+        ConfigurationError: naming the file and the line, if it does not run.
     """
     try:
         connection.execute(query)
     except duckdb.Error as error:
-        raise _broken(where, error) from error
+        raise _broken(where, error, above) from error
 
 
 def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.Table:
@@ -200,8 +207,9 @@ def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> p
         raise _broken(where, error) from error
 
 
-def _broken(where: str, error: duckdb.Error) -> ConfigurationError:
-    said, line, context = in_one_line(error).partition(" LINE ")
+def _broken(where: str, error: duckdb.Error, above: int = 1) -> ConfigurationError:
+    said = _PLACE.split(in_one_line(error))[0]
+    place = _PLACE.search(str(error))
     # Of a query around the user's own, the context shows names that stand in no file.
-    shown = "" if _OWN.search(context) else line + context
+    shown = f" (line {int(place[1]) - above}: {place[2].strip()})" if place and not _OWN.search(place[2]) else ""
     return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}")

@@ -1,6 +1,7 @@
-"""Runs every query of the repository on tables without rows: what cannot run is found before there is any data."""
+"""Runs every query of the repository on tables without rows, or on some: what cannot run is found before a run is."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -11,16 +12,43 @@ from gatehouse.components.features.computing.compute import SQL_TYPES, compute_v
 from gatehouse.components.features.computing.labels import labelled_rows
 from gatehouse.components.features.computing.on_demand import on_demand_features
 from gatehouse.components.features.database import connect, quoted, set_time
-from gatehouse.components.features.definitions.repository import OnDemand, Repository
+from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP
+from gatehouse.components.features.definitions.query_problems import query_problems
+from gatehouse.components.features.definitions.repository import OnDemand, Repository, View
 from gatehouse.components.features.definitions.sql_text import KNOWN_PARAMETERS, PARAMETERS, names_read
 from gatehouse.errors import ConfigurationError
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "VARCHAR": pa.string()}
 _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_TIMES = ("TIMESTAMP", "DATE")
+_LABELS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "FLOAT", "DOUBLE", "DECIMAL")
 
 
-def dry_run(repository: Repository, tables: Mapping[str, Mapping[str, str]]) -> list[str]:
+@dataclass(frozen=True)
+class _Attempt:
+    """Something that a run does with a query.
+
+    Attributes:
+        file: The query's file in the repository.
+        query: The query.
+        do: Does it.
+        makes: The staging table that it makes; empty for none.
+        times: Columns of the query that must be times.
+        label: The column of the query that must be a label; empty for none.
+    """
+
+    file: str
+    query: str
+    do: Callable[[], object]
+    makes: str = ""
+    times: tuple[str, ...] = ()
+    label: str = ""
+
+
+def dry_run(
+    repository: Repository, tables: Mapping[str, Mapping[str, str]], rows: Mapping[str, pa.Table] | None = None
+) -> list[str]:
     """What is wrong with the queries of a repository, in the order in which they run.
 
     A query that reads a staging table that cannot be made is not run, and so not blamed; none is without the macros.
@@ -28,45 +56,95 @@ def dry_run(repository: Repository, tables: Mapping[str, Mapping[str, str]]) -> 
     Args:
         repository: The feature definitions.
         tables: The declared type of every column (`int64`, `double`, `string`, `bool`, `timestamp`), by raw table.
+        rows: Rows to run on, by raw table; by default there are none.
     """
     problems: list[str] = []
     broken: set[str] = set()
     with connect() as connection:
         for variable in {*PARAMETERS, *KNOWN_PARAMETERS}:
-            set_time(connection, variable, _SOME_TIME)
-        for schema in ("raw", "source"):
-            for name, columns in tables.items():
-                declared = ", ".join(f"{quoted(column)} {_RAW_TYPES[kind]}" for column, kind in columns.items())
-                connection.execute(f"CREATE TABLE {schema}.{quoted(name)} ({declared})")
+            set_time(connection, variable, datetime.now(UTC) if variable in ("as_of", "until") else _SOME_TIME)
+        for name, columns in tables.items():
+            _create(connection, name, columns, (rows or {}).get(name))
         try:
             run_macros(connection, repository)
         except ConfigurationError as error:
             return [str(error)]  # Any query may read a macro.
-        for name, query, attempt in _attempts(repository, connection):
-            if broken.isdisjoint(names_read("staging", query, repository.staging)):
-                try:
-                    attempt()
-                    continue
-                except ConfigurationError as error:
-                    problems.append(str(error))
-            broken.add(name)
+        for attempt in _attempts(repository, connection):
+            found = list(query_problems(attempt.file, attempt.query))
+            if not found and broken.isdisjoint(names_read("staging", attempt.query, repository.staging)):
+                found = list(_failures(connection, attempt))
+            elif not found:
+                broken.add(attempt.makes)
+            if found:
+                problems += found
+                broken.add(attempt.makes)
     return problems
 
 
-def _attempts(
-    repository: Repository, connection: duckdb.DuckDBPyConnection
-) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """Everything that a run does with SQL: the staging table that it makes, or nothing; its query; and doing it."""
+def _create(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str], rows: pa.Table | None
+) -> None:
+    declared = ", ".join(f"{quoted(column)} {_RAW_TYPES[kind]}" for column, kind in columns.items())
+    for schema in ("raw", "source"):
+        connection.execute(f"CREATE TABLE {schema}.{quoted(name)} ({declared})")
+        if rows is not None:
+            connection.register("given", rows.select(list(columns)))
+            connection.execute(f"INSERT INTO {schema}.{quoted(name)} SELECT * FROM given")
+            connection.unregister("given")
+
+
+def _failures(connection: duckdb.DuckDBPyConnection, attempt: _Attempt) -> Iterator[str]:
+    try:
+        attempt.do()
+    except ConfigurationError as error:
+        yield str(error)
+        return
+    if not (attempt.times or attempt.label):
+        return
+    relation = connection.sql(f"SELECT * FROM (\n{attempt.query}\n) LIMIT 0")
+    types = {name.lower(): str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
+    yield from _mistyped(attempt.file, types, attempt.times, _TIMES, "a time (TIMESTAMP or DATE)")
+    labels = [attempt.label] if attempt.label else []
+    yield from _mistyped(attempt.file, types, labels, _LABELS, "true or false, or 1 and 0")
+
+
+def _mistyped(
+    file: str, types: Mapping[str, str], columns: Iterable[str], wanted: tuple[str, ...], words: str
+) -> Iterator[str]:
+    for column in dict.fromkeys(columns):
+        found = types[column.lower()]
+        if not found.startswith(wanted):
+            yield (
+                f"{file}: {column}: expected {words}, found {found}. Convert it in the query, or declare another type "
+                "in the source."
+            )
+
+
+def _attempts(repository: Repository, connection: duckdb.DuckDBPyConnection) -> Iterator[_Attempt]:
+    """Everything that a run does with SQL."""
     for name, query in repository.staging.items():
-        yield name, query, partial(stage_table, connection, repository, name)
+        yield _Attempt(f"staging/{name}.sql", query, partial(stage_table, connection, repository, name), makes=name)
     for view in repository.views.values():
-        yield "", view.query, partial(compute_view, connection, repository, view)
-    yield "", repository.entity_rows, partial(labelled_rows, connection, repository)
+        do = partial(compute_view, connection, repository, view)
+        yield _Attempt(f"views/{view.name}.sql", view.query, do, times=_times_of(view))
+    label = repository.label
+    yield _Attempt(
+        f"labels/{label.name}.sql",
+        repository.entity_rows,
+        partial(labelled_rows, connection, repository),
+        times=(label.decision_time, label.arrives.column),
+        label=label.label,
+    )
     for one in repository.on_demand.values():
-        yield "", "", partial(on_demand_features, one, _no_rows(one))
+        yield _Attempt(f"on_demand/{one.name}.sql", one.query, partial(on_demand_features, one, _no_rows(one)))
     for name, query in repository.known.items():
         connection.execute(f"DROP TABLE IF EXISTS raw.{quoted(name)}")
-        yield "", query, partial(go_back, connection, repository, name)
+        yield _Attempt(f"known/{name}.sql", query, partial(go_back, connection, repository, name))
+
+
+def _times_of(view: View) -> tuple[str, ...]:
+    available = [view.spec.available.column] if view.spec.available else []
+    return () if view.spec.static else (EVENT_TIMESTAMP, *available)
 
 
 def _no_rows(view: OnDemand) -> pa.Table:

@@ -13,6 +13,8 @@ from pydantic import Field, ValidationError
 
 from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.tasks.task import TaskName
+from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import in_words
 
 Kind = Literal["numeric", "categorical"]
 EVENT_TIMESTAMP = "event_timestamp"
@@ -31,6 +33,10 @@ def problems_listed(problems: list[str]) -> Iterator[None]:
         _listed.reset(token)
 
 
+def _shown(value: Any) -> str:
+    return f"{value.total_seconds() / 3600:g} hours" if isinstance(value, timedelta) else repr(value)
+
+
 class _Definition(Spec):
     if not TYPE_CHECKING:
 
@@ -44,7 +50,8 @@ class _Definition(Spec):
                 called = f"{type(self).__name__} {data.get('name', data.get('table', ''))}".rstrip()
                 for detail in error.errors():
                     where = ".".join(str(part) for part in detail["loc"])
-                    problems.append(f"definitions.py: {called}: {where}: {detail['msg']}, found {detail['input']!r}")
+                    found = "" if detail["type"] == "missing" else f", found {_shown(detail['input'])}"
+                    problems.append(f"definitions.py: {called}: {where}: {in_words(detail)}{found}")
 
 
 class Available(Spec):
@@ -55,7 +62,14 @@ class Available(Spec):
 
     def __init__(self, column: str, lag: timedelta = timedelta(0)) -> None:
         given: dict[str, Any] = {"column": column, "lag": lag}
-        super().__init__(**given)
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            detail = error.errors()[0]
+            where = detail["loc"][0]
+            raise ConfigurationError(
+                f"Available: {where}: {in_words(detail)}, found {_shown(detail['input'])}"
+            ) from error
 
 
 class Source(_Definition):

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,6 +136,13 @@ def _named(defined: Iterable[_T], problems: list[str]) -> dict[str, _T]:
     return found
 
 
+def _line(path: Path, error: BaseException) -> str:
+    """`:LINE`, the last line of the file that was reached; empty where none was."""
+    reached = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = error.lineno if isinstance(error, SyntaxError) else (reached or [None])[-1]
+    return f":{line}" if line else ""
+
+
 def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(_MODULE, path)
     if spec is None or spec.loader is None or not path.is_file():
@@ -144,8 +152,11 @@ def _run(path: Path) -> ModuleType:
     sys.dont_write_bytecode = True
     try:
         spec.loader.exec_module(module)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path.name}{_line(path, error)}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise ConfigurationError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
+        where = f"{path.name}{_line(path, error)}"
+        raise ConfigurationError(f"{where} does not run: {type(error).__name__}: {error}") from error
     finally:
         sys.dont_write_bytecode = written
     return module

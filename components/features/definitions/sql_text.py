@@ -85,6 +85,14 @@ def macro_problems(text: str) -> list[str]:
     ]
 
 
+def without_texts(query: str) -> str:
+    """SQL with blanks for its comments, texts and quoted names: what is left stands where it stood."""
+    blank = re.compile(r"[^\n]")
+    return _TOKEN.sub(
+        lambda found: blank.sub(" ", found[0]) if found.lastgroup in ("comment", "text", "name") else found[0], query
+    )
+
+
 def parameter_problems(file: str, query: str, known: tuple[str, ...]) -> list[str]:
     """What is wrong with the parameters of a query: each has to be `getvariable` of one of the `known` names."""
     blanks = {"comment": " ", "text": " ", "name": '""'}

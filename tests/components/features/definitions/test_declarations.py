@@ -61,7 +61,7 @@ def test_all_problems_are_listed_at_once(copy: Path) -> None:
         read_repository(copy)
     text = str(caught.value)
     assert 'flight_schedule: states no availability: expected available=Available("<column>"' in text
-    assert "FeatureView flight_record: features.flight_mean_delay_28d: Input should be" in text
+    assert "FeatureView flight_record: features.flight_mean_delay_28d: expected" in text
     assert "dest_traffic: entities: no Entity 'destination'" in text
     assert "flight_delay: views: no FeatureView 'nothing'" in text
     assert "aircraft: expected its query in views/aircraft.sql, found none" in text
@@ -96,7 +96,7 @@ def test_names_with_two_underscores_are_refused(copy: Path) -> None:
 
 def test_definitions_that_do_not_run_say_so(copy: Path) -> None:
     edit(copy, "definitions.py", "SEEN = 31 * DAY", "SEEN = 31 * DAYS")
-    with pytest.raises(ConfigurationError, match=r"definitions\.py does not run: NameError"):
+    with pytest.raises(ConfigurationError, match=r"definitions\.py:\d+ does not run: NameError"):
         read_repository(copy)
 
 
@@ -244,9 +244,9 @@ def test_no_time_goes_backwards(copy: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_repository(copy)
     for field in ("window", "ttl"):
-        assert f"origin_weather: {field}: Input should be greater than" in str(caught.value)
+        assert f"origin_weather: {field}: expected greater than" in str(caught.value)
     edit(copy, "definitions.py", 'Available("landed_at")', 'Available("landed_at", lag=-HOUR)')
-    with pytest.raises(ConfigurationError, match=r"lag\s+Input should be greater than or equal"):
+    with pytest.raises(ConfigurationError, match=r"definitions\.py:\d+: Available: lag: expected greater than"):
         read_repository(copy)
 
 
@@ -257,7 +257,7 @@ def test_no_time_goes_backwards(copy: Path) -> None:
         ('task="multiclass", classes=("a", "a"),', "classes: expected two different names at least"),
         ('task="ranking",', "group: expected the entity whose rows are ranked together .*, found ''"),
         ('task="regression", group="carrier",', "group: expected none for the task regression, found 'carrier'"),
-        ('task="clustering",', "task: Input should be 'binary', 'multiclass', 'regression' or 'ranking'"),
+        ('task="clustering",', "task: expected 'binary', 'multiclass', 'regression' or 'ranking'"),
     ],
 )
 def test_what_a_label_declares_fits_its_task(copy: Path, declared: str, problem: str) -> None:
