@@ -58,11 +58,23 @@ DECIDING = {
     ),
     "how a metric is measured": (
         (
+            "components/metrics/catalogue/declared.py",
+            "mean(numbers[drawn])",
+            "mean(numbers.take(drawn))",
+        ),
+        {"check_leakage", "tune", "train", "evaluate"},
+    ),
+    "which metrics are measured": (
+        (
             "components/metrics/catalogue/found.py",
             "task in metric_named(name).tasks",
             "task in {*metric_named(name).tasks}",
         ),
-        {"tune", "train", "evaluate"},
+        {"evaluate"},
+    ),
+    "a metric that only evaluations measure": (
+        ("components/metrics/f1.py", "2 * counts.right", "counts.right * 2"),
+        {"evaluate"},
     ),
 }
 Edit = tuple[str, str, str]

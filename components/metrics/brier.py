@@ -17,5 +17,5 @@ def brier(labels: Array, probabilities: Array) -> Array:
     if probabilities.ndim == 1:
         return np.asarray((probabilities - labels) ** 2)
     right = probability_of_label(labels, probabilities)
-    others = np.einsum("ij,ij->i", probabilities, probabilities) - right**2
+    others = np.sum(probabilities**2, axis=1) - right**2
     return np.asarray((1 - right) ** 2 + np.maximum(others, 0.0))

@@ -11,18 +11,17 @@ _BINS = 20
 
 def _prepare(labels: Array, probabilities: Array) -> OnDraw:
     order = np.argsort(probabilities, kind="stable")
-    sorted_labels, values = labels[order], probabilities[order]
-    first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+    values = probabilities[order]
+    apart = values - labels[order]
+    last = np.flatnonzero(np.append(values[1:] != values[:-1], True))
 
     def drawn_rows(drawn: Array) -> float:
         times = np.bincount(drawn, minlength=len(order))[order]
-        rows, hits = (np.add.reduceat(counts, first) for counts in (times, times * sorted_labels))
-        apart = values[first] * rows - hits
-        # Rows of one probability are equally far from their rate, so that a group may end between any two of them.
-        before, sums = (np.concatenate([[0], np.cumsum(each)]) for each in (rows, apart))
+        # A group may end between any two rows of one probability, which are all as far from their rate: on a line.
+        rows, sums = (np.append(0.0, np.cumsum(each)[last]) for each in (times, times * apart))
         groups = np.arange(_BINS + 1)
         ends = groups * (len(drawn) // _BINS) + np.minimum(groups, len(drawn) % _BINS)
-        return float(np.sum(np.abs(np.diff(np.interp(ends, before, sums)))) / len(drawn))
+        return float(np.sum(np.abs(np.diff(np.interp(ends, rows, sums)))) / len(drawn))
 
     return drawn_rows
 

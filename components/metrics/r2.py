@@ -8,17 +8,25 @@ from gatehouse.components.metrics.catalogue.metric import Array, OnDraw
 
 def _prepare(labels: Array, values: Array) -> OnDraw:
     errors = (values - labels) ** 2
-    return lambda drawn: _explained(labels[drawn], errors[drawn])
+
+    def drawn_rows(drawn: Array) -> float:
+        times = np.bincount(drawn, minlength=len(labels)).astype(np.float64)
+        # Seen from a drawn label, labels that are all equal are exactly 0.
+        apart = labels - labels[drawn[0]]
+        apart = apart - np.sum(times * apart) / len(drawn)
+        return _explained(float(np.sum(times * errors)), float(np.sum(times * apart**2)))
+
+    return drawn_rows
 
 
-def _explained(labels: Array, errors: Array) -> float:
-    # A sum of squares around a mean that was rounded is not zero where it should be.
-    if labels.min() == labels.max():
-        return float(not errors.any())
-    return float(1 - np.sum(errors) / np.sum((labels - np.mean(labels)) ** 2))
+def _explained(errors: float, spread: float) -> float:
+    return 1 - errors / spread if spread else float(errors == 0)
 
 
 @metric(title="R²", better="higher", tasks=("regression",), reads="scores", prepare=_prepare)
 def r2(labels: Array, values: Array) -> float:
     """The share of the labels' variance that the values explain; of labels that are all equal, 1 if right, else 0."""
-    return _explained(labels, (values - labels) ** 2)
+    errors = float(np.sum((values - labels) ** 2))
+    # A sum of squares around a mean that was rounded is not zero where it should be.
+    equal = labels.min() == labels.max()
+    return _explained(errors, 0.0 if equal else float(np.sum((labels - np.mean(labels)) ** 2)))
