@@ -85,6 +85,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out files that name a framework, server or process")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the session a folder for temporary files, which is removed with what processes that were killed left there.
+
+    The folders of `tmp_path` stay where they are, so that one can look at them.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix="gatehouse-tests-")
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With `--quick`, leave out what takes long."""
     if config.getoption("--quick") and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):

@@ -15,6 +15,7 @@ from gatehouse.driver import cut_after
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import build, names
 from gatehouse.project import Project, load_project
+from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 KNOBS = {"store", "source", "window", "seed", "force", "backfill"}
@@ -28,14 +29,14 @@ def project() -> Project:
 @pytest.fixture(scope="module")
 def compiled(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compiled")
-    compile_project(project, folder)
+    with_a_short_stack(compile_project, project, folder)
     return folder
 
 
 def test_every_pipeline_compiles_and_keeps_the_policy(compiled: Path, project: Project) -> None:
     for name in names():
         assert list(breaches(compiled / f"flights-{name}.yaml")) == []
-    check_project(project, compiled)
+    with_a_short_stack(check_project, project, compiled)
 
 
 def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
@@ -47,11 +48,11 @@ def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compi
 
 
 def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(project: Project) -> None:
-    cut = cut_after("check_leakage", build("training", project))
+    cut = cut_after("check_leakage", with_a_short_stack(build, "training", project))
     assert [stage for _, stage, _ in cut.plan][-2:] == ["retrieve_training_set", "check_leakage"]
     assert set(cut.function.pipeline_spec.root.dag.tasks) == {task for task, _, _ in cut.plan}
     with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
-        cut_after("leakage", build("training", project))
+        cut_after("leakage", with_a_short_stack(build, "training", project))
 
 
 def test_a_stale_spec_and_a_missing_one_fail_the_check(compiled: Path, project: Project, tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_stale_spec_and_a_missing_one_fail_the_check(compiled: Path, project: 
     stale.write_text(stale.read_text().replace("Train the candidate", "Train another"))
     (tmp_path / "flights-monitoring.yaml").unlink()
     with pytest.raises(SpecError) as caught:
-        check_project(project, tmp_path)
+        with_a_short_stack(check_project, project, tmp_path)
     assert "flights-training.yaml is not what the code compiles to" in str(caught.value)
     assert "flights-monitoring.yaml is missing" in str(caught.value)
 
@@ -134,7 +135,7 @@ def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Pa
     contract = yaml.safe_load((folder / "contract.yaml").read_text())
     contract["tables"]["flights"]["columns"]["tailnum"]["sensitive"] = True
     (folder / "contract.yaml").write_text(yaml.safe_dump(contract))
-    compile_project(load_project(folder), tmp_path)
+    with_a_short_stack(compile_project, load_project(folder), tmp_path)
     spec = next(yaml.load_all((tmp_path / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
     given = spec["root"]["dag"]["tasks"]["snapshot"]["inputs"]["parameters"]["source"]
     tables = json.loads(given["runtimeValue"]["constant"])["tables"]

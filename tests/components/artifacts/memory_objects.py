@@ -5,6 +5,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
@@ -20,7 +21,10 @@ class Memory:
     clock: float = 1000.0
     held: dict[str, tuple[bytes, Stat]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="memory-objects-")))
+
+    @cached_property
+    def folder(self) -> "tempfile.TemporaryDirectory[str]":
+        return tempfile.TemporaryDirectory(prefix="memory-objects-", ignore_cleanup_errors=True)
 
 
 class MemoryObjects:
@@ -55,7 +59,7 @@ class MemoryObjects:
 
     def local_path(self, key: str) -> Path:
         data = self.get_bytes(key)
-        path = self.memory.folder / key.replace("/", "_")
+        path = Path(self.memory.folder.name) / key.replace("/", "_")
         path.write_bytes(data)
         return path
 

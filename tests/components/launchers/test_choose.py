@@ -20,6 +20,7 @@ from gatehouse.components.training.spec import changed
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.project import ProjectFile, load_project
+from tests.compiling import with_a_short_stack
 
 PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "project.yaml"
 
@@ -82,7 +83,7 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     paid = Prices(per_hour={"default": 1.5})
     prices = canonical_json(paid.model_dump())
     file = project.file.model_copy(update={"launch": launch, "training": training, "prices": paid})
-    compile_project(replace(project, file=file), tmp_path / "specs")
+    with_a_short_stack(compile_project, replace(project, file=file), tmp_path / "specs")
     (spec,) = (tmp_path / "specs").glob("*training*.yaml")
     body, platform = yaml.load_all(spec.read_text(), Loader=yaml.CSafeLoader)
     found = {
