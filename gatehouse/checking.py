@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import Repository, without_history
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.validation.contract import Contract
 from gatehouse.errors import GatehouseError
@@ -144,7 +145,10 @@ def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, st
         yield ("split", *key), "a column of the training set", name, columns
     if weight := file.training.loss.sample_weight:
         yield ("training", "loss", "sample_weight"), "a column of the training set", weight, columns
-    if isinstance(file.training.loss, PairwiseLoss):
+    task, losses = repository.label.task, TASKS[repository.label.task].losses
+    if file.training.loss.kind not in losses:
+        yield ("training", "loss", "kind"), f"a loss of the label's task {task}", file.training.loss.kind, losses
+    if isinstance(file.training.loss, PairwiseLoss) and file.training.loss.group:
         yield ("training", "loss", "group"), "a column of the training set", file.training.loss.group, columns
 
 

@@ -22,7 +22,6 @@ from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_pr
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
-from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import TrainSpec, changed, measured_metrics, task_of
 from gatehouse.components.training.transformation.spec import TransformationSpec
@@ -150,11 +149,7 @@ class ProjectFile(BaseModel):
         return changed(self.training, self.tuning.budget)
 
     @model_validator(mode="after")
-    def _judgeable(self) -> "ProjectFile":
-        try:
-            judging_of(task_of(self.training))
-        except ConfigurationError as error:
-            raise ValueError(f"training.loss.kind: {self.training.loss.kind}. {error}") from None
+    def _tunable(self) -> "ProjectFile":
         if self.tuning.objective not in measured_metrics(self.training):
             raise ValueError(
                 f"tuning.objective: training measures {', '.join(measured_metrics(self.training))}, not "

@@ -53,6 +53,12 @@ MISTAKES = {
         "service: order_returns",
         r"did you mean order_return\?",
     ),
+    "a loss that is not for the label's task": (
+        DEFINITIONS,
+        'arrives=Available("known_at"),',
+        'arrives=Available("known_at"), task="regression",',
+        r"training\.loss\.kind: expected a loss of the label's task regression, found 'binary'",
+    ),
     "a slice that is none": (
         PROJECT,
         "slices: [category]",
@@ -300,6 +306,7 @@ def test_each_mistake_is_found_and_told(project: Path, mistake: str) -> None:
     assert not _OPAQUE.search(message), message
     assert Path(file).name in message or mistake in (
         "a folder without definitions",
+        "a loss that is not for the label's task",
         "a metric of another task",
         "a feature that the query lacks",
     ), message

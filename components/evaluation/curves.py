@@ -6,8 +6,11 @@ import numpy as np
 
 from gatehouse.components.metrics.catalogue.metric import Array, Predictions
 from gatehouse.components.metrics.curves.calibration import calibration
+from gatehouse.components.metrics.curves.confusion import confusion
 from gatehouse.components.metrics.curves.histogram import histogram
+from gatehouse.components.metrics.curves.positions import positions
 from gatehouse.components.metrics.curves.precision_recall import precision_recall
+from gatehouse.components.metrics.curves.residuals import residuals
 from gatehouse.components.metrics.curves.roc import roc
 
 Curves = dict[str, list[list[float]]]
@@ -21,10 +24,15 @@ def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, c
     - `precision_recall`: recall, precision; of a long curve without the jumps of the first few rows.
     - `calibration`: mean probability, observed rate and rows of each group of about equal size.
     - `histogram`: left edge of the bin, and the share of the rows of label 0 and of label 1 that is in it.
+    - `confusion`: label, predicted class, rows; -1 for classes that are not shown.
+    - `confidence`: as `calibration`, of the chance that a model gives the class that it predicts.
+    - `predicted`: as `calibration`, of predicted numbers and labels.
+    - `residuals`: left edge of the bin, and the share of rows whose error is in it.
+    - `positions`: place, mean label of the rows at it by score, and at best.
 
     Args:
         names: Of the task's curves.
-        labels: 0 or 1, shape (rows,), of both classes.
+        labels: As the task has them, shape (rows,); not all equal.
         predictions: For the same rows.
         calibration_bins: Number of groups.
     """
@@ -33,6 +41,13 @@ def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, c
         "precision_recall": lambda: thin(_settled(precision_recall(labels, predictions.scores))),
         "calibration": lambda: calibration(labels, predictions.form("probabilities"), calibration_bins),
         "histogram": lambda: histogram(labels, predictions.form("probabilities")),
+        "confusion": lambda: confusion(labels, predictions.form("classes")),
+        "confidence": lambda: calibration(
+            labels == predictions.form("classes"), predictions.form("probabilities").max(axis=1), calibration_bins
+        ),
+        "predicted": lambda: calibration(labels, predictions.scores, calibration_bins),
+        "residuals": lambda: residuals(labels, predictions.scores),
+        "positions": lambda: positions(labels, predictions.scores, predictions.form("groups")),
     }
     return {name: drawn[name]().tolist() for name in names}
 

@@ -109,11 +109,12 @@ def _champion(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
         return
     metric = metric_named(found.metric)
     ours, theirs = metric.text(found.candidate), metric.text(found.champion)
+    tolerated = rule.tolerated(found.champion)
     yield Rule(
         f"champion {found.metric}",
-        f"not worse than the champion's {theirs} by more than {rule.tolerance:g} with {rule.confidence:.0%} confidence",
+        f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",
         f"{ours}, at worst {_side(found.worst_bound)}",
-        found.worst_bound <= rule.tolerance,
+        found.worst_bound <= tolerated,
     )
     if rule.min_improvement is not None:
         yield Rule(

@@ -14,7 +14,7 @@ from gatehouse.components.metrics.catalogue.metric import Predictions
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tasks.task import Task
 
-CANDIDATE, CHAMPION, BASELINE, TREES = "candidate", "champion", "baseline", "boosted trees"
+CANDIDATE, CHAMPION, BASELINE, TREES, CONSTANT = "candidate", "champion", "baseline", "boosted trees", "constant"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def judged(
         asked: The promotion policy as it is written.
         model: The candidate's manifest.
         part: The test rows.
-        predictions: Of `candidate`, `baseline` and, where there are such, `champion` and `boosted trees`.
+        predictions: Of `candidate`, `baseline`, `constant` and, where there are such, `champion` and `boosted trees`.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}

@@ -28,11 +28,23 @@ class Part:
         rows: Their numbers in the training set, int64, shape (rows,).
         table: All their columns, in the same order.
         labels: As the task has them, float64, shape (rows,).
+        groups: Number of each row's group, as they are first met, int64, shape (rows,); None where the task has none.
     """
 
     rows: npt.NDArray[np.int64]
     table: pa.Table
     labels: npt.NDArray[np.float64]
+    groups: npt.NDArray[np.int64] | None = None
+
+    def thinned(self, most: int) -> "Part":
+        """About `most` evenly spaced rows, or whole groups of rows; all where there are no more."""
+        step = -(-len(self.rows) // most)
+        if step <= 1:
+            return self
+        numbers = np.arange(len(self.rows)) if self.groups is None else self.groups
+        kept = np.flatnonzero(numbers % step == 0)
+        groups = None if self.groups is None else self.groups[kept]
+        return Part(self.rows[kept], self.table.take(pa.array(kept)), self.labels[kept], groups)
 
 
 def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task) -> Part:
@@ -55,8 +67,16 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
             f"{split}: {name} has {len(rows)} rows, {outside} of them beyond the {whole.num_rows} rows of {reference}; "
             "expected at least one row and none beyond. Correct the boundaries in `split`."
         )
-    table = whole.take(pa.array(rows)).combine_chunks()
-    return Part(rows, table, _labels(table, store.manifest(reference).details["label"], task, f"{split}: {name}"))
+    table, details = whole.take(pa.array(rows)).combine_chunks(), store.manifest(reference).details
+    labels = _labels(table, details["label"], task, f"{split}: {name}")
+    return Part(rows, table, labels, _groups(table, details.get("group", "")))
+
+
+def _groups(table: pa.Table, column: str) -> npt.NDArray[np.int64] | None:
+    if not column:
+        return None
+    encoded = table[column].combine_chunks().dictionary_encode(null_encoding="encode")
+    return np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
 
 
 def _labels(table: pa.Table, column: str, task: Task, where: str) -> npt.NDArray[np.float64]:

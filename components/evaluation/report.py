@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.reports.figures import figures
 from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Metric
-from gatehouse.components.reports.charts import Dot, Series, dot_chart, histogram, line_chart
+from gatehouse.components.reports.charts import Dot, dot_chart
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import Html, percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
 
 Json = Mapping[str, Any]
-_ROLES = ("candidate", "champion", "baseline", "boosted trees")
-_UNIT = (0.0, 1.0)
+_ROLES = ("candidate", "champion", "baseline", "boosted trees", "constant")
 _NAMED, _DRAWN = 5, 30
 
 
@@ -33,16 +33,20 @@ def page(store: ArtifactStore, reference: str) -> str:
     # What both leave out has its default.
     policy = GatePolicy.model_validate(verdict["policy"])
     spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
-    rate = manifest.details["label_mean"]
+    level = manifest.details["level"]
     drawn = Report(
         f"Evaluation of {manifest.name}",
-        f"{manifest.details['rows']:,} test rows, {percent(rate)} of them positive",
+        f"{manifest.details['rows']:,} test rows, {level['title']} {_level(level, level['value'])}",
         _verdict(verdict, metrics, slices),
     )
     _add_metrics(drawn, metrics, policy)
     _add_gate(drawn, verdict, policy, spec)
-    _add_curves(drawn, curves, rate)
-    _add_slices(drawn, slices, metrics, policy, spec)
+    shown = {role: curves[role] for role in _ROLES if role in curves}
+    drawn.section("Curves").figures(*figures(shown, level["value"]))
+    if "confusion" in curves["candidate"]:
+        classes = store.manifest(manifest.derived_from["training_set"]).details.get("classes", ())
+        _add_confusion(drawn, curves["candidate"]["confusion"], classes)
+    _add_slices(drawn, slices, metrics, policy, spec, level)
     inputs = dict(manifest.derived_from)
     drawn.section("Inputs").facts(
         {
@@ -76,6 +80,10 @@ def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
     return Verdict("refused", "\n".join(broken), (), tuple(warnings), tuple(unchecked), todo, "Refused by the gate")
 
 
+def _level(level: Json, value: float) -> str:
+    return percent(value) if level["is_share"] else f"{value:.4g}"
+
+
 def _broken(verdict: Json) -> list[Json]:
     return [rule for rule in verdict["rules"] if not rule["holds"]]
 
@@ -88,9 +96,11 @@ def _add_metrics(drawn: Report, metrics: Json, policy: GatePolicy) -> None:
         values = [metrics[role][name] for role in roles]
         cells = [Marked(value, "best" if not _beaten(metric, value, values) else "") for value in values]
         rows.append([metric.title, *cells, _bar(policy.bars.get(name))])
-    told = "All on the same test rows. The baseline is logistic regression on the same features."
+    told = (
+        "All on the same test rows. The baseline is a linear model on the same features, the constant one without any."
+    )
     unused = [] if policy.must_beat_baseline else ["the baseline"]
-    unused += ["boosted trees"] if "boosted trees" in roles else []
+    unused += [role for role in ("boosted trees", "constant") if role in roles]
     told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
     drawn.section("Metrics", told)
     drawn.table(["metric", *roles, "bar"], rows)
@@ -136,8 +146,9 @@ def _add_comparison(drawn: Report, found: Json, rule: ChampionRule, samples: int
     # Drawn in the metric's own direction: candidate minus champion.
     sign = 1.0 if metric.better == "lower" else -1.0
     bounds = sorted((sign * found["worst_bound"], sign * found["best_bound"]))
-    mark = "" if found["worst_bound"] <= rule.tolerance else "bad"
-    limits = [("equal", 0.0), *([("limit", sign * rule.tolerance)] if rule.tolerance else [])]
+    tolerated = rule.tolerated(found["champion"])
+    mark = "" if found["worst_bound"] <= tolerated else "bad"
+    limits = [("equal", 0.0), *([("limit", sign * tolerated)] if tolerated else [])]
     drawn.figure(
         dot_chart(
             [Dot("candidate − champion", sign * found["worse_by"], bounds[0], bounds[1], mark=mark)],
@@ -149,56 +160,31 @@ def _add_comparison(drawn: Report, found: Json, rule: ChampionRule, samples: int
     )
 
 
-def _add_curves(drawn: Report, curves: Json, rate: float) -> None:
-    shown = {role: curves[role] for role in _ROLES if role in curves}
-    figures = {
-        "roc": (_roc, "ROC: the share of positive rows found, against the negative rows flagged with them."),
-        "precision_recall": (_precision_recall, "Precision against recall; the dotted line is what chance gives."),
-        "calibration": (
-            _calibration,
-            "Calibration: the rate that came true against the predicted one, in groups of equal size.",
-        ),
-        "histogram": (_scores, "The candidate's scores, for rows of either label."),
-    }
-    drawn.section("Curves").figures(
-        *((draw(shown, rate), told) for name, (draw, told) in figures.items() if name in curves["candidate"])
+def _add_confusion(drawn: Report, pairs: Sequence[Sequence[int]], classes: Sequence[str]) -> None:
+    """Shares of each label's rows by predicted class."""
+    counts = {(label, predicted): rows for label, predicted, rows in pairs}
+    named = sorted({number for pair in counts for number in pair} - {-1})
+    numbers = [*named, *([-1] if any(-1 in pair for pair in counts) else [])]
+    titles = {number: classes[number] if number < len(classes) else f"class {number}" for number in named}
+    titles[-1] = "others"
+    drawn.section(
+        "Confusion", "Of the candidate: the share of each label's rows by the class that is predicted, right in bold."
     )
+    rows: list[list[Any]] = []
+    for label in numbers:
+        total = sum(counts.get((label, predicted), 0) for predicted in numbers)
+        shares = [counts.get((label, predicted), 0) / total if total else None for predicted in numbers]
+        cells = [
+            Marked(share, "best") if label == other else share for other, share in zip(numbers, shares, strict=True)
+        ]
+        rows.append([titles[label], total, *cells])
+    columns = [f"→ {titles[number]}" for number in numbers]
+    drawn.table(["label", "rows", *columns], rows, formats=dict.fromkeys(columns, percent))
 
 
-def _roc(curves: Json, rate: float) -> Html:
-    chance = Series("chance", [(0, 0), (1, 1)], True)
-    return line_chart([*_lines(curves, "roc"), chance], "false positive rate", "true positive rate", _UNIT, _UNIT)
-
-
-def _precision_recall(curves: Json, rate: float) -> Html:
-    chance = Series("chance", [(0, rate), (1, rate)], True)
-    return line_chart([*_lines(curves, "precision_recall"), chance], "recall", "precision", _UNIT, _UNIT)
-
-
-def _calibration(curves: Json, rate: float) -> Html:
-    highest = max(max(point[:2]) for each in curves.values() for point in each["calibration"])
-    limit = min(1.0, math.ceil(highest * 10 + 0.01) / 10)
-    perfect = Series("perfect", [(0, 0), (limit, limit)], True)
-    lines = [*_lines(curves, "calibration"), perfect]
-    return line_chart(lines, "predicted probability", "observed rate", (0.0, limit), (0.0, limit))
-
-
-def _scores(curves: Json, rate: float) -> Html:
-    bins = curves["candidate"]["histogram"]
-    edges = [*(point[0] for point in bins), 1.0]
-    groups = [("label 0", [point[1] for point in bins]), ("label 1", [point[2] for point in bins])]
-    return histogram(edges, groups, "score", f"share of rows in a bin of {1 / len(bins):g}")
-
-
-def _lines(curves: Json, name: str) -> list[Series]:
-    marked = name == "calibration"
-    return [
-        Series(role, [(point[0], point[1]) for point in each[name]], marked=marked and role == "candidate")
-        for role, each in curves.items()
-    ]
-
-
-def _add_slices(drawn: Report, slices: Sequence[Json], metrics: Json, policy: GatePolicy, spec: EvaluationSpec) -> None:
+def _add_slices(
+    drawn: Report, slices: Sequence[Json], metrics: Json, policy: GatePolicy, spec: EvaluationSpec, level: Json
+) -> None:
     if not slices:
         drawn.section("Slices", "No slices are judged: evaluation.slices names no column.")
         return
@@ -219,24 +205,25 @@ def _add_slices(drawn: Report, slices: Sequence[Json], metrics: Json, policy: Ga
             chart, f"{metric.title} by slice with its 95 % interval, the worst {len(worst)} of {len(with_it)}."
         )
     if judged:
-        drawn.element(_slice_table(judged, metrics, limits))
+        drawn.element(_slice_table(judged, metrics, limits, level))
     if small := [entry for entry in slices if not entry["judged"]]:
-        drawn.folded(f"{len(small):,} slices that are not judged", _slice_table(small, metrics, limits))
+        drawn.folded(f"{len(small):,} slices that are not judged", _slice_table(small, metrics, limits, level))
 
 
-def _slice_table(slices: Sequence[Json], metrics: Json, limits: Mapping[str, float]) -> Html:
+def _slice_table(slices: Sequence[Json], metrics: Json, limits: Mapping[str, float], level: Json) -> Html:
     named = list(dict.fromkeys(name for entry in slices for name in entry["metrics"]["candidate"]))
     shown = [(role, name) for role in ("candidate", "champion") if role in metrics for name in named]
     headers = [f"{metric_named(name).title}{' of the champion' if role == 'champion' else ''}" for role, name in shown]
     rows = [
         [
-            *(entry["name"], entry["rows"], entry["label_mean"]),
+            *(entry["name"], entry["rows"], entry["level"]),
             *(entry["metrics"][role].get(name) for role, name in shown),
         ]
         for entry in slices
     ]
     marks = {index: mark for index, entry in enumerate(slices) if (mark := _mark(entry, limits))}
-    return table(["slice", "rows", "label rate", *headers], rows, marks, {"label rate": percent}, "Slices")
+    formats = {level["title"]: percent} if level["is_share"] else {}
+    return table(["slice", "rows", level["title"], *headers], rows, marks, formats, "Slices")
 
 
 def _dot(entry: Json, metric: Metric, limit: float) -> Dot:

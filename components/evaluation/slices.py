@@ -12,6 +12,7 @@ from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Array, Predictions
 from gatehouse.components.tasks.judging import judging_of
+from gatehouse.components.tasks.level import level_of
 from gatehouse.components.tasks.task import Task
 from gatehouse.errors import ConfigurationError
 
@@ -26,7 +27,7 @@ class Slice:
     Attributes:
         name: `column=value`.
         rows: Test rows with this value.
-        label_mean: Mean of their labels.
+        level: The level of their labels.
         metrics: By role (`candidate`, and `champion` where there is one), metrics by name. A metric that slices are
             judged by is given only where labels differ enough to measure it.
         intervals: 95 % interval of the candidate's value, of metrics that tell one.
@@ -35,7 +36,7 @@ class Slice:
 
     name: str
     rows: int
-    label_mean: float
+    level: float
     metrics: Mapping[str, Mapping[str, float]]
     intervals: Mapping[str, tuple[float, float]]
     judged: bool
@@ -75,9 +76,8 @@ def slice_metrics(
         names, members = group(table[column])
         entries = []
         for index, name in enumerate(names):
-            chosen = np.flatnonzero(members == index)
-            given = {role: each.take(chosen) for role, each in predictions.items()}
-            entries.append(_slice(f"{column}={name}", labels[chosen], given, spec, task, metrics))
+            rows = np.flatnonzero(members == index)
+            entries.append(_slice(f"{column}={name}", rows, labels, predictions, spec, task, metrics))
         found.extend(sorted(entries, key=lambda entry: (-entry.rows, entry.name)))
     return found
 
@@ -99,17 +99,20 @@ def group(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 def _slice(
     name: str,
-    labels: Array,
+    rows: Array,
+    every: Array,
     predictions: Mapping[str, Predictions],
     spec: EvaluationSpec,
     task: Task,
     metrics: Sequence[str],
 ) -> Slice:
+    labels = every[rows]
     enough = not task.lacks(labels)
     objective = judging_of(task).objective
     named = [metric_named(each) for each in dict.fromkeys([objective, *(metrics if enough else ())])]
     measured = {
-        role: {metric.name: metric.measure(labels, each) for metric in named} for role, each in predictions.items()
+        role: {metric.name: metric.measure(labels, given) for metric in named}
+        for role, given in ((role, each.take(rows)) for role, each in predictions.items())
     }
     intervals = {
         metric.name: metric.interval(measured["candidate"][metric.name], labels)
@@ -119,7 +122,7 @@ def _slice(
     return Slice(
         name=name,
         rows=len(labels),
-        label_mean=float(labels.mean()),
+        level=level_of(task).of(labels, every)[0],
         metrics=measured,
         intervals=intervals,
         judged=enough and len(labels) >= spec.min_slice_rows,

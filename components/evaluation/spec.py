@@ -47,16 +47,25 @@ class ChampionRule(Spec):
     """How the candidate must compare with the champion on the same test rows.
 
     Two conditions, both in the direction in which the metric is better. The candidate must not be inferior: the bound
-    of the paired bootstrap interval that is worst for it is not worse than the champion by more than `tolerance`. And
+    of the paired bootstrap interval that is worst for it is not worse than the champion by more than is tolerated. And
     it must be better by `min_improvement` on the test rows themselves; with 0 an equal model passes.
     """
 
     metric: MetricName | None = Field(None, description="What is compared; null for the task's objective.")
-    tolerance: float = Field(0.002, ge=0.0, allow_inf_nan=False)
+    tolerance: float | None = Field(
+        None, ge=0.0, allow_inf_nan=False, description="In the metric's own unit; null for `relative_tolerance`."
+    )
+    relative_tolerance: float = Field(
+        0.005, ge=0.0, allow_inf_nan=False, description="As a share of the champion's value."
+    )
     confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Of the one-sided bound.")
     min_improvement: float | None = Field(
         None, ge=0.0, allow_inf_nan=False, description="Least improvement; null where not being inferior is enough."
     )
+
+    def tolerated(self, champion: float) -> float:
+        """By how much a candidate may be worse than a champion of this value, in the metric's own unit."""
+        return self.relative_tolerance * abs(champion) if self.tolerance is None else self.tolerance
 
 
 class GatePolicy(Spec):

@@ -68,12 +68,12 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
 
     Raises:
         SelfComparisonError: if the champion is the candidate.
-        ConfigurationError: if candidate and champion are of different tasks, evaluation does not judge the task, or the
-            policy names metrics that the task does not have.
+        ConfigurationError: if candidate, champion and label are of different tasks, or the policy names metrics that
+            the task does not have.
         UnusablePartError: if the test part cannot be judged on.
         ScoringError: if a model cannot score the test rows.
     """
-    from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, TREES, judged
+    from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, TREES, judged
     from gatehouse.components.evaluation.parts import read_part
     from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.tracking.latency import measure_latency
@@ -87,6 +87,12 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     candidate = Predictor.load(store, request.model)
     task, trees = candidate.task, request.spec.boosted_trees
     policy = request.policy.resolved(judging_of(task))
+    declared = store.manifest(request.training_set).details.get("task", task.name)
+    if declared != task.name:
+        raise ConfigurationError(
+            f"The candidate is of the task {task.name}, and the label of {request.training_set} of {declared}. "
+            "Correct `training.loss.kind`, or the LabelView's task."
+        )
     if problems := list(policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
     data = {"training_set": request.training_set, "split": request.split}
@@ -96,6 +102,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         CANDIDATE: request.model,
         CHAMPION: request.champion,
         BASELINE: baseline,
+        CONSTANT: baseline,
         TREES: baseline if trees else "",
     }
     predictions = {
@@ -129,7 +136,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
         advice = "Keep them in the feature service until another champion is promoted." if role == CHAMPION else ""
         raise ScoringError(f"The {role} {reference} cannot score the test rows. {error} {advice}".rstrip()) from error
     judging = judging_of(task)
-    right = np.isfinite(predicted) & judging.is_prediction(predicted)
+    right = judging.is_prediction(predicted)
     if len(predicted) != len(part.rows) or not right.all():
         wrong = np.flatnonzero(~right)
         where = f", the first in row {part.rows[wrong[0]]} of the training set" if len(wrong) else ""
@@ -137,19 +144,21 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
             f"The {role} {reference} gave {len(predicted)} predictions for {len(part.rows)} test rows, {len(wrong)} of "
             f"them wrong{where}; expected {judging.prediction} for every row. Train it with a lower learning rate."
         )
-    return task.read(predicted, None)
+    if predicted.ndim == 2:
+        # A class that a model has not learned has no chance with it.
+        unknown = max(0, int(part.labels.max()) + 1 - predicted.shape[1])
+        predicted = np.pad(predicted, ((0, 0), (0, unknown)))
+    return task.read(predicted, part.groups)
 
 
 def _predicted(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> Any:
-    from gatehouse.components.evaluation.judgement import BASELINE, TREES
+    from gatehouse.components.evaluation.judgement import BASELINE, CONSTANT, TREES
     from gatehouse.components.training.scoring.predictor import Predictor
 
-    if role == BASELINE:
-        from gatehouse.components.evaluation.baseline.kinds import BASELINES
-        from gatehouse.components.tasks.judging import judging_of
+    if role in (BASELINE, CONSTANT):
+        from gatehouse.components.evaluation.baseline.linear_model import LinearModel
 
-        fitted = BASELINES[judging_of(task).baseline].from_json(store.read_json(reference, "baseline.json"))
-        return fitted.predict(part.table)
+        return LinearModel.from_json(store.read_json(reference, f"{role}.json")).predict(part.table)
     if role == TREES:
         from gatehouse.components.evaluation.baseline.boosted_trees import BoostedTrees
 
@@ -176,10 +185,12 @@ def _publish(
     from dataclasses import asdict
 
     from gatehouse.components.evaluation.curves import curves_of
+    from gatehouse.components.evaluation.judgement import CONSTANT
     from gatehouse.components.tasks.judging import judging_of
+    from gatehouse.components.tasks.level import level_of
 
-    names, bins = judging_of(task).curves, request.spec.calibration_bins
-    curves = {role: curves_of(names, part.labels, each, bins) for role, each in predictions.items()}
+    names, bins, level = judging_of(task).curves, request.spec.calibration_bins, level_of(task)
+    curves = {role: curves_of(names, part.labels, each, bins) for role, each in predictions.items() if role != CONSTANT}
     verdict = {
         "verdict": found.verdict,
         "rules": [asdict(rule) for rule in found.rules],
@@ -203,7 +214,7 @@ def _publish(
             "verdict": found.verdict,
             "task": task.name,
             "rows": len(part.rows),
-            "label_mean": float(part.labels.mean()),
+            "level": {"title": level.title, "is_share": level.is_share, "value": level.of(part.labels, part.labels)[0]},
         },
     )
     return str(published)

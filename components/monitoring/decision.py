@@ -26,12 +26,25 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class LabelRate:
-    """The rate of positive labels then and now; `seasonal` is the largest distance of a block of the train rows."""
+class LabelLevel:
+    """The level of labels then and now.
 
+    Attributes:
+        title: What the level is.
+        is_share: Whether it is a share of the rows.
+        trained: That of the train rows.
+        current: That of the current ones.
+        seasonal: The largest distance of a block of the train rows.
+        flat: The distance from where on it would count as drift if there were no seasons.
+        alarm: The distance from where on it does.
+    """
+
+    title: str
+    is_share: bool
     trained: float
     current: float
     seasonal: float
+    flat: float
     alarm: float
 
     @property
@@ -50,7 +63,7 @@ def flat_alarm(spec: MonitoringSpec, kind: str) -> float:
     return {NUMERIC: spec.numeric_alarm, CATEGORICAL: spec.categorical_alarm, SCORE: spec.score_alarm}[kind]
 
 
-def hidden_by_seasons(spec: MonitoringSpec, columns: list[Moved], label: LabelRate) -> list[str]:
+def hidden_by_seasons(spec: MonitoringSpec, columns: list[Moved], label: LabelLevel) -> list[str]:
     """Every alarm that would have rung, had the train rows not moved as far by themselves; the furthest first."""
     hidden = [each for each in columns if not each.ignored and flat_alarm(spec, each.kind) < each.psi <= each.alarm]
     told = [
@@ -58,17 +71,17 @@ def hidden_by_seasons(spec: MonitoringSpec, columns: list[Moved], label: LabelRa
         f"as its season alone reaches {each.seasonal:.2f}, which raised the alarm to {each.alarm:.2f}"
         for each in sorted(hidden, key=lambda each: (-each.psi, each.name))
     ]
-    if spec.label_alarm < abs(label.current - label.trained) <= label.alarm:
+    if label.flat < abs(label.current - label.trained) <= label.alarm:
         told.append(
-            f"label rate: {label.current:.3f} is further from {label.trained:.3f} than the alarm of "
-            f"{spec.label_alarm:.3f} and rang none, as its season alone reaches {label.seasonal:.3f}, which raised the "
-            f"alarm to {label.alarm:.3f}"
+            f"{label.title}: {label.current:.3g} is further from {label.trained:.3g} than the alarm of "
+            f"{label.flat:.3g} and rang none, as its season alone reaches {label.seasonal:.3g}, which raised the "
+            f"alarm to {label.alarm:.3g}"
         )
     return told
 
 
 def reasons_to_retrain(
-    spec: MonitoringSpec, features: list[Moved], scores: Moved | None, label: LabelRate
+    spec: MonitoringSpec, features: list[Moved], scores: Moved | None, label: LabelLevel
 ) -> list[str]:
     """Every reason to retrain, the worst features named first; none where all stands."""
     watched = [each for each in features if not each.ignored]
@@ -83,5 +96,7 @@ def reasons_to_retrain(
     if scores is not None and scores.drifted:
         reasons.append(f"scores: expected a PSI of at most {scores.alarm:.2f}, found {scores.psi:.2f}")
     if label.drifted:
-        reasons.append(f"label rate: expected {label.trained:.3f} within {label.alarm:.3f}, found {label.current:.3f}")
+        reasons.append(
+            f"{label.title}: expected {label.trained:.3g} within {label.alarm:.3g}, found {label.current:.3g}"
+        )
     return reasons

@@ -5,7 +5,7 @@ from typing import Any
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.monitoring.decision import LabelRate, Moved, flat_alarm, hidden_by_seasons
+from gatehouse.components.monitoring.decision import LabelLevel, Moved, flat_alarm, hidden_by_seasons
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.reports.charts import bar_chart
 from gatehouse.components.reports.elements import table
@@ -29,7 +29,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     settings = {name: value for name, value in manifest.configuration.items() if name != "since"}
     spec = MonitoringSpec.model_validate(settings)
     moved = [Moved(**column) for column in found["columns"]]
-    label = LabelRate(**found["label_rate"]) if found["label_rate"] else None
+    label = LabelLevel(**found["label_level"]) if found["label_level"] else None
     hidden = hidden_by_seasons(spec, moved, label) if label else []
     verdict = _verdict(found, moved, hidden, "model" in manifest.derived_from)
     drawn = Report(f"Drift of {manifest.name}", "", verdict)
@@ -39,7 +39,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     if moved:
         _add_columns(drawn, moved, spec)
     if label:
-        _add_label(drawn, label, spec)
+        _add_label(drawn, label)
     return drawn.html()
 
 
@@ -104,14 +104,18 @@ def _state(moved: Moved, spec: MonitoringSpec) -> Marked | str:
     return Marked("hidden by its season", "warn") if moved.psi > flat_alarm(spec, moved.kind) else ""
 
 
-def _add_label(drawn: Report, label: LabelRate, spec: MonitoringSpec) -> None:
-    drawn.section("Label rate").table(
-        ["in training", "now", "moved by", "season", "flat alarm", "alarm"],
-        [
-            [
-                *(percent(label.trained), percent(label.current), percent(abs(label.current - label.trained))),
-                *(percent(label.seasonal), percent(spec.label_alarm), percent(label.alarm)),
-            ]
-        ],
+def _add_label(drawn: Report, label: LabelLevel) -> None:
+    """Shares in percent, and other levels as numbers."""
+    shown = {
+        "in training": label.trained,
+        "now": label.current,
+        "moved by": abs(label.current - label.trained),
+        "season": label.seasonal,
+        "flat alarm": label.flat,
+        "alarm": label.alarm,
+    }
+    drawn.section(label.title.capitalize()).table(
+        list(shown),
+        [[percent(value) if label.is_share else value for value in shown.values()]],
         {0: "bad"} if label.drifted else None,
     )

@@ -20,7 +20,17 @@ class MonitoringSpec(Spec):
         0.25, gt=0.0, description="PSI above which a categorical feature counts as drifted."
     )
     score_alarm: float = Field(0.25, gt=0.0, description="PSI of the model's scores above which to retrain.")
-    label_alarm: float = Field(0.05, gt=0.0, le=1.0, description="Change of the label rate above which to retrain.")
+    label_alarm: float = Field(
+        0.05,
+        gt=0.0,
+        le=1.0,
+        description="Change of the label rate, or of the share of the most frequent class, above which to retrain.",
+    )
+    mean_label_alarm: float = Field(
+        0.25,
+        gt=0.0,
+        description="Change of the mean label above which to retrain, in standard deviations of the train labels.",
+    )
     seasonal_margin: float = Field(
         1.25, ge=0.0, description="How far beyond the most unusual block of the train rows is drift; 0 for flat alarms."
     )

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gatehouse.components.artifacts.manifest import Manifest
-    from gatehouse.components.monitoring.decision import LabelRate, Moved
+    from gatehouse.components.monitoring.decision import LabelLevel, Moved
     from gatehouse.components.monitoring.drift import Numbers
+    from gatehouse.components.tasks.task import Task
 
 
 class MonitorRequest(StageModel):
@@ -69,13 +70,14 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     from dataclasses import asdict
 
     from gatehouse.components.monitoring.decision import hidden_by_seasons, reasons_to_retrain
+    from gatehouse.components.tasks.found import TASKS
 
     spec, manifest = request.spec, store.manifest(request.reference)
     trained, current = _rows(request, store, manifest)
     facts: dict[str, str | int] = {"train rows": trained.num_rows, "current rows": current.num_rows}
     moved: list[Moved] = []
     scores: Moved | None = None
-    label: LabelRate | None = None
+    label: LabelLevel | None = None
     warnings: list[str] = []
     if current.num_rows < spec.min_rows:
         reasons = [f"rows: expected at least {spec.min_rows:,} current rows to judge, found {current.num_rows:,}"]
@@ -85,13 +87,15 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         facts["blocks of the train rows"] = int(blocks.max(initial=-1)) + 1
         moved = _features(spec, manifest, trained, current, blocks)
         scores = _scores(request, store, trained, current, blocks)
-        label = _label(spec, manifest.details["label"], trained, current, blocks)
+        task = TASKS[manifest.details.get("task", "binary")]
+        column = manifest.details["label"]
+        label = _label(spec, task, trained[column], current[column], blocks)
         reasons = reasons_to_retrain(spec, moved, scores, label)
         warnings = hidden_by_seasons(spec, [*moved, *([scores] if scores else [])], label)
         decision = "retrain" if reasons else "keep"
     body = {
         "columns": [asdict(each) for each in (*moved, *([scores] if scores else []))],
-        "label_rate": asdict(label) if label else None,
+        "label_level": asdict(label) if label else None,
         "facts": facts,
         "decision": decision,
         "reasons": reasons,
@@ -180,30 +184,43 @@ def _features(
 def _scores(
     request: MonitorRequest, store: ArtifactStore, trained: "pa.Table", current: "pa.Table", blocks: "Numbers"
 ) -> "Moved | None":
+    """How far what the model predicts has moved: its scores, or of several classes the class that it predicts."""
     if not request.model:
         return None
     import pyarrow as pa
 
     from gatehouse.components.monitoring.decision import SCORE, Moved, alarm_of
-    from gatehouse.components.monitoring.drift import NumericBins, drift_of
+    from gatehouse.components.monitoring.drift import CategoryBins, NumericBins, drift_of
     from gatehouse.components.training.scoring.predictor import Predictor
 
     predictor = Predictor.load(store, request.model)
-    then, now = (pa.chunked_array([predictor.predict(table)]) for table in (trained, current))
-    drift = drift_of(NumericBins.fit(then, request.spec.bins), then, blocks, now)
+    read = [predictor.task.read(predictor.predict(table), None) for table in (trained, current)]
+    several = read[0].scores.ndim == 2
+    then, now = (pa.chunked_array([each.form("classes") if several else each.scores]) for each in read)
+    bins = CategoryBins.fit(then, request.spec.categories) if several else NumericBins.fit(then, request.spec.bins)
+    drift = drift_of(bins, then, blocks, now)
     alarm = alarm_of(request.spec, request.spec.score_alarm, drift.seasonal)
-    return Moved("score of the model", SCORE, drift.psi, drift.divergence, drift.seasonal, alarm)
+    name = "class that the model predicts" if several else "score of the model"
+    return Moved(name, SCORE, drift.psi, drift.divergence, drift.seasonal, alarm)
 
 
-def _label(spec: MonitoringSpec, name: str, trained: "pa.Table", current: "pa.Table", blocks: "Numbers") -> "LabelRate":
+def _label(
+    spec: MonitoringSpec, task: "Task", trained: "pa.ChunkedArray", current: "pa.ChunkedArray", blocks: "Numbers"
+) -> "LabelLevel":
     import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    from gatehouse.components.monitoring.decision import LabelRate, alarm_of
+    from gatehouse.components.monitoring.decision import LabelLevel, alarm_of
+    from gatehouse.components.tasks.level import level_of
 
-    labels = trained[name].to_numpy().astype(np.int64)
-    inside = blocks >= 0
-    rows, ones = np.bincount(blocks[inside]), np.bincount(blocks[inside], weights=labels[inside])
-    rate = float(labels.mean())
-    seasonal = round(float(np.abs(ones / rows - rate).max(initial=0.0)), 9)
-    now = float(current[name].to_numpy().astype(np.int64).mean())
-    return LabelRate(round(rate, 9), round(now, 9), seasonal, alarm_of(spec, spec.label_alarm, seasonal))
+    level = level_of(task)
+    then, now = (pc.cast(labels, pa.float64()).to_numpy() for labels in (trained, current))
+    rows = level.by_row(then, then)
+    flat = spec.label_alarm if level.is_share else spec.mean_label_alarm * float(rows.std())
+    inside, mean = blocks >= 0, float(rows.mean())
+    counts, sums = np.bincount(blocks[inside]), np.bincount(blocks[inside], weights=rows[inside])
+    seasonal = round(float(np.abs(sums / counts - mean).max(initial=0.0)), 9)
+    found = round(float(level.by_row(now, then).mean()), 9)
+    alarm = alarm_of(spec, flat, seasonal)
+    return LabelLevel(level.title, level.is_share, round(mean, 9), found, seasonal, round(flat, 9), alarm)

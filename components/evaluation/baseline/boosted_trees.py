@@ -1,9 +1,9 @@
 """Gradient-boosted trees on the candidate's features: what a network is worth beside the usual choice for tables.
 
-They are shown and not judged by. Like logistic regression they prepare features on their own; the settings are fixed.
+They are shown and not judged by. Like the linear model they prepare features on their own; the settings are fixed.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xgboost
 
-from gatehouse.components.evaluation.baseline.logistic_fit import logistic
+from gatehouse.components.evaluation.baseline.linear_fit import exponential, logistic
+from gatehouse.components.tasks.task import TaskName
 
 _ROUNDS = 80
+_OBJECTIVES: dict[str, dict[str, Any]] = {
+    "binary": {"objective": "binary:logistic"},
+    "multiclass": {"objective": "multi:softprob"},
+    "regression": {"objective": "reg:squarederror"},
+    "ranking": {"objective": "rank:ndcg", "ndcg_exp_gain": False},
+}
 _SETTINGS = {
-    "objective": "binary:logistic",
     "disable_default_eval_metric": 1,
     "tree_method": "hist",
     "nthread": 1,
@@ -40,29 +46,48 @@ class Vocabulary:
 class BoostedTrees:
     """Grown trees, in XGBoost's binary JSON, and the columns that they read."""
 
+    task: TaskName
     numeric: tuple[str, ...]
     categorical: tuple[Vocabulary, ...]
     trees: bytes = b""
 
     @classmethod
     def fit(
-        cls, table: pa.Table, labels: npt.NDArray[Any], numeric: list[str], categorical: list[str]
+        cls,
+        task: TaskName,
+        table: pa.Table,
+        labels: npt.NDArray[Any],
+        numeric: list[str],
+        categorical: list[str],
+        groups: npt.NDArray[np.int64] | None = None,
     ) -> "BoostedTrees":
         """Fit on a table, on one thread and without sampling: the same bytes on every run.
 
         Args:
+            task: Name of the task.
             table: The train rows.
-            labels: 0 or 1, shape (rows,); both must occur.
+            labels: As the task has them, shape (rows,); of classes two at least must occur.
             numeric: Names of the numeric columns.
             categorical: Names of the others.
+            groups: Number of each row's group, shape (rows,), for the task ranking.
         """
-        prepared = cls(tuple(numeric), tuple(Vocabulary(name, _known(table[name])) for name in categorical))
+        if groups is not None:
+            together = np.argsort(groups, kind="stable")
+            table, labels, groups = table.take(together), labels[together], groups[together]
+        prepared = cls(task, tuple(numeric), tuple(Vocabulary(name, _known(table[name])) for name in categorical))
         types = ["q"] * len(numeric) + ["c"] * len(categorical)
         rows = xgboost.QuantileDMatrix(
-            prepared.design(table), labels, feature_types=types, enable_categorical=True, nthread=1, max_bin=64
+            prepared.design(table),
+            labels,
+            qid=groups,
+            feature_types=types,
+            enable_categorical=True,
+            nthread=1,
+            max_bin=_SETTINGS["max_bin"],
         )
-        booster = xgboost.train(_SETTINGS, rows, _ROUNDS)
-        return cls(prepared.numeric, prepared.categorical, bytes(booster.save_raw("ubj")))
+        classes = {"num_class": int(labels.max()) + 1} if task == "multiclass" else {}
+        booster = xgboost.train(_SETTINGS | _OBJECTIVES[task] | classes, rows, _ROUNDS)
+        return replace(prepared, trees=bytes(booster.save_raw("ubj")))
 
     def design(self, table: pa.Table) -> npt.NDArray[np.float32]:
         """Numbers and category codes, NaN where missing, shape (rows, columns)."""
@@ -78,20 +103,24 @@ class BoostedTrees:
         return found
 
     def predict(self, table: pa.Table) -> npt.NDArray[np.float64]:
-        """Probability of the positive label for every row, in order, shape (rows,)."""
+        """As a linear model of the task predicts: shape (rows,), or (rows, classes) of several classes."""
         booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(self.trees))
         margins = np.asarray(booster.inplace_predict(self.design(table), predict_type="margin"), np.float64)
-        return logistic(margins)
+        if self.task == "multiclass":
+            shares = exponential(margins - margins.max(axis=1, keepdims=True))
+            return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+        return logistic(margins) if self.task == "binary" else margins
 
     def to_json(self) -> dict[str, Any]:
         """The columns as plain JSON, for `trees.json`."""
-        return {"numeric": list(self.numeric), "categorical": [asdict(column) for column in self.categorical]}
+        columns = [asdict(column) for column in self.categorical]
+        return {"task": self.task, "numeric": list(self.numeric), "categorical": columns}
 
     @classmethod
     def from_json(cls, body: dict[str, Any], trees: bytes) -> "BoostedTrees":
         """Rebuild from `to_json` and the trees."""
         columns = tuple(Vocabulary(column["name"], tuple(column["values"])) for column in body["categorical"])
-        return cls(tuple(body["numeric"]), columns, trees)
+        return cls(body["task"], tuple(body["numeric"]), columns, trees)
 
 
 def _known(column: pa.ChunkedArray) -> tuple[str, ...]:

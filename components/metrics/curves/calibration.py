@@ -12,8 +12,8 @@ def calibration(labels: Array, probabilities: Array, bins: int) -> Array:
     order of rows does not matter.
 
     Args:
-        labels: 0 or 1, shape (rows,).
-        probabilities: Shape (rows,).
+        labels: 0 or 1, or of predicted numbers the numbers that came true, shape (rows,).
+        probabilities: Or predicted numbers, shape (rows,).
         bins: Number of groups; fewer where there are fewer rows.
 
     Returns:

@@ -15,9 +15,10 @@ import numpy as np
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import JOB
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.data.parts import Part, read_part
 from gatehouse.components.training.data.targets import Targets, outputs_of, targets_of
-from gatehouse.components.training.spec import NetworkTraining, TrainSpec
+from gatehouse.components.training.spec import NetworkTraining, TrainSpec, task_of
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.fitted import Transformation
 from gatehouse.components.training.transformation.reading import read_transformation
@@ -90,7 +91,9 @@ def prepare_job(
     train_rows = parts["train"].num_rows
     if spec.data.train_fraction < 1.0:
         parts["train"] = parts["train"].thinned(spec.data.train_fraction)
-    targets = targets_of(parts, store.manifest(training_set).details["label"], spec.loss)
+    details = store.manifest(training_set).details
+    _require_task(spec, details.get("task", ""))
+    targets = targets_of(parts, details["label"], spec.loss, details.get("group", ""))
     _require_a_full_batch(spec, train_rows)
     reference, fitted = read_transformation(store, training_set, split, transformation)
     architecture = {
@@ -109,6 +112,16 @@ def prepare_job(
     schema = parts["train"].schema
     inputs = {column.name: str(schema.field(column.name).type) for column in fitted.columns}
     return Prepared(reference, fitted, architecture, inputs)
+
+
+def _require_task(spec: TrainSpec, declared: str) -> None:
+    task = task_of(spec)
+    if declared and declared != task.name:
+        losses = ", ".join(TASKS[declared].losses)
+        raise FeatureError(
+            f"training.loss.kind: the label is of the task {declared}, which is trained with {losses}; found "
+            f"{spec.loss.kind}. Correct it, or the LabelView's task."
+        )
 
 
 def _require_a_full_batch(spec: TrainSpec, rows: int) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.components.tasks.found import task_of_loss
-from gatehouse.components.training.loss.spec import BinaryLoss, LossSpec, MulticlassLoss
+from gatehouse.components.training.loss.spec import BinaryLoss, LossSpec, MulticlassLoss, PairwiseLoss
 from gatehouse.components.training.transformation.columns import Columns, FeatureError
 
 
@@ -41,12 +41,24 @@ class Targets:
         return None if self.groups is None else np.argsort(self.groups, kind="stable")
 
 
-def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec) -> dict[str, Targets]:
+def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec, group: str = "") -> dict[str, Targets]:
     """The targets of every part. Class weights apply to the part `train` alone: a metric tells what is.
+
+    Args:
+        tables: The columns of each part.
+        label: Name of the label's column.
+        spec: The loss.
+        group: Column of the groups, where the loss reads groups and names none.
 
     Raises:
         FeatureError: if a column is missing, a value in it cannot be learned from, or a part has too few of them.
     """
+    group = (spec.group or group) if isinstance(spec, PairwiseLoss) else ""
+    if isinstance(spec, PairwiseLoss) and not group:
+        raise FeatureError(
+            "training.loss.group: the loss pairwise compares rows of one group, and neither it nor the label declares "
+            "one. State the LabelView's group."
+        )
     labels = {part: _labels(table, label, spec) for part, table in tables.items()}
     weights = {part: _numbers(table, spec.sample_weight, "Sample weight") for part, table in tables.items()}
     for part, values in weights.items():
@@ -63,7 +75,7 @@ def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec) -> dic
         part: Targets(
             labels[part].astype(np.float32),
             None if (weight := weights[part]) is None else weight.astype(np.float32),
-            _groups(table, spec.group if spec.kind == "pairwise" else ""),
+            _groups(table, group),
         )
         for part, table in tables.items()
     }

@@ -47,7 +47,9 @@ class PairwiseLoss(Spec):
     """A ranking: of two rows of a group, the one with the higher label is to have the higher score."""
 
     kind: Literal["pairwise"] = "pairwise"
-    group: str = Field(min_length=1, description="Column of the training set whose value the rows of a group share.")
+    group: str = Field(
+        "", description="Column whose value the rows of a group share; empty for the group that the label declares."
+    )
     sample_weight: str = Field("", description=_WEIGHT)
 
 

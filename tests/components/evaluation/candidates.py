@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.parts import read_part
-from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.tasks.found import task_of_loss
+from gatehouse.components.training.loss.losses import loss_of
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.transformation.fitting import fit
 from tests.components.training.specs import architecture, network
@@ -26,32 +27,38 @@ def publish_model(
     numeric: list[str] = NUMERIC,
     broken: bool = False,
     name: str = "delays",
+    loss: str = "binary",
 ) -> str:
     """Train a small network for `steps` steps and publish it as the train stage does; returns its reference.
 
     With few steps it is a bad model; a `broken` one has weights that are not numbers.
     """
-    part = read_part(store, training_set, split, "train", BINARY)
+    part = read_part(store, training_set, split, "train", task_of_loss(loss))
+    spec = network(hidden=(8,), dropout=0.0, embedding_size=2, loss=loss)
+    outputs = int(part.labels.max()) + 1 if loss == "multiclass" else 1
     transformation = fit(part.table, numeric, CATEGORICAL)
     cardinalities = [column.cardinality for column in transformation.categorical]
-    described = architecture(network(hidden=(8,), dropout=0.0, embedding_size=2), transformation.width, cardinalities)
+    described = architecture(spec, transformation.width, cardinalities, outputs)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = build_model(described)
     numbers, ids = (torch.from_numpy(array) for array in transformation.apply(part.table))
     labels = torch.from_numpy(part.labels.astype(np.float32))
+    groups = torch.zeros(0) if part.groups is None else torch.from_numpy(part.groups.copy())
+    learned, weights = loss_of(spec.loss), torch.ones(len(labels))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(steps):
         optimizer.zero_grad()
-        torch.nn.functional.binary_cross_entropy_with_logits(model(numbers, ids), labels).backward()  # type: ignore[no-untyped-call]
+        total = learned.total(model(numbers, ids), labels, weights, groups)
+        (total / learned.weight(labels, weights, groups)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     torch.set_num_threads(threads)
-    weights = {key: tensor.detach() * (float("nan") if broken else 1.0) for key, tensor in model.state_dict().items()}
+    kept = {key: tensor.detach() * (float("nan") if broken else 1.0) for key, tensor in model.state_dict().items()}
     description = {"architecture": described, "transformation": transformation.to_json(), "label": "label"}
     with store.workspace() as workspace:
         path = workspace / "weights.safetensors"
-        save_file(weights, path)
+        save_file(kept, path)
         files: dict[str, Path | bytes | str] = {"weights.safetensors": path, "model.json": canonical_json(description)}
         inputs = {"training_set": training_set, "split": split}
         return str(

@@ -30,7 +30,7 @@ def test_each_value_is_a_slice_and_so_are_nulls() -> None:
     found = sliced()
     assert set(found) == {"carrier=AA", "carrier=ÜÄ", "carrier=(null)"}
     assert [found[name].metrics["candidate"]["roc_auc"] for name in ("carrier=AA", "carrier=ÜÄ")] == [1.0, 0.0]
-    assert found["carrier=AA"].label_mean == 0.5
+    assert found["carrier=AA"].level == 0.5
 
 
 def test_a_slice_of_one_class_has_no_area_and_is_not_judged() -> None:

@@ -103,12 +103,18 @@ def test_what_is_published(judged_bench: Bench) -> None:
     assert (manifest.kind, manifest.name) == ("evaluations", "delays")
     assert set(manifest.derived_from) == {"model", "champion", "training_set", "split", "baseline"}
     rate = pytest.approx(0.4, abs=0.2)
-    assert manifest.details == {"verdict": "refused", "task": "binary", "rows": 1500, "label_mean": rate}
+    assert manifest.details == {
+        "verdict": "refused",
+        "task": "binary",
+        "rows": 1500,
+        "level": {"title": "label rate", "is_share": True, "value": rate},
+    }
     assert manifest.configuration == {"spec": identity_of(SPEC), "policy": identity_of(LENIENT)}
     assert store.read_json(result.evaluation, "metrics.json") == {
         "candidate": result.metrics,
         "champion": result.champion_metrics,
         "baseline": result.baseline_metrics,
+        "constant": store.read_json(result.evaluation, "metrics.json")["constant"],
     }
     verdict = store.read_json(result.evaluation, "verdict.json")
     assert verdict["verdict"] == "refused"

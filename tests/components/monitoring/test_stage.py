@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.monitoring.decision import LabelRate, hidden_by_seasons
+from gatehouse.components.monitoring.decision import LabelLevel, hidden_by_seasons
 from gatehouse.components.monitoring.report import page
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.monitoring.stage import MissingColumnError, MonitorRequest, MonitorResult, monitor
@@ -57,9 +57,10 @@ def _monitor(
     spec: MonitoringSpec = SPEC,
     since: str = "",
     trained: pa.Table | None = None,
+    **told: Any,
 ) -> MonitorResult:
     before = _table(0, 270) if trained is None else trained
-    reference = _publish(store, "training-sets", before, DETAILS)
+    reference = _publish(store, "training-sets", before, DETAILS | told)
     split = _publish(store, "splits", pa.table({"row": np.arange(before.num_rows)}), {})
     newest = _publish(store, "training-sets", current, DETAILS)
     return monitor(MonitorRequest(reference=reference, split=split, current=newest, since=since, spec=spec), store)
@@ -111,6 +112,33 @@ def test_a_label_rate_beyond_its_seasons_asks_for_a_new_model(store: ArtifactSto
 
     result = _monitor(store, _table(280, 30, late))
     assert result.decision == "retrain" and result.reasons[0].startswith("label rate: expected 0.2")
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "moved", "told"),
+    [
+        ("regression", lambda day: 3.0 + np.sin(day * 7), lambda day: 4.5 + np.sin(day * 7), "mean label: expected 3"),
+        ("ranking", lambda day: np.floor(day * 20) % 3, lambda day: np.floor(day * 20) % 3 + 1, "mean label: expected"),
+        (
+            "multiclass",
+            lambda day: np.minimum(np.floor(day * 20) % 4, 2),
+            lambda day: np.floor(day * 20) % 2,
+            "share of the most frequent class: expected 0.5 within 0.05, found 0",
+        ),
+    ],
+)
+def test_labels_of_every_task_are_watched(
+    store: ArtifactStore, task: str, label: Callable[[Any], Any], moved: Callable[[Any], Any], told: str
+) -> None:
+    def labelled(first_day: int, days: int, of: Callable[[Any], Any]) -> pa.Table:
+        day = first_day + np.arange(days * 20) / 20
+        return _table(first_day, days, lambda columns: columns.update(label=of(day)))
+
+    trained = labelled(0, 270, label)
+    kept = _monitor(store, labelled(280, 30, label), trained=trained, task=task)
+    assert not any("label" in reason or "class" in reason for reason in kept.reasons)
+    drifted = _monitor(store, labelled(280, 30, moved), trained=trained, task=task)
+    assert drifted.decision == "retrain" and any(reason.startswith(told) for reason in drifted.reasons)
 
 
 def test_the_same_rows_are_no_drift_at_all(store: ArtifactStore) -> None:
@@ -165,8 +193,9 @@ def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: Art
 
 
 def test_a_label_rate_that_a_season_hid_is_a_warning() -> None:
-    spec, label = MonitoringSpec(label_alarm=0.05), LabelRate(trained=0.2, current=0.3, seasonal=0.1, alarm=0.125)
+    spec = MonitoringSpec()
+    label = LabelLevel("label rate", True, trained=0.2, current=0.3, seasonal=0.1, flat=0.05, alarm=0.125)
     (told,) = hidden_by_seasons(spec, [], label)
-    assert told.startswith("label rate: 0.300 is further from 0.200 than the alarm of 0.050")
+    assert told.startswith("label rate: 0.3 is further from 0.2 than the alarm of 0.05")
     assert hidden_by_seasons(spec, [], replace(label, current=0.24)) == []
     assert hidden_by_seasons(spec, [], replace(label, current=0.4)) == []

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from gatehouse.components.metrics.catalogue.found import metrics_for
 from gatehouse.components.tasks.found import TASKS, task_of_loss
 from gatehouse.components.tasks.judging import judging_of
-from gatehouse.errors import ConfigurationError
 
 NAN, INF = float("nan"), float("inf")
 
@@ -45,7 +45,7 @@ def test_classes_are_the_likelier_ones() -> None:
     assert several.classes.tolist() == [1, 0]
 
 
-def test_a_task_that_is_not_judged_says_what_is() -> None:
-    assert judging_of(TASKS["binary"]).objective == "log_loss"
-    with pytest.raises(ConfigurationError, match="of the task binary, not of ranking"):
-        judging_of(TASKS["ranking"])
+@pytest.mark.parametrize("name", TASKS)
+def test_what_a_task_is_judged_by_are_metrics_of_it(name: str) -> None:
+    judging, offered = judging_of(TASKS[name]), metrics_for(name)
+    assert {judging.objective, *judging.leakage_alarm, *judging.slices} <= set(offered)

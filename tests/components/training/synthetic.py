@@ -38,12 +38,12 @@ def table(rows: int = TRAIN + VALIDATION + TEST, seed: int = 3) -> pa.Table:
     )
 
 
-def publish_training_set(store: ArtifactStore, rows: pa.Table, row_group: int | None = None) -> str:
-    """Publish `rows` as a training set; returns its reference."""
+def publish_training_set(store: ArtifactStore, rows: pa.Table, row_group: int | None = None, **told: Any) -> str:
+    """Publish `rows` as a training set, with what its details tell beside the usual; returns its reference."""
     with store.workspace() as workspace:
         path = workspace / "part-00000.parquet"
         pq.write_table(rows, path, row_group_size=row_group)
-        details: dict[str, Any] = {"entity_keys": ["flight_id"], "numeric": NUMERIC, "categorical": CATEGORICAL}
+        details: dict[str, Any] = {"entity_keys": ["flight_id"], "numeric": NUMERIC, "categorical": CATEGORICAL, **told}
         columns = [Column(field.name, str(field.type), field.nullable) for field in rows.schema]
         reference = store.publish(
             "training-sets",

@@ -35,7 +35,6 @@ TENSOR, PIPELINE = {"processes": 2, "tensor": 2}, {"processes": 2, "pipeline": 2
         ({"model": FT | {"hidden": [8]}}, "model.hidden", "ft_transformer has no such setting, only tabular_mlp"),
         ({"loss": {"kind": "mse", "class_weights": "balanced"}}, "loss.class_weights", "only binary and multiclass"),
         ({"epochs": 1}, "epochs", "there is no such setting; did you mean stopping.epochs?"),
-        ({"loss": {"kind": "pairwise"}}, "loss.group", "Field required"),
         (
             {"model": {"architecture": "mine"}},
             "model",

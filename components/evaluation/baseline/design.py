@@ -1,9 +1,8 @@
-"""Logistic regression on the candidate's features: what a candidate must beat to be worth its complexity.
+"""The columns of a linear model: numbers cut to their bulk and standardised, categories as ones and zeros.
 
 It prepares features on its own, so that a mistake in the candidate's transformation does not weaken both alike.
 """
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,9 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from gatehouse.components.evaluation.baseline.logistic_fit import fit_coefficients, logistic
-
-_ROOT_ROWS_PER_PENALTY = 25.0
 _MOST_VALUES = 256
 _TAIL = 0.001
 Floats = npt.NDArray[np.float64]
@@ -65,62 +61,36 @@ class OneHot:
 
 
 @dataclass(frozen=True)
-class LogisticRegression:
-    """A fitted logistic regression, with what it does to each column before."""
+class Design:
+    """What is done to each column of a table."""
 
     numeric: tuple[Standardised, ...]
     categorical: tuple[OneHot, ...]
-    coefficients: tuple[float, ...]
-    intercept: float
 
     @classmethod
-    def fit(
-        cls, table: pa.Table, labels: npt.NDArray[Any], numeric: list[str], categorical: list[str]
-    ) -> "LogisticRegression":
-        """Fit on a table: the same numbers on every run and every processor.
-
-        The L2 penalty is the square root of the rows over 25: of less and less weight with more rows.
-
-        Args:
-            table: The train rows.
-            labels: 0 or 1, shape (rows,); both must occur.
-            numeric: Names of the numeric columns.
-            categorical: Names of the others.
-        """
-        prepared = cls(
+    def fit(cls, table: pa.Table, numeric: list[str], categorical: list[str]) -> "Design":
+        """Fit on the train rows, by the names of their columns."""
+        return cls(
             tuple(Standardised.fit(name, _numbers(table[name])) for name in numeric),
             tuple(OneHot(name, _known(table[name])) for name in categorical),
-            (),
-            0.0,
         )
-        design = sparse.hstack([prepared.design(table), np.ones((table.num_rows, 1))], format="csr")
-        penalty = math.sqrt(table.num_rows) / _ROOT_ROWS_PER_PENALTY
-        penalties = np.append(np.full(design.shape[1] - 1, penalty), 0.0)
-        *coefficients, intercept = fit_coefficients(design, labels, penalties).tolist()
-        return cls(prepared.numeric, prepared.categorical, tuple(coefficients), intercept)
 
-    def design(self, table: pa.Table) -> Any:
-        """The design matrix, sparse, shape (rows, coefficients)."""
+    def matrix(self, table: pa.Table) -> Any:
+        """The rows' columns and a last one of ones, sparse, stored by rows, shape (rows, coefficients)."""
         blocks = [sparse.csr_matrix(each.apply(_numbers(table[each.name]))) for each in self.numeric]
         blocks.extend(each.apply(table[each.name]) for each in self.categorical)
-        return sparse.hstack(blocks, format="csr") if blocks else sparse.csr_matrix((table.num_rows, 0))
-
-    def predict(self, table: pa.Table) -> Floats:
-        """Probability of the positive label for every row, in order, shape (rows,)."""
-        return logistic(self.design(table) @ np.array(self.coefficients) + self.intercept)
+        return sparse.hstack([*blocks, sparse.csr_matrix(np.ones((table.num_rows, 1)))], format="csr")
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON, for `baseline.json`."""
+        """As plain JSON."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, body: dict[str, Any]) -> "LogisticRegression":
+    def from_json(cls, body: dict[str, Any]) -> "Design":
         """Rebuild from `to_json`."""
         return cls(
             tuple(Standardised(**column) for column in body["numeric"]),
             tuple(OneHot(column["name"], tuple(column["values"])) for column in body["categorical"]),
-            tuple(body["coefficients"]),
-            body["intercept"],
         )
 
 

@@ -1,4 +1,4 @@
-"""Fits a logistic regression to the same bits on every x86-64 processor and with any number of threads.
+"""Fits linear models to the same bits on every x86-64 processor and with any number of threads.
 
 OpenBLAS has other kernels for other processors, which add in another order, and NumPy's `exp` has other last digits
 with AVX-512. Neither is used here. NumPy's elementwise sums, products and quotients are right to the last bit with any
@@ -22,22 +22,27 @@ _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef
 _EXP_TERMS = tuple(1.0 / factorial for factorial in np.cumprod([1.0, *range(1, 14)])[::-1].tolist())
 
 
-def logistic(margins: Floats) -> Floats:
-    """1 / (1 + exp(-margin)) of every margin; any shape.
+def exponential(values: Floats) -> Floats:
+    """exp(value) of every value between -700 and 700; any shape.
 
     exp(x) is 2^k exp(r) with |r| <= ln(2) / 2, and exp(r) its Taylor series to r^13, whose rest is below 1e-17.
     """
-    exponents = -np.clip(margins, -700.0, 700.0)
+    exponents = np.clip(values, -700.0, 700.0)
     powers = np.rint(exponents * _PER_LN2)
     rest = exponents - powers * _LN2_HIGH - powers * _LN2_LOW
     series = np.full_like(rest, _EXP_TERMS[0])
     for term in _EXP_TERMS[1:]:
         series *= rest
         series += term
-    return np.asarray(1.0 / (1.0 + np.ldexp(series, powers.astype(np.int32))))
+    return np.ldexp(series, powers.astype(np.int32))
 
 
-def fit_coefficients(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:
+def logistic(margins: Floats) -> Floats:
+    """1 / (1 + exp(-margin)) of every margin; any shape."""
+    return np.asarray(1.0 / (1.0 + exponential(-margins)))
+
+
+def fit_logistic(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:
     """Minimise the summed log loss plus half of penalties times squared coefficients.
 
     Newton's method with a quarter of the design's inner products in place of the second derivative, which is nowhere
@@ -62,6 +67,23 @@ def fit_coefficients(design: Any, labels: npt.NDArray[Any], penalties: Floats) -
         point = point - solve(factor, gradient)
     logger.warning("Logistic regression has not settled after %d steps: classes are nearly separable.", _STEPS)
     return point
+
+
+def fit_least_squares(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:
+    """Minimise half of the summed squared errors plus half of penalties times squared coefficients.
+
+    The normal equations are solved once.
+
+    Args:
+        design: Sparse, stored by rows, shape (rows, coefficients).
+        labels: Numbers, shape (rows,).
+        penalties: Of each coefficient, from 0, shape (coefficients,).
+
+    Returns:
+        The coefficients, shape (coefficients,).
+    """
+    across = design.T.tocsr()
+    return solve(cholesky((across @ design).toarray() + np.diag(penalties)), across @ labels)
 
 
 def cholesky(matrix: Floats) -> Floats:

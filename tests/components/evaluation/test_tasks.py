@@ -1,0 +1,107 @@
+"""Candidates of every task through the whole stage: metrics, baselines, gate, curves, slices and page."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.report import page
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.evaluation.stage import EvaluateRequest, EvaluateResult, evaluate
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
+from gatehouse.errors import ConfigurationError
+from tests.components.evaluation.candidates import publish_model
+from tests.components.training.synthetic import publish_split, publish_training_set, table
+
+LOSSES = {"multiclass": "multiclass", "regression": "mse", "ranking": "pairwise"}
+SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=20, bootstrap_samples=40)
+
+
+class Bench:
+    """A training set of one task, and models on it."""
+
+    def __init__(self, task: str, folder: Path) -> None:
+        self.task, self.store = task, ArtifactStore.open(folder)
+        rows = table(1500)
+        told: Mapping[str, Any] = {"task": task}
+        noise = np.random.default_rng(5).normal(size=1500)
+        number = (rows["distance"].to_numpy() - 1000) / 300 + 2 * rows["delay_rate"].to_numpy() + 0.3 * noise
+        if task == "multiclass":
+            label = np.digitize(number, [0.0, 1.5]).astype(np.int32)
+            told |= {"classes": ["<early>", "on time", "late"]}
+        elif task == "ranking":
+            label = np.maximum(np.round(number), 0.0)
+            rows = rows.append_column("day", pa.array(np.arange(1500) // 10))
+            told |= {"group": "day"}
+        else:
+            label = number
+        self.labels = label
+        rows = rows.set_column(rows.column_names.index("label"), "label", pa.array(label))
+        self.training_set = publish_training_set(self.store, rows, **told)
+        parts = {"train": range(800), "validation": range(800, 1000), "test": range(1000, 1500)}
+        self.split = publish_split(self.store, self.training_set, **parts)
+
+    def model(self, steps: int, loss: str = "") -> str:
+        """A model that was trained for some steps."""
+        return publish_model(self.store, self.training_set, self.split, steps=steps, loss=loss or LOSSES[self.task])
+
+    def rows_of(self, *classes: int) -> list[int]:
+        """Row numbers below 800 whose label is one of these."""
+        return np.flatnonzero(np.isin(self.labels[:800], classes)).tolist()
+
+    def evaluate(self, model: str, champion: str = "", policy: GatePolicy | None = None) -> EvaluateResult:
+        """Evaluate it under the task's own policy, unless told otherwise."""
+        request = EvaluateRequest(
+            model=model,
+            champion=champion,
+            training_set=self.training_set,
+            split=self.split,
+            spec=SPEC,
+            policy=policy or GatePolicy(leakage_alarm={}, must_beat_baseline=()),
+        )
+        return evaluate(request, self.store)
+
+
+@pytest.fixture(scope="module", params=LOSSES)
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(request.param, tmp_path_factory.mktemp("tasks"))
+
+
+def test_a_model_is_judged_by_the_metrics_of_its_task(bench: Bench) -> None:
+    good, bad = bench.model(steps=120), bench.model(steps=2)
+    better, worse = bench.evaluate(good, champion=bad), bench.evaluate(bad, champion=good)
+    assert (better.verdict, better.reasons) == ("pass", ())
+    objective = judging_of(TASKS[bench.task]).objective
+    assert worse.verdict == "refused" and worse.reasons[0].startswith(f"champion {objective}: expected not worse")
+    found = bench.store.read_json(better.evaluation, "metrics.json")
+    assert set(found) == {"candidate", "champion", "baseline", "boosted trees", "constant"}
+    assert all(np.isfinite(list(metrics.values())).all() for metrics in found.values())
+    curves = bench.store.read_json(better.evaluation, "curves.json")
+    assert all(set(each) == set(judging_of(TASKS[bench.task]).curves) for each in curves.values())
+    drawn = page(bench.store, better.evaluation)
+    assert "<early>" not in drawn and "<svg" in drawn
+
+
+def test_the_baseline_must_be_beaten_in_the_objective_by_default(bench: Bench) -> None:
+    refused = bench.evaluate(bench.model(steps=1), policy=GatePolicy())
+    objective = judging_of(TASKS[bench.task]).objective
+    assert any(reason.startswith(f"baseline {objective}") for reason in refused.reasons)
+
+
+def test_a_model_of_another_task_than_the_label_is_refused(tmp_path: Path) -> None:
+    bench = Bench("ranking", tmp_path)
+    with pytest.raises(ConfigurationError, match=r"is of the task regression, and the label of .* of ranking"):
+        bench.evaluate(bench.model(steps=1, loss="mse"))
+
+
+def test_a_champion_that_does_not_know_a_class_gives_it_no_chance(tmp_path: Path) -> None:
+    bench = Bench("multiclass", tmp_path)
+    known = publish_split(bench.store, bench.training_set, train=bench.rows_of(0, 1), test=range(1000, 1500))
+    champion = publish_model(bench.store, bench.training_set, known, loss="multiclass")
+    found = bench.evaluate(bench.model(steps=120), champion=champion)
+    assert found.verdict == "pass" and found.champion_metrics["log_loss"] > 2 * found.metrics["log_loss"]
