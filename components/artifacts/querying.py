@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.artifacts.tables import Table, tables_in
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import duckdb
 
 HIDDEN = "***"
-MEMORY_LIMIT = "1GB"
 SOURCE = "artifact "
 """What the names of the rows behind the views begin with."""
 _SETTINGS = (
@@ -47,11 +47,8 @@ def queried(
         ConfigurationError: if one has no tables.
         GatehouseError: if one cannot be read.
     """
-    import duckdb
-
     with store.workspace() as workspace:
-        spill = str(workspace / "spill")
-        connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "temp_directory": spill})
+        connection = connect(spill=workspace / "spill")
         try:
             for setting in _SETTINGS:
                 connection.execute(f"SET {setting}")

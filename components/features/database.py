@@ -8,12 +8,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gatehouse.components.artifacts import database
+
 _ROW_GROUP = 1 << 17
 
 
-def connect() -> duckdb.DuckDBPyConnection:
-    """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar."""
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "preserve_insertion_order": "true"})
+def connect(spill: Path | None = None, most: int = 0) -> duckdb.DuckDBPyConnection:
+    """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar; limits as `database.connect`."""
+    connection = database.connect(
+        spill=spill, most=most, autoinstall_known_extensions="false", preserve_insertion_order="true"
+    )
     connection.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false; CREATE SCHEMA features")
     empty_schemas(connection)
     return connection

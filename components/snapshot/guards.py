@@ -21,7 +21,7 @@ from gatehouse.errors import DeliveryError, MissingArtifactError
 if TYPE_CHECKING:
     import duckdb
 
-_MEMORY = "256MB"
+_MEMORY = 256 << 20
 _TOLD = 4
 _ALIKE = 100
 
@@ -232,10 +232,9 @@ def _compare(
     apart = not overlapping and all(part.last < since for part in gone)
     if oldest is not None and oldest >= on_time and apart:
         return {"gone": 0, "late": 0, "again": 0}, ""
-    import duckdb
+    from gatehouse.components.artifacts.database import connect
 
-    with duckdb.connect() as database:
-        database.sql(f"SET memory_limit='{_MEMORY}'; SET threads=2; SET temp_directory='{case.workspace / 'guards'}'")
+    with connect(spill=case.workspace / "guards", most=_MEMORY) as database:
         database.sql("SET TimeZone='UTC'")
         for name, parts in (("new", new), ("gone", gone), ("overlapping", overlapping)):
             _view(database, name, columns, parts, [*new, *gone], case)

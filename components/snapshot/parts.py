@@ -21,6 +21,7 @@ from gatehouse.components.snapshot.sources.rejects import Reject
 from gatehouse.components.snapshot.sources.times import EPOCH, FIRST_TIME, LAST_TIME
 from gatehouse.components.snapshot.spec import TableSpec
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, SourceError
+from gatehouse.limits import processors
 
 THREADS = "GATEHOUSE_INGEST_THREADS"
 ROWS_PER_GROUP = 131_072
@@ -157,7 +158,7 @@ def thread_count() -> int:
     """
     given = os.environ.get(THREADS, "")
     if not given:
-        return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+        return min(_MOST_THREADS, processors())
     if not given.isdigit() or int(given) < 1:
         raise ConfigurationError(f"{THREADS}: expected a positive number of threads, found {given!r}.")
     return int(given)

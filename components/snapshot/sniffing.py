@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
@@ -160,7 +161,7 @@ def _csv(path: Path) -> Sniffed:
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     if not path.is_file() or not suffixes or suffixes[-1] not in _ENDINGS:
         raise SourceError(f"{path}: expected a CSV ({', '.join(_ENDINGS)}, also .gz) or Parquet file, found none.")
-    with _in_utf8(path) as (plain, encoding), duckdb.connect() as connection:
+    with _in_utf8(path) as (plain, encoding), connect() as connection:
         delimiter = _delimiter(connection, plain, path.name)
         header = _header(plain, delimiter)
         columns = [_Column(name, dict.fromkeys(_candidates(), 0)) for name in header]

@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.validation.sensitivity import sensitive_columns
@@ -74,11 +75,10 @@ def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPy
             f"Tables {listed}: expected names that differ in more than upper and lower case, as rules are judged in "
             "SQL. Rename one in the source."
         )
-    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
+    with connect(spill=temporary, threads=1, autoinstall_known_extensions="false") as connection:
         files = [str(path) for table in tables for path, _ in table.files]
-        connection.execute("SET threads = 1; SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         connection.execute("SET disabled_optimizers = 'statistics_propagation,filter_pushdown'")
-        connection.execute(f"SET temp_directory = {text(temporary)}")
         connection.execute(f"SET allowed_paths = [{', '.join(map(text, files))}]")
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
         for table in tables:

@@ -28,6 +28,7 @@ from feast.repo_config import FeastConfigBaseModel, RepoConfig
 from feast.utils import compute_non_entity_date_range
 from pydantic import field_validator
 
+from gatehouse import limits
 from gatehouse.components.features.database import connect, quoted
 from gatehouse.components.features.point_in_time.asof_join import asof_batches
 from gatehouse.components.features.point_in_time.entity_rows import EPOCH, EntityRows
@@ -50,6 +51,7 @@ from gatehouse.errors import ConfigurationError
 
 _BATCH_ROWS = 1 << 17
 _SIZE = re.compile(r"(\d+)\s*(MB|GB|TB)")
+_MOST = 2 * 10**9
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -59,14 +61,14 @@ class AsofOfflineStoreConfig(FeastConfigBaseModel):
     type: Literal["gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"] = (
         "gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore"
     )
-    memory_limit: str = "2GB"
+    memory_limit: str = ""
     """What a retrieval may take beside its entity rows and the result that is held, as `500MB` or `4GB`; the rest waits
-    on disk. At least 100MB."""
+    on disk. At least 100MB. By default a quarter of what the process may have, at most 2GB."""
 
     @field_validator("memory_limit")
     @classmethod
     def _is_a_size(cls, value: str) -> str:
-        if _bytes(value) < 10**8:
+        if value and _bytes(value) < 10**8:
             raise ValueError(f"memory_limit: expected a size such as 500MB or 4GB, at least 100MB, found {value!r}")
         return value
 
@@ -274,9 +276,7 @@ def _pulled(
 @contextmanager
 def _opened(config: RepoConfig, folder: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, SourceFiles]]:
     """A connection that takes a quarter of the memory and then writes to `folder`, and what it reads."""
-    with connect() as connection:
-        connection.execute(f"SET memory_limit = '{_memory(config) // 4} B'")
-        connection.execute(f"SET temp_directory = '{folder}/spilled'")
+    with connect(folder / "spilled", _memory(config) // 4) as connection:
         yield connection, SourceFiles(connection, config.repo_path)
 
 
@@ -289,7 +289,7 @@ def _explained(source: DataSource) -> Iterator[None]:
 
 
 def _memory(config: RepoConfig) -> int:
-    return _bytes(str(getattr(config.offline_store, "memory_limit", "2GB")))
+    return _bytes(str(getattr(config.offline_store, "memory_limit", ""))) or min(_MOST, limits.memory() // 4)
 
 
 def _searched_at_once(config: RepoConfig) -> int:

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from gatehouse.components.artifacts import database
 from gatehouse.errors import SourceError
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class _DuckDB:
 
         self.dialect = "duckdb"
         self.failures: tuple[type[Exception], ...] = (duckdb.Error, pa.ArrowException, OSError)
-        self._connection = duckdb.connect() if path is None else duckdb.connect(str(path), read_only=True)
+        self._connection = database.connect(path, access_mode="automatic" if path is None else "read_only")
 
     def quote(self, name: str) -> str:
         return _double_quoted(name)

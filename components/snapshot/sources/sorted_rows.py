@@ -9,12 +9,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.ipc
 
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.snapshot.sources.base import Part, Raw
 from gatehouse.components.snapshot.sources.declared import schema_of
 from gatehouse.components.snapshot.sources.runs import runs
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
 
-_MEMORY = "256MB"
+_MEMORY = 256 << 20
 
 
 def sorted_parts(parts: Iterable[Part], spec: TableSpec, workspace: Path, rows: int) -> Iterator[Part]:
@@ -60,9 +61,9 @@ def sorted_rows(tables: Iterable[pa.Table], spec: TableSpec, workspace: Path, ro
     order = [*spec.order_by, *(column for column in spec.columns if column not in spec.order_by)]
     signed = [column for column in order if spec.columns[column] is ColumnType.double]
     schema = schema_of(spec.columns)
-    with duckdb.connect(str(workspace / "sort.duckdb")) as database:
-        database.sql(f"SET memory_limit='{_MEMORY}'; SET threads=2; SET TimeZone='UTC'")
-        database.sql(f"SET temp_directory='{workspace / 'sort'}'")
+    database: duckdb.DuckDBPyConnection
+    with connect(workspace / "sort.duckdb", spill=workspace / "sort", most=_MEMORY) as database:
+        database.sql("SET TimeZone='UTC'")
         first = schema.empty_table()
         database.sql("CREATE TABLE rows AS SELECT * FROM first")
         for table in tables:

@@ -1,7 +1,6 @@
 """Measures the columns of a table file by file: on the threads of one machine, or as a part of a larger computation."""
 
 import itertools
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from gatehouse.components.validation.statistics.merging import OrderedMerge
 from gatehouse.components.validation.statistics.partial import Partial
 from gatehouse.components.validation.statistics.plan import ColumnPlan, plans_of
 from gatehouse.components.validation.statistics.readout import read_out
+from gatehouse.limits import processors
 
 # What is held at once, of one column, by each thread: so many rows, or fewer where they are large.
 _ROWS = 131_072
@@ -46,7 +46,7 @@ def measure_table(
     if not files:
         return MeasuredTable(0, {}, {})
     plans = plans_of(pq.read_schema(files[0]), sensitive, baseline)
-    return gathered(_on_threads(files, plans, threads or min(8, len(os.sched_getaffinity(0)))))
+    return gathered(_on_threads(files, plans, threads or min(8, processors())))
 
 
 def gathered(columns: Sequence[Partial]) -> MeasuredTable:

@@ -1,0 +1,60 @@
+"""What this process may use of its machine: memory and processors, whichever of its limits is the lowest.
+
+No result depends on it: it says how much is done at once, and never what is done.
+"""
+
+import math
+import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+
+
+def memory() -> int:
+    """Bytes that this process may have: of its cgroup, of `ulimit -d`, else of the machine."""
+    files = (*_found("memory", "memory.max"), *_found("memory", "memory.limit_in_bytes"))
+    told = [int(text) for text in files if text.isdigit()]
+    soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *told, *([soft] if soft != resource.RLIM_INFINITY else [])])
+
+
+def processors() -> int:
+    """Processors that this process may use at once, at least 1: those it may run on, and its cgroup's share of them."""
+    quotas = [text.split() for text in _found("cpu", "cpu.max")]
+    quotas += zip(_found("cpu", "cpu.cfs_quota_us"), _found("cpu", "cpu.cfs_period_us"), strict=True)
+    shares = [math.ceil(int(quota) / int(period)) for quota, period in quotas if quota.isdigit()]
+    return max(1, min([len(os.sched_getaffinity(0)), *shares]))
+
+
+def bytes_of(quantity: str) -> int:
+    """Bytes of a quantity as Kubernetes writes it: `512Mi` are 512 times 1024 times 1024, `4G` four billion.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTPE]?)(i?)", quantity)
+    if not found:
+        raise ValueError(f"expected an amount of memory, such as 4G or 512Mi, found {quantity!r}")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS[found[2]])
+
+
+def _found(controller: str, file: str) -> Iterator[str]:
+    """What a file of the cgroup says, and of those above it, which bind too.
+
+    A container may see its own cgroup as the root, while its membership is told as the host sees it.
+    """
+    for line in _MEMBERSHIP.read_text().splitlines() if _MEMBERSHIP.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = _ROOT / controller if controllers else _ROOT
+        own = root / path.lstrip("/")
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(root) and (folder / file).is_file():
+                yield (folder / file).read_text().strip()
