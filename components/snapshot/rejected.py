@@ -45,17 +45,23 @@ def groups_of(store: ArtifactStore, reference: Reference | str, examples: int = 
         reference: Of the rejected rows.
         examples: How many examples of each reason.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     counts: Counter[tuple[str, str]] = Counter()
     firsts: dict[tuple[str, str], list[Example]] = {}
     for path in store.paths(Reference.parse(reference)):
         for batch in pq.ParquetFile(path).iter_batches():
-            keys = list(zip(batch["column"].to_pylist(), batch["reason"].to_pylist(), strict=True))
-            counts.update(keys)
-            for row, key in enumerate(keys):
-                if len(held := firsts.setdefault(key, [])) < examples:
-                    held.append(Example(*(batch[name][row].as_py() for name in ("place", "found", "raw"))))
+            kinds = pa.Table.from_batches([batch]).group_by(["column", "reason"], use_threads=False)
+            for one in kinds.aggregate([([], "count_all")]).to_pylist():
+                key = one["column"], one["reason"]
+                counts[key] += one["count_all"]
+                held = firsts.setdefault(key, [])
+                if len(held) < examples:
+                    mine = pc.and_(pc.equal(batch["column"], key[0]), pc.equal(batch["reason"], key[1]))
+                    rows = batch.filter(mine).slice(0, examples - len(held))
+                    held += [Example(**row) for row in rows.select(["place", "found", "raw"]).to_pylist()]
     ordered = sorted(counts, key=lambda key: (-counts[key], key))
     return [Group(*key, counts[key], tuple(firsts[key])) for key in ordered]
 

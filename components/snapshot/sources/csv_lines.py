@@ -50,17 +50,18 @@ def lines_of(text: bytes, delimiter: bytes) -> Lines:
         returns = np.flatnonzero(data == _CARRIAGE_RETURN)
         following = data[np.minimum(returns + 1, len(data) - 1)]
         every = np.sort(np.concatenate([every, returns[(following != _LINE_FEED) | (returns + 1 == len(data))]]))
-    ends = every[~inside(every)]
+    numbers = np.flatnonzero(~inside(every)) + 1
+    ends = every[numbers - 1]
     if not len(ends) or ends[-1] != len(data) - 1:
-        ends = np.append(ends, len(data))
+        ends, numbers = np.append(ends, len(data)), np.append(numbers, len(every) + 1)
     starts = np.concatenate([[0], ends[:-1] + 1])
     ended = (ends < len(data)) & (data[np.minimum(ends, len(data) - 1)] == _LINE_FEED)
     stops = ends - (ended & (ends > starts) & (data[ends - 1] == _CARRIAGE_RETURN))
     between = np.flatnonzero(data == delimiter[0])
     between = between[~inside(between)]
-    widths = np.searchsorted(between, stops) - np.searchsorted(between, starts) + 1
+    widths = np.diff(np.searchsorted(between, stops), prepend=0) + 1  # Between two rows there are only line ends.
     held = stops > starts
-    return Lines(starts[held], stops[held], (np.searchsorted(every, ends) + 1)[held], widths[held])
+    return Lines(starts[held], stops[held], numbers[held], widths[held])
 
 
 def without(text: bytes, lines: Lines, dropped: Places) -> bytes:

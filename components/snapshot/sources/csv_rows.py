@@ -1,7 +1,7 @@
 """Types the rows of one block of CSV, and says line, column and value of what does not fit.
 
-Arrow reads a block whose rows all fit. Of any other block the cells are read as texts, and told apart a column at a
-time, so that rows that do not fit cost about as much as those that do, however many there are.
+Arrow reads a block whose rows all fit. Of any other block, the columns with values that do not fit are read as texts,
+and told apart a column at a time, so that such rows cost about as much as those that fit, however many there are.
 """
 
 import codecs
@@ -33,6 +33,7 @@ from gatehouse.errors import SourceError
 BOM = b"\xef\xbb\xbf"
 _PARSED_AT_ONCE = 2**20
 _DELIMITERS = {";": "';'", "\t": "a tab", "|": "'|'", ",": "','"}
+_COLUMN = re.compile(r"^In CSV column #(\d+):")
 csv.field_size_limit(2**31 - 1)
 
 
@@ -97,8 +98,8 @@ class CsvRows:
             self._require_closed_quotes(block, lines_before)
         try:
             return Raw(self._typed(block), columns=delivered)
-        except pa.ArrowInvalid:
-            table, rejected = self._sifted(block, lines_before)
+        except pa.ArrowInvalid as error:
+            table, rejected = self._sifted(block, lines_before, error)
         if rejected is not None and self.spec.on_invalid == "fail":
             raise SourceError(f"Table {self.name}: {Reject(**rejected.slice(0, 1).to_pylist()[0])}.")
         return Raw(table, rejected, columns=delivered)
@@ -124,11 +125,7 @@ class CsvRows:
 
     def _typed(self, block: bytes) -> pa.Table:
         """A block as Arrow reads it; ArrowInvalid where some row may not fit."""
-        schema, types = schema_of(self.spec.columns), {}
-        for column in schema:
-            kind = self.spec.columns[column.name]
-            as_text = kind is ColumnType.timestamp and (self.time_zone or column.name in self.spec.times)
-            types[column.name] = pa.string() if as_text else column.type
+        schema, types = schema_of(self.spec.columns), self._types(pa.string())
         table = self._parsed(block, types, _PARSED_AT_ONCE)
         for index, column in enumerate(schema):
             if types[column.name] != column.type:
@@ -140,6 +137,15 @@ class CsvRows:
             elif not _is_plain(table[column.name]):
                 raise pa.ArrowInvalid(f"column {column.name}: a value may be out of range")
         return table
+
+    def _types(self, read_later: pa.DataType) -> dict[str, pa.DataType]:
+        """What Arrow reads each column as: times that it does not know how to read, as texts that are read later."""
+        return {
+            column.name: read_later
+            if pa.types.is_timestamp(column.type) and (self.time_zone or column.name in self.spec.times)
+            else column.type
+            for column in schema_of(self.spec.columns)
+        }
 
     def _parsed(self, text: bytes, types: dict[str, pa.DataType], at_once: int) -> pa.Table:
         """The columns of a text in given types."""
@@ -157,12 +163,14 @@ class CsvRows:
             ),
         )
 
-    def _sifted(self, block: bytes, lines_before: Callable[[], int]) -> tuple[pa.Table, pa.Table | None]:
-        """The rows that fit, typed, and those that do not, in order; None where all fit."""
+    def _sifted(
+        self, block: bytes, lines_before: Callable[[], int], error: pa.ArrowInvalid
+    ) -> tuple[pa.Table, pa.Table | None]:
+        """The rows that fit, typed, and those that do not, in order; None where all fit. `error` is what Arrow said."""
         lines = lines_of(block, self._delimiter)
         whole = lines.widths == len(self.header)
         rows, others = np.flatnonzero(whole), np.flatnonzero(~whole)
-        table, misfits = self._told_apart(without(block, lines, others), len(rows))
+        table, misfits = self._told_apart(without(block, lines, others), len(rows), error)
         misfits = [replace(each, rows=rows[each.rows]) for each in misfits]
         if len(others):
             found = pc.cast(pa.array(lines.widths[others]), pa.string())
@@ -173,20 +181,18 @@ class CsvRows:
         row = Row(self.file, lines_before(), len(self.header), tuple(hidden), self.spec.delimiter)
         return table, set_aside(block, lines, misfits, row)
 
-    def _told_apart(self, text: bytes, rows: int) -> tuple[pa.Table, list[Misfits]]:
+    def _told_apart(self, text: bytes, rows: int, error: pa.ArrowInvalid) -> tuple[pa.Table, list[Misfits]]:
         """The rows of a text that fit, typed, and those that do not, each with its first column that does not.
 
         Args:
             text: Whole rows, each with as many cells as the header.
             rows: How many there are.
+            error: What Arrow said of them.
         """
         schema = schema_of(self.spec.columns)
         if not rows:
             return schema.empty_table(), []
-        try:
-            cells = self._parsed(text, dict.fromkeys(schema.names, pa.binary()), len(text) + 1).combine_chunks()
-        except pa.ArrowInvalid as error:
-            raise SourceError(f"Table {self.name}: {self.file} cannot be read: {error}.") from error
+        cells = self._partly_typed(text, error)
         if cells.num_rows != rows:
             raise SourceError(
                 f"Table {self.name}: {self.file} cannot be read: a block has {rows:,} rows by its line ends, and "
@@ -197,6 +203,9 @@ class CsvRows:
         fits = np.ones(rows, bool)
         for column in schema.names:
             array = _single(cells[column])
+            if not pa.types.is_binary(array.type):
+                values.append(array)
+                continue
             kind, form = self.spec.columns[column], self.spec.times.get(column, "")
             read = read_texts(array, kind, decimal=self.spec.decimal, zone=self.time_zone, form=form)
             values.append(read.values)
@@ -206,6 +215,31 @@ class CsvRows:
                 fits &= mine
         table = pa.Table.from_arrays(values, schema=schema)
         return (table.filter(pa.array(fits)) if misfits else table), misfits
+
+    def _partly_typed(self, text: bytes, error: pa.ArrowInvalid) -> pa.Table:
+        """The columns of a text: typed where all values of a column fit, else as bytes.
+
+        An error of Arrow says in which column the first value is that does not fit.
+        """
+        types, at_once = self._types(pa.binary()), _PARSED_AT_ONCE
+        while True:
+            told = _COLUMN.search(str(error))
+            column = self.header[int(told[1])] if told else ""
+            if column in types:
+                types[column] = pa.binary()
+            try:
+                table = self._parsed(text, types, at_once)
+            except pa.ArrowInvalid as found:
+                if str(found) == str(error) and at_once > len(text):
+                    raise SourceError(f"Table {self.name}: {self.file} cannot be read: {found}.") from found
+                if str(found) == str(error):  # A row may be longer than what is parsed at once.
+                    at_once = len(text) + 1
+                error = found
+                continue
+            doubtful = [name for name in types if not _is_plain(table[name])]
+            if not doubtful:
+                return table
+            types |= dict.fromkeys(doubtful, pa.binary())
 
     def _misfits(self, column: str, cells: pa.Array, read: Read, rows: np.ndarray) -> Iterator[Misfits]:
         """Some misfits of a column, by reason."""

@@ -85,7 +85,9 @@ def _doubles(texts: pa.Array, decimal: str) -> Read:
         fits = values.is_valid()
     except pa.ArrowInvalid:
         trimmed = pc.ascii_trim(trimmed, _BLANKS)
-        fits = pc.or_(pc.match_substring_regex(trimmed, _NUMBER), pc.match_substring_regex(trimmed, _NO_NUMBER))
+        fits = pc.match_substring_regex(trimmed, _NUMBER)
+        others = trimmed.filter(pc.invert(fits))
+        fits = pc.replace_with_mask(fits, pc.invert(fits), pc.match_substring_regex(others, _NO_NUMBER))
         values = pc.cast(_only(trimmed, fits), pa.float64())
     if pc.any(pc.is_inf(values), min_count=0).as_py():
         # Arrow reads a number that no double holds as an infinity.
@@ -95,7 +97,9 @@ def _doubles(texts: pa.Array, decimal: str) -> Read:
     mask = mask_of(texts, fits)
     if mask is None or decimal != ".":
         return Read(values, mask)
-    return Read(values, mask, noted(pc.match_substring_regex(texts, _DECIMAL_COMMA), "with a point (or state decimal)"))
+    wrong = pc.indices_nonzero(pc.invert(mask))
+    commas = wrong.filter(pc.match_substring_regex(texts.take(wrong), _DECIMAL_COMMA))
+    return Read(values, mask, [(commas, "with a point (or state decimal)")] if len(commas) else [])
 
 
 def _times(texts: pa.Array, zone: str, form: str) -> Read:

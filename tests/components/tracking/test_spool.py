@@ -76,6 +76,17 @@ def test_a_killed_writer_loses_nothing_and_the_next_goes_on_behind_it(tmp_path: 
     assert everything(tmp_path, 50_000)[len(before) :][0].name == "next"
 
 
+def test_the_last_segment_of_a_writer_that_ends_without_closing_is_read(tmp_path: Path) -> None:
+    ending = WRITER.replace("10**9", "200_000") + "print(writer._number)"
+    told = subprocess.run([sys.executable, "-c", ending, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=True)
+    last = int(told.stdout.split()[-1])
+    assert last > 1, "one segment held everything"
+    assert not in_use(tmp_path)
+    assert [point.step for point in everything(tmp_path, 50_000)] == list(range(200_000))
+    alone, _ = read(tmp_path, Position(last, 0), 1)
+    assert 0 < alone[0].step < 199_999
+
+
 @pytest.mark.parametrize("word", range(5))
 @pytest.mark.parametrize("torn", ["flipped", "unwritten"])
 def test_a_torn_record_ends_its_segment_and_not_the_spool(tmp_path: Path, word: int, torn: str) -> None:

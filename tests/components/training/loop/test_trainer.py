@@ -220,6 +220,18 @@ def test_batches_whose_rows_weigh_nothing_change_nothing(tmp_path: Path, alone: 
     assert json.loads(canonical_json(result["history"])) == result["history"]
 
 
+def test_a_micro_batch_of_real_rows_and_padding_learns_what_the_rows_alone_teach(tmp_path: Path, alone: None) -> None:
+    _write(tmp_path, _binary)
+    weights = []
+    for accumulation in (1, 3):  # Of 400 rows in batches of 128 the last has 16: six, six, and four beside two of none.
+        spec = vary(SPEC, epochs=1, dropout=0.0, accumulation=accumulation)
+        trainer = Trainer(spec, _architecture(spec), tmp_path)
+        trainer.checkpointer = Keeper([], step=-1)  # type: ignore[assignment]
+        trainer.train()
+        weights.append(torch.cat([one.detach().flatten() for one in trainer.parameters]))
+    torch.testing.assert_close(weights[1], weights[0], rtol=0, atol=1e-5)
+
+
 def test_a_gradient_is_divided_by_the_scale_that_it_was_made_with_also_where_the_scale_grows(
     tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
