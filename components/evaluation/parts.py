@@ -1,6 +1,8 @@
 """Reads one part of a split, and refuses parts on which a model can be neither fitted nor measured."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,8 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tasks.task import Task
 from gatehouse.errors import GatehouseError
+
+_AT_ONCE = 1 << 16
 
 
 class UnusablePartError(GatehouseError):
@@ -48,7 +52,7 @@ class Part:
 
 
 def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task) -> Part:
-    """Read the part `name` (`train`, `validation` or `test`), with labels as `task` has them.
+    """Read the part `name` (`train`, `validation` or `test`), with labels as `task` has them; no other row is held.
 
     Raises:
         UnusablePartError: if no model can be judged on it.
@@ -60,14 +64,15 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
             f"{split} divides {divided or 'nothing'}, expected {reference}. Split that training set."
         )
     rows = pq.read_table(store.path(split, f"{name}.parquet"))["row"].to_numpy()
-    whole = pq.ParquetDataset(store.paths(reference)).read()
-    outside = int(((rows < 0) | (rows >= whole.num_rows)).sum())
+    paths = store.paths(reference)
+    held = sum(pq.read_metadata(path).num_rows for path in paths)
+    outside = int(((rows < 0) | (rows >= held)).sum())
     if outside or len(rows) == 0:
         raise UnusablePartError(
-            f"{split}: {name} has {len(rows)} rows, {outside} of them beyond the {whole.num_rows} rows of {reference}; "
+            f"{split}: {name} has {len(rows)} rows, {outside} of them beyond the {held} rows of {reference}; "
             "expected at least one row and none beyond. Correct the boundaries in `split`."
         )
-    table, details = whole.take(pa.array(rows)).combine_chunks(), store.manifest(reference).details
+    table, details = _taken(paths, rows), store.manifest(reference).details
     labels = _labels(table, details["label"], task, f"{split}: {name}")
     return Part(rows, table, labels, _groups(table, details.get("group", "")))
 
@@ -77,6 +82,20 @@ def _groups(table: pa.Table, column: str) -> npt.NDArray[np.int64] | None:
         return None
     encoded = table[column].combine_chunks().dictionary_encode(null_encoding="encode")
     return np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def _taken(paths: Sequence[Path], rows: npt.NDArray[np.int64]) -> pa.Table:
+    """Rows of Parquet files by their numbers, in that order; the files are read a batch at a time."""
+    order = np.argsort(rows, kind="stable")
+    ascending, start, found = rows[order], 0, []
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_AT_ONCE):
+                first, last = np.searchsorted(ascending, (start, start + batch.num_rows))
+                found.append(pa.Table.from_batches([batch]).take(pa.array(ascending[first:last] - start)))
+                start += batch.num_rows
+    table = pa.concat_tables(found).combine_chunks()
+    return table if (order[1:] > order[:-1]).all() else table.take(pa.array(np.argsort(order)))
 
 
 def _labels(table: pa.Table, column: str, task: Task, where: str) -> npt.NDArray[np.float64]:

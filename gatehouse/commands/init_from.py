@@ -15,6 +15,7 @@ from gatehouse.commands.first_look import FirstLook, declared, show, table_name,
 from gatehouse.commands.place import DEFAULT_STORE
 from gatehouse.commands.table_project import project_files, write_files
 from gatehouse.commands.table_roles import Roles, Wanted, chosen, facts
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
@@ -69,10 +70,8 @@ def _roles(
     store: ArtifactStore, look: FirstLook, table: str, declared: Mapping[str, Any], wanted: Wanted, timed: bool
 ) -> tuple[Roles, tuple[str, str] | None]:
     """What the columns are, and where the parts of a split by time end; None where times cannot divide the rows."""
-    import duckdb
-
     dataset = store.manifest(look.taken.snapshot).derived_from[table]
-    with duckdb.connect() as connection:
+    with connect() as connection:
         connection.read_parquet([str(path) for path in store.paths(dataset)]).create_view("rows")
         found, rows = facts(lambda sql: connection.execute(sql).fetchall(), declared["columns"])
         time = str(declared["event_time"])

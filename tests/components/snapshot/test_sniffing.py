@@ -105,7 +105,7 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("t.parquet", "x", "expected a CSV file"),
+        ("t.parquet", "x", "is not intact Parquet"),
         ("t.csv", "1.5,2\n3.5,4\n", "expected a header in the first line"),
         ("t.csv", "a,b\n", "expected rows below the header"),
         ("t.csv", "a,b\n1,€\n", "Save it in UTF-8"),
