@@ -9,10 +9,10 @@ from gatehouse.components.evaluation.reports.figures import figures
 from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Metric
-from gatehouse.components.reports.charts import Dot, dot_chart
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import Html, percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
+from gatehouse.components.reports.row_charts import Dot, dot_chart
 
 Json = Mapping[str, Any]
 _ROLES = ("candidate", "champion", "baseline", "boosted trees", "constant")
@@ -201,9 +201,8 @@ def _add_slices(
         worst = sorted(with_it, key=lambda entry: -metric.worse_by(entry["metrics"]["candidate"][name], 0.0))[:_DRAWN]
         markers = (("limit", limit), ("all rows", metrics["candidate"][name]))
         chart = dot_chart([_dot(entry, metric, limit) for entry in worst], metric.title, markers, roles)
-        drawn.figure(
-            chart, f"{metric.title} by slice with its 95 % interval, the worst {len(worst)} of {len(with_it)}."
-        )
+        cut = f", the worst {len(worst)} of {len(with_it)}" if len(worst) < len(with_it) else ""
+        drawn.figure(chart, f"{metric.title} by slice with its 95 % interval{cut}.")
     if judged:
         drawn.element(_slice_table(judged, metrics, limits, level))
     if small := [entry for entry in slices if not entry["judged"]]:

@@ -7,10 +7,10 @@ from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.monitoring.decision import LabelLevel, Moved, flat_alarm, hidden_by_seasons
 from gatehouse.components.monitoring.spec import MonitoringSpec
-from gatehouse.components.reports.charts import bar_chart
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
+from gatehouse.components.reports.row_charts import bar_chart
 
 Json = Mapping[str, Any]
 

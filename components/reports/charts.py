@@ -1,15 +1,14 @@
-"""Charts as inline SVG: lines over axes, histograms, horizontal bars and dots. Colours come from the page's style."""
+"""Charts as inline SVG: lines over axes, histograms and distributions. Colours come from the page's style."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gatehouse.components.reports.axes import Frame, Point, axis_limits, drawn_axes, left_of, number_ticks, time_ticks
-from gatehouse.components.reports.format import Html, column_format, escape
+from gatehouse.components.reports.format import Html, escape
 
-_GLYPH = 6.7  # Width of an average character at the charts' font size; errs on the wide side.
+GLYPH = 6.7  # Width of an average character at the charts' font size; errs on the wide side.
 _STYLES = 4  # Series are told apart by colour and dash; the page's style has this many.
-_ROW = 22
 
 
 @dataclass(frozen=True)
@@ -27,18 +26,6 @@ class Series:
     points: Sequence[Point]
     reference: bool = False
     marked: bool = False
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One row of a dot chart: a value, its interval, and another value to compare with, each left out where NaN."""
-
-    name: str
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-    other: float = math.nan
-    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,7 @@ def line_chart(
     plot = [drawn[index] for index in order] if len(drawn) == len(series) else drawn
     axes = drawn_axes(frame, x, y, time_ticks if times else number_ticks)
     svg = _svg(size[0], size[1], f"{y} against {x}", [*axes, *_clipped(frame, plot)])
-    return _with_legend(svg, [(line.name, style) for line, style in zip(series, entries, strict=True)])
+    return with_legend(svg, [(line.name, style) for line, style in zip(series, entries, strict=True)])
 
 
 def histogram(
@@ -125,7 +112,7 @@ def histogram(
         plot.append(f'<path class="area {style}" d="{path}Z"/><path class="series {style}" d="{path}"/>')
     axes = drawn_axes(frame, x, y, time_ticks if times else number_ticks)
     svg = _svg(size[0], size[1], f"{y} by {x}", [*axes, *plot])
-    return _with_legend(svg, [(name, style) for (name, _), style in zip(groups, styles, strict=True)])
+    return with_legend(svg, [(name, style) for (name, _), style in zip(groups, styles, strict=True)])
 
 
 def distributions(
@@ -150,7 +137,7 @@ def distributions(
     legend = ""
     if len(groups) > 1:
         samples = zip(groups, ('class="key s0"', 'class="other"'), strict=False)
-        places = (6, 12 + int(len(groups[0][0]) * _GLYPH) + 40)
+        places = (6, 12 + int(len(groups[0][0]) * GLYPH) + 40)
         legend = "".join(
             f'<path {style} d="M{at},8h20"/><text x="{at + 26}" y="12">{escape(name)}</text>'
             for ((name, _), style), at in zip(samples, places, strict=False)
@@ -189,134 +176,6 @@ def _steps(frame: Frame, bins: Sequence[Bin]) -> str:
     return "".join([*parts, f"V{frame.bottom:.0f}"])
 
 
-def bar_chart(
-    bars: Sequence[tuple[str, float]],
-    marker: float | None = None,
-    size: tuple[int, int] = (640, 0),
-    marker_name: str = "",
-) -> Html:
-    """Horizontal bars from zero with their values, and optionally a dashed line at `marker`.
-
-    Args:
-        bars: Name and value; values that are not finite have no bar.
-        marker: A value to compare with.
-        size: Width in pixels; the height follows from the number of bars.
-        marker_name: What the marker is, written above it.
-    """
-    finite = [value for _, value in bars if math.isfinite(value)]
-    marks = [marker] if marker is not None and math.isfinite(marker) else []
-    low, high = min([0.0, *finite, *marks]), max([0.0, *finite, *marks])
-    top = 20.0 if marks and marker_name else 4.0
-    right = size[0] - 76
-    frame = _rows(size[0], right, top, [name for name, _ in bars], low, high if high > low else low + 1.0)
-    zero, write = frame.x(0.0), column_format(value for _, value in bars)
-    drawn, values = [], []
-    for index, (name, value) in enumerate(bars):
-        middle = frame.top + (index + 0.5) * _ROW
-        at = frame.x(value) if math.isfinite(value) else zero
-        box = f'x="{min(zero, at):.1f}" y="{middle - 7:.1f}" width="{abs(at - zero):.1f}" height="14"'
-        drawn.append(f'{_row_name(frame, middle, name)}<rect class="f0" {box} rx="2"/>')
-        place = f'x="{max(zero, at) + 7:.1f}" y="{middle + 4:.1f}"'
-        values.append(f'<text class="halo" {place}>{escape(write(value))}</text>')
-    axis = f'<line class="axis" {_vertical(frame, zero)}/>'
-    # The values are drawn after the marker, so that their halo keeps them readable on it.
-    return _svg(
-        size[0],
-        int(frame.bottom + 6),
-        "bars",
-        [*drawn, axis, *_markers(frame, [(marker_name, at) for at in marks]), *values],
-    )
-
-
-def dot_chart(
-    dots: Sequence[Dot],
-    x: str,
-    markers: Sequence[tuple[str, float]] = (),
-    names: Sequence[str] = (),
-    size: tuple[int, int] = (760, 0),
-) -> Html:
-    """One row a dot: where bars from zero would hide differences that matter.
-
-    Args:
-        dots: The rows, from the top; `mark` is empty, `bad`, or `soft` for rows that count less.
-        x: Label of the axis. It spans all values, and the intervals of the rows that count; others are cut off.
-        markers: Name and value of dashed vertical lines.
-        names: What the full and the hollow dots are; empty for no legend.
-        size: Width in pixels; the height follows from the number of rows.
-    """
-    marks = [(name, value) for name, value in markers if math.isfinite(value)]
-    spanned = [value for dot in dots for value in (dot.value, dot.other)]
-    spanned += [value for dot in dots if dot.mark != "soft" for value in (dot.low, dot.high)]
-    low, high = axis_limits(
-        [value for value in [*spanned, *(value for _, value in marks)] if math.isfinite(value)], None
-    )
-    frame = _rows(size[0], size[0] - 70, 26 if marks else 10, [dot.name for dot in dots], low, high)
-    grid = [
-        f'<line class="grid" {_vertical(frame, frame.x(tick))}/>'
-        f'<text x="{frame.x(tick):.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>'
-        for tick, label in number_ticks(low, high)
-    ]
-    lines = _markers(frame, marks)
-    write = column_format(dot.value for dot in dots if math.isfinite(dot.value))
-    rows = [_dot_row(frame, frame.top + (index + 0.5) * _ROW, dot, write) for index, dot in enumerate(dots)]
-    middle = (frame.left + frame.right) / 2
-    label = f'<text class="label" x="{middle:.1f}" y="{frame.bottom + 36:.1f}" text-anchor="middle">{escape(x)}</text>'
-    svg = _svg(size[0], int(frame.bottom + 44), x, [*grid, *lines, *rows, label])
-    return _with_legend(svg, list(zip(names, ("f0", "hollow s1"), strict=False)))
-
-
-def _dot_row(frame: Frame, y: float, dot: Dot, write: Callable[[float], str]) -> str:
-    parts = [_row_name(frame, y, dot.name)]
-    style = {"bad": "f-bad", "soft": "f-soft"}.get(dot.mark, "f0")
-    stroke = {"bad": "l-bad", "soft": "ref"}.get(dot.mark, "s0")
-    if math.isfinite(dot.low) and math.isfinite(dot.high):
-        start, end = max(frame.x(dot.low), frame.left), min(frame.x(dot.high), frame.right)
-        ends = f'x1="{start:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}"'
-        parts.append(f'<line class="range {stroke}" {ends}/>')
-    if math.isfinite(dot.other):
-        parts.append(f'<circle class="hollow s1" cx="{frame.x(dot.other):.1f}" cy="{y:.1f}" r="3.5"/>')
-    if math.isfinite(dot.value):
-        parts.append(f'<circle class="{style}" cx="{frame.x(dot.value):.1f}" cy="{y:.1f}" r="4.5"/>')
-    text = escape(write(dot.value) if math.isfinite(dot.value) else "–")
-    parts.append(f'<text x="{frame.right + 64:.1f}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
-    return "".join(parts)
-
-
-def _rows(width: int, right: float, top: float, names: Sequence[str], low: float, high: float) -> Frame:
-    longest = max((len(name) for name in names), default=0)
-    left = min(max(60.0, longest * _GLYPH + 20), 0.36 * width)
-    return Frame(left, top, right, top + _ROW * max(len(names), 1), low, high, 0.0, 1.0)
-
-
-def _row_name(frame: Frame, y: float, name: str) -> str:
-    room = int((frame.left - 14) / _GLYPH)
-    # Long names of one table mostly differ at their ends.
-    short = name if len(name) <= room else f"{name[: room // 2]}…{name[room // 2 + 1 - room :]}"
-    full = "" if short == name else f"<title>{escape(name)}</title>"
-    place = f'x="{frame.left - 10:.1f}" y="{y + 4:.1f}"'
-    return f'<text class="label" {place} text-anchor="end">{full}{escape(short)}</text>'
-
-
-def _markers(frame: Frame, marks: Sequence[tuple[str, float]]) -> list[str]:
-    """Dashed lines with their names above; where two are close, the names give way to both sides."""
-    placed = sorted((frame.x(value), name) for name, value in marks)
-    anchors = ["middle"] * len(placed)
-    for index in range(1, len(placed)):
-        room = (len(placed[index - 1][1]) + len(placed[index][1])) * _GLYPH / 2 + 8
-        if placed[index][0] - placed[index - 1][0] < room:
-            anchors[index - 1 : index + 1] = ["end", "start"]
-    lines = [f'<line class="ref dashed" {_vertical(frame, at, 4)}/>' for at, _ in placed]
-    return lines + [
-        f'<text x="{at:.1f}" y="{frame.top - 8:.1f}" text-anchor="{anchor}">{escape(name)}</text>'
-        for (at, name), anchor in zip(placed, anchors, strict=True)
-        if name
-    ]
-
-
-def _vertical(frame: Frame, at: float, above: float = 0.0) -> str:
-    return f'x1="{at:.1f}" y1="{frame.top - above:.1f}" x2="{at:.1f}" y2="{frame.bottom:.1f}"'
-
-
 def _line(frame: Frame, line: Series, points: Sequence[Point], style: str) -> str:
     placed = [(frame.x(x), frame.y(y)) for x, y in points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
@@ -335,7 +194,7 @@ def _styles(references: Iterable[bool]) -> list[str]:
     return styles
 
 
-def _with_legend(svg: Html, entries: Sequence[tuple[str, str]]) -> Html:
+def with_legend(svg: Html, entries: Sequence[tuple[str, str]]) -> Html:
     """A chart below the names of its series, which the browser wraps: beside each a sample of its line, or its dot."""
     if not entries:
         return svg

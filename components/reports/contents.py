@@ -6,9 +6,9 @@ from typing import Any
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.charts import bar_chart
 from gatehouse.components.reports.format import is_number
 from gatehouse.components.reports.page import Report
+from gatehouse.components.reports.row_charts import bar_chart
 
 _LARGEST = 1 << 20
 _MOST_BARS = 100

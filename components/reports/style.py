@@ -122,6 +122,13 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inline-size; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; margin: 0 0 6px; contain: inline-size; }
 .legend span { display: inline-flex; align-items: center; gap: 7px; } .legend svg { flex: none; }
+.rows { width: 720px; max-width: 100%; font-size: 12.5px; line-height: 1.35; }
+.row { display: grid; grid-template-columns: minmax(0, 34%) minmax(0, 1fr) 62px; column-gap: 10px;
+  min-height: 22px; }
+.row span { align-self: center; text-align: right; overflow-wrap: anywhere; } .row .value { color: var(--soft);
+  font-variant-numeric: tabular-nums; }
+.lane { width: 100%; align-self: stretch; contain: size; overflow: visible; max-width: none; }
+.lane .bar { stroke: var(--a); stroke-width: 14; } .lane .grid { stroke-width: 1; }
 .copy { font: 12.5px/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
   color: var(--ink); background: var(--tint); border: 1px solid var(--line); border-radius: 4px; padding: 1px 6px;
   user-select: all; -webkit-user-select: all; overflow-wrap: anywhere; }

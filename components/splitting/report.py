@@ -6,10 +6,11 @@ from typing import Any
 
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.charts import Dot, bar_chart, dot_chart, histogram
+from gatehouse.components.reports.charts import histogram
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
+from gatehouse.components.reports.row_charts import Dot, bar_chart, dot_chart
 from gatehouse.components.splitting.partition import PARTS
 
 Json = Mapping[str, Any]
@@ -91,7 +92,7 @@ def _add_parts(drawn: Report, found: Json) -> None:
     if found["left_out"]:
         drawn.facts({f"in no part: {reason}": count for reason, count in found["left_out"].items()})
     dots = [Dot(name, *_level(part)) for name, part in parts.items()]
-    figures = [(dot_chart(dots, title, size=(450, 0)), f"The {title} of each part, with its interval.")]
+    figures = [(dot_chart(dots, title), f"The {title} of each part, with its interval.")]
     if "decisions" in found:
         decided = [(name, found["decisions"]["shares"][name]) for name in parts]
         first = min(datetime.fromisoformat(part["first"]) for part in parts.values() if "first" in part)

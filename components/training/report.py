@@ -5,10 +5,11 @@ from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.charts import Series, bar_chart, line_chart
+from gatehouse.components.reports.charts import Series, line_chart
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import number
 from gatehouse.components.reports.page import Report, Verdict
+from gatehouse.components.reports.row_charts import bar_chart
 
 Json = Mapping[str, Any]
 

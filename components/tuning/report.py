@@ -3,9 +3,9 @@
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.charts import Dot, dot_chart
 from gatehouse.components.reports.format import number
 from gatehouse.components.reports.page import Report, Verdict
+from gatehouse.components.reports.row_charts import Dot, dot_chart
 
 
 def page(store: ArtifactStore, reference: str) -> str:

@@ -8,8 +8,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.online.materialization import Materialized
 from gatehouse.components.features.online.skew import CORRECTED, EXPIRED, FRESH, LATE, RECENT, Compared, Skew
 from gatehouse.components.features.online.stage import REPORT
-from gatehouse.components.reports.charts import bar_chart
 from gatehouse.components.reports.page import Report, Verdict
+from gatehouse.components.reports.row_charts import bar_chart
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 20

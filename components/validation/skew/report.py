@@ -6,10 +6,10 @@ from typing import Any
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.reports.charts import bar_chart
 from gatehouse.components.reports.format import percent
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.reports.rendering import rendered
+from gatehouse.components.reports.row_charts import bar_chart
 from gatehouse.components.validation.skew.stage import SKEW_FILE, SkewResult
 
 Json = Mapping[str, Any]

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.components.reports.charts import Dot, Series, bar_chart, dot_chart, line_chart
+from gatehouse.components.reports.charts import Series, line_chart
 from gatehouse.components.reports.elements import Card, Entry, link, sign, table
 from gatehouse.components.reports.page import Report, Verdict
+from gatehouse.components.reports.row_charts import Dot, bar_chart, dot_chart
 from gatehouse.components.reports.style import DARK, LIGHT
 from tests.components.reports.browser import Browser, Page
 
@@ -260,10 +261,28 @@ def test_text_in_charts_can_be_read_on_a_phone(browser: Browser, plain: Path) ->
         "[...document.querySelectorAll('figure svg[role=img]')].map(e => [e.getBoundingClientRect().width,"
         "e.viewBox.baseVal.width, parseFloat(getComputedStyle(e.querySelector('text')).fontSize)])"
     )
-    assert len(found) == 4
+    assert len(found) == 2
     assert min(size * width / drawn for width, drawn, size in found) > 10.5
-    # Charts of curves fit the page, wide ones scroll in their box.
-    assert [width <= 328 for width, _, _ in found] == [True, True, False, False]
+    assert all(width <= 328 for width, _, _ in found)
+
+
+def test_charts_of_rows_fit_a_phone_and_their_names_keep_off_the_drawing(browser: Browser, plain: Path) -> None:
+    for width in (360, 1280):
+        page = browser.page(width, 800, phone=width == 360).open(plain)
+        rows = page.js(
+            "[...document.querySelectorAll('.row')].map(row => [...row.children].map(e => e.getBoundingClientRect())"
+            ".flatMap(b => [b.left, b.right]))"
+        )
+        assert len(rows) > 3
+        for name_left, name_right, lane_left, lane_right, value_left, value_right in rows:
+            assert 0 <= name_left <= name_right <= lane_left < lane_right - 100
+            assert lane_right <= value_left <= value_right <= min(width - 16, lane_left + 720)
+        heights = page.js(
+            "[...document.querySelectorAll('.row')].map(row => [row, ...row.children].map(e => e.offsetHeight"
+            " ?? e.getBoundingClientRect().height))"
+        )
+        assert all(abs(row - max(22, name)) < 2 and abs(lane - row) < 2 for row, name, lane, _ in heights)
+        assert page.js("[...document.querySelectorAll('figure .scroll')].every(e => e.scrollWidth <= e.clientWidth)")
 
 
 @pytest.mark.parametrize(("dark", "colours"), [(False, LIGHT), (True, DARK)])

@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 from gatehouse.components.reports.charts import (
     Bin,
-    Dot,
     Series,
-    bar_chart,
     distributions,
-    dot_chart,
     histogram,
     line_chart,
     sparkline,
@@ -85,35 +82,6 @@ def test_lines_survive_odd_numbers(values: list[tuple[float, float]]) -> None:
     assert finite(line_chart([Series("a", values, marked=True)], "x", "y"))
 
 
-@given(st.lists(NUMBERS, max_size=8), st.none() | NUMBERS)
-def test_bars_survive_odd_numbers(values: list[float], marker: float | None) -> None:
-    assert finite(bar_chart([("a", value) for value in values], marker))
-
-
-@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=6), NUMBERS)
-def test_dots_survive_odd_numbers(values: list[tuple[float, float, float, float]], marker: float) -> None:
-    assert finite(dot_chart([Dot("a", *value) for value in values], "x", [("m", marker), ("n", 0.0)]))
-
-
-def test_bars_are_as_long_as_their_values() -> None:
-    svg = bar_chart([("a", 1.0), ("b", 2.0), ("c", -1.0), ("d", math.nan)])
-    lengths = [float(each.get("width") or 0) for each in drawn(svg, "rect", "f0")]
-    assert lengths[1] == pytest.approx(2 * lengths[0], abs=0.2)
-    assert lengths[2] == pytest.approx(lengths[0], abs=0.2)
-    assert lengths[3] == 0
-    left = [float(each.get("x") or 0) for each in drawn(svg, "rect", "f0")]
-    assert left[2] < left[0] == left[1]
-
-
-def test_a_marker_stands_at_its_value() -> None:
-    svg = bar_chart([("a", 1.0)], marker=1.0, marker_name="limit")
-    (bar,) = drawn(svg, "rect", "f0")
-    (line,) = drawn(svg, "line", "dashed")
-    end = float(bar.get("x") or 0) + float(bar.get("width") or 0)
-    assert float(line.get("x1") or 0) == pytest.approx(end, abs=0.2)
-    assert "limit" in texts(svg)
-
-
 def test_a_histogram_is_as_high_as_its_bins() -> None:
     svg = histogram([0, 1, 2], [("a", [1, 2])], "x", "y")
     (outline,) = drawn(svg, "path", "series")
@@ -126,25 +94,6 @@ def test_a_histogram_is_as_high_as_its_bins() -> None:
 def test_a_histogram_wants_one_height_a_bin() -> None:
     with pytest.raises(ValueError, match="expected 2 heights, found another number in b"):
         histogram([0, 1, 2], [("a", [1, 2]), ("b", [1])], "x", "y")
-
-
-def test_an_interval_of_a_row_that_counts_less_is_cut_off() -> None:
-    svg = dot_chart([Dot("a", 0.7, 0.69, 0.71), Dot("b", 0.7, -5.0, 5.0, mark="soft")], "x")
-    first, second = ([float(each.get(name) or 0) for name in ("x1", "x2")] for each in drawn(svg, "line", "range"))
-    assert second[0] <= first[0] < first[1] <= second[1]
-    assert first[1] - first[0] > 0.5 * (second[1] - second[0])
-
-
-def test_long_names_are_cut_and_kept_in_full_for_the_pointer() -> None:
-    svg = bar_chart([("x" * 80, 1.0)])
-    assert any("x…x" in text for text in (each.tail or "" for each in ET.fromstring(svg).iter(SVG + "title")))
-    assert "x" * 80 in svg
-
-
-def test_names_of_close_markers_give_way() -> None:
-    svg = dot_chart([Dot("a", 0.0), Dot("b", 100.0)], "x", [("floor", 50.0), ("all rows", 50.5)])
-    anchors = {each.text: each.get("text-anchor") for each in ET.fromstring(svg).iter(SVG + "text")}
-    assert (anchors["floor"], anchors["all rows"]) == ("end", "start")
 
 
 def steps(path: ET.Element) -> list[tuple[str, float]]:

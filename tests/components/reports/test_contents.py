@@ -11,7 +11,7 @@ def test_an_object_of_numbers_is_drawn_as_bars_in_the_order_of_its_keys(store: A
     reference = store.publish("profiles", "delays", {"counts.json": canonical_json(counts)})
     html = page(store, str(reference))
     assert "<h1>profiles of delays</h1>" in html
-    assert html.count('<rect class="f0"') == 12
+    assert html.count('<line class="bar"') == 12
     places = [html.index(month) for month in counts]
     assert places == sorted(places)
     assert "12,000" in html
@@ -20,14 +20,14 @@ def test_an_object_of_numbers_is_drawn_as_bars_in_the_order_of_its_keys(store: A
 def test_what_is_no_object_of_numbers_is_listed_and_not_drawn(store: ArtifactStore) -> None:
     files: dict[str, str | bytes] = {"a.json": '{"x": "1"}', "b.json": "[1]", "c.json": "{}", "d.bin": b"1"}
     html = page(store, str(store.publish("things", "some", {**files})))
-    assert "<rect" not in html
+    assert 'class="bar"' not in html
     assert all(name in html for name in files)
 
 
 def test_more_bars_than_can_be_read_are_cut_and_the_caption_says_so(store: ArtifactStore) -> None:
     many = canonical_json({f"{number:04d}": number for number in range(1234)})
     html = page(store, str(store.publish("profiles", "many", {"numbers.json": many})))
-    assert html.count('<rect class="f0"') == 100
+    assert html.count('<line class="bar"') == 100
     assert "the first 100 of 1,234" in html
 
 

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.components.reports.charts import Dot, Series, bar_chart, dot_chart, histogram, line_chart
+from gatehouse.components.reports.charts import Series, histogram, line_chart
 from gatehouse.components.reports.elements import isolated, link, meter, shortened, sign, table
 from gatehouse.components.reports.format import Html, percent
 from gatehouse.components.reports.page import Card, Entry, Marked, Report, Verdict
+from gatehouse.components.reports.row_charts import Dot, bar_chart, dot_chart
 
 VOID = {"meta", "link", "input", "wbr"}
 
