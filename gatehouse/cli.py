@@ -1,10 +1,11 @@
 """The command line: one verb, one module of `gatehouse.commands`."""
 
+import signal
 import sys
 
 import typer
 
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError, is_interruption
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -107,6 +108,11 @@ def main() -> None:
     except GatehouseError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except RuntimeError as error:
+        if not is_interruption(error):
+            raise
+        print("interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

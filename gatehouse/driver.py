@@ -79,7 +79,9 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
     _import_kfp()
     from gatehouse.checking import check_project
+    from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.tracking.cost import PRICES
+    from gatehouse.components.training.spec import task_of
     from gatehouse.pipelines.catalog import build
 
     store.sweep()
@@ -91,7 +93,9 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
     os.environ.setdefault(PRICES, project.file.prices.model_dump_json())
-    body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan}
+    judging = judging_of(task_of(project.file.training))
+    objective = project.policy.champion.metric or judging.objective
+    body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan, "objective": objective}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
     return pipeline
 

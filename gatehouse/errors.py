@@ -13,6 +13,15 @@ class GatehouseError(Exception):
     permanent = False
 
 
+class StoppedError(GatehouseError):
+    """A signal ended the work; nothing is wrong with what was asked for."""
+
+
+def is_interruption(error: Exception) -> bool:
+    """Whether an error is DuckDB's way to say that a signal came while a query ran."""
+    return isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
+
+
 class RepeatedError(GatehouseError):
     """An earlier attempt at the same task found a permanent error; `name` is its class."""
 

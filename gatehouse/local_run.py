@@ -41,6 +41,7 @@ class LocalRun:
         run: The run's id.
         log: The file that holds the output of every process of the run.
         plan: The pipeline's tasks in order; empty until the pipeline is built.
+        objective: The metric by which the gate compares models, where there is one.
         events: What happened.
         seen: Keys of the events read so far.
         exit_code: None while the run goes on.
@@ -50,6 +51,7 @@ class LocalRun:
     run: str
     log: Path
     plan: list[PlannedTask] = field(default_factory=list)
+    objective: str = ""
     events: list[Event] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     exit_code: int | None = None
@@ -114,7 +116,8 @@ def run_pipeline(
             stop_descendants(os.getpid(), grace=GRACE_SECONDS if driver.poll() is None else 0.5)
             driver.wait()
     _refresh(run, store)
-    run.failure = _failure(run, store)
+    # What fails when a run is stopped is no cause of anything.
+    run.failure = None if received else _failure(run, store)
     run.exit_code = _exit_code(run, driver.returncode, received)
     watch(run)
     return run
@@ -154,6 +157,7 @@ def _refresh(run: LocalRun, store: ArtifactStore) -> None:
         run.events.append(event)
     if not run.plan and (plan := _read(store, run, PLAN)) is not None:
         run.plan = [PlannedTask(**task) for task in plan["tasks"]]
+        run.objective = plan["objective"]
 
 
 def _read(store: ArtifactStore, run: LocalRun, name: str) -> dict[str, Any] | None:

@@ -62,7 +62,7 @@ class Screen:
                 table.add_row(Text("·", style="dim"), Text(task.title, style="dim"), "", "")
             elif event.event in _MARKS:
                 mark, style = _MARKS[event.event]
-                table.add_row(Text(mark, style=style), task.title, _duration(event, run), _gist(event))
+                table.add_row(Text(mark, style=style), task.title, _duration(event, run), _gist(event, run.objective))
             else:
                 elapsed = time.time() - event.body["at"]
                 table.add_row(self._spinner, task.title, f"{elapsed:.0f} s", _progress(task.stage, run))
@@ -73,7 +73,7 @@ class Screen:
         line = Text(f"{mark} ", style=style)
         line.append(f"{task.title:<44}", style="default")
         line.append(f"{_duration(event, run):>12}  ", style="dim")
-        line.append(_gist(event))
+        line.append(_gist(event, run.objective))
         return line
 
     def summarise(self, run: LocalRun) -> None:
@@ -140,11 +140,11 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
         result = run.result(task.stage)
         for field, value in result.items():
             if isinstance(value, str) and references_in([value]):
-                rows.setdefault(_words(field), value)
+                rows.setdefault(_words(field), _short(value))
             elif field == "rejected" and value:
-                rows |= {f"rejected {table}": reference for table, reference in value.items()}
+                rows |= {f"rejected {table}": _short(reference) for table, reference in value.items()}
             elif field.endswith("metrics") and "verdict" in result and value:
-                rows[_words(field)] = _metrics(value)
+                rows[_words(field)] = _metrics(value, run.objective)
         if "decision" in result:
             rows["decision"] = _decision(result)
             reasons = [("", f"- {reason}") for reason in result.get("reasons", ())]
@@ -161,8 +161,15 @@ def _words(field: str) -> str:
     return field.replace("_", " ")
 
 
-def _metrics(metrics: dict[str, float], most: int | None = None) -> str:
-    return "  ".join(f"{name} {value:.4f}" for name, value in list(metrics.items())[:most])
+def _short(reference: str) -> str:
+    """A reference with its digest cut; every command takes it so."""
+    return Reference.parse(reference).short
+
+
+def _metrics(metrics: dict[str, float], objective: str, most: int | None = None) -> str:
+    """Metrics with the one first by which the gate compares models."""
+    ordered = sorted(metrics, key=lambda name: name != objective)
+    return "  ".join(f"{name} {metrics[name]:.4f}" for name in ordered[:most])
 
 
 def _decision(result: dict[str, Any]) -> str:
@@ -172,12 +179,12 @@ def _decision(result: dict[str, Any]) -> str:
     return f"{result['decision']}{version}{alias}"
 
 
-def _verdict(result: dict[str, Any]) -> str:
+def _verdict(result: dict[str, Any], objective: str) -> str:
     """A verdict with what tells most about it: the reasons for a no, or the first metrics."""
     verdict = str(result["verdict"])
     if verdict != "pass" and result.get("reasons"):
         return f"{verdict}: {'; '.join(result['reasons'])}"
-    return f"{verdict}: {_metrics(result['metrics'], 2)}" if result.get("metrics") else verdict
+    return f"{verdict}: {_metrics(result['metrics'], objective, 2)}" if result.get("metrics") else verdict
 
 
 def _duration(event: Event, run: LocalRun) -> str:
@@ -187,7 +194,7 @@ def _duration(event: Event, run: LocalRun) -> str:
     return "from memo" if hit else f"{event.body['seconds']:.1f} s"
 
 
-def _gist(event: Event) -> str:
+def _gist(event: Event, objective: str) -> str:
     """One line that says what a stage found, by what its result is called."""
     if event.event == "failed":
         return str(event.body.get("error", ""))
@@ -195,7 +202,7 @@ def _gist(event: Event) -> str:
     if "decision" in result:
         return _decision(result)
     if "verdict" in result:
-        return _verdict(result)
+        return _verdict(result, objective)
     if "summary" in result:
         return str(result["summary"])
     rows = result.get("rows")

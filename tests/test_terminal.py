@@ -8,7 +8,7 @@ from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.mlflow_client import URI
 from gatehouse.local_run import LocalRun, PlannedTask
-from gatehouse.terminal import Screen
+from gatehouse.terminal import Screen, summary
 from tests.components.artifacts.memory_objects import Memory, MemoryObjects
 
 
@@ -41,6 +41,26 @@ def test_rejected_rows_are_counted_beside_those_that_were_kept(
     result["rows"] |= {f"table {number}": 1 for number in range(8)}
     Screen(store).update(run)
     assert "10 tables, 59,957 rows, 63 rejected" in capsys.readouterr().out
+
+
+def test_the_metric_that_models_are_compared_by_comes_first_and_digests_are_cut(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _finished(tmp_path)
+    run.plan, run.objective = [PlannedTask("evaluate", "evaluate", "Evaluate")], "log_loss"
+    result = {
+        "evaluation": f"evaluations/delays/sha256-{'a1' * 32}",
+        "verdict": "pass",
+        "metrics": {"average_precision": 0.5, "brier": 0.25, "log_loss": 0.125},
+    }
+    run.events = [Event("evaluate", 1, "finished", {"seconds": 1.0, "result": result})]
+    screen = Screen(store)
+    screen.update(run)
+    assert "pass: log_loss 0.1250  average_precision 0.5000\n" in capsys.readouterr().out
+    assert dict(summary(run)) == {
+        "evaluation": "evaluations/delays/sha256-a1a1a1a1a1a1",
+        "metrics": "log_loss 0.1250  average_precision 0.5000  brier 0.2500",
+    }
 
 
 def test_a_run_that_nothing_tracks_says_so(

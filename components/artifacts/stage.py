@@ -32,7 +32,9 @@ from gatehouse.errors import (
     RepeatedError,
     StageResultError,
     StaleSpecError,
+    StoppedError,
     StoreError,
+    is_interruption,
 )
 from gatehouse.process import follow_owner
 
@@ -305,8 +307,10 @@ def _end_on_sigterm() -> None:
 
 
 def _explained(error: Exception) -> Exception:
-    """What a full disk raises wherever it is met, in words; other errors as they are."""
+    """What a full disk, or a signal within a query, raises wherever it is met, in words; other errors as they are."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" while {error.filename} was written" if error.filename else ""
         return StoreError(f"The disk is full{place}. Free space, or point TMPDIR and the store to another disk.")
+    if is_interruption(error):
+        return StoppedError("A signal stopped the run while a query ran. Run again: what was finished is kept.")
     return error

@@ -86,3 +86,8 @@ _JUDGED = {
 def judging_of(task: Task) -> Judging:
     """How models of a task are judged."""
     return _JUDGED[task.name]
+
+
+def objective_of(task: str) -> str:
+    """The metric by which models of a task, by its name, are compared; empty where none are judged."""
+    return _JUDGED[task].objective if task in _JUDGED else ""

@@ -21,7 +21,7 @@ _WIDTH = 400  # A name that is cut cannot be copied.
 
 
 def lineage(
-    name: Annotated[str, typer.Argument(metavar="VIEW[.FEATURE]", help="A feature, or all those of a view.")],
+    name: Annotated[str, typer.Argument(metavar="FEATURE|VIEW[.FEATURE]", help="A feature, or all those of a view.")],
     svg: Annotated[Path | None, typer.Option(help="Write the picture to this file.")] = None,
     project: ProjectOption = None,
     store: StoreOption = "",
@@ -54,6 +54,12 @@ def lineage(
 
 def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str]]:
     owner, _, feature = name.partition(".")
+    everything = {**opened.repository.views, **opened.repository.on_demand}
+    if owner not in everything and not feature:
+        # No two views give a feature of the same name.
+        owner, feature = next(
+            ((view, name) for view, one in everything.items() if name in one.spec.features), (owner, "")
+        )
     view = opened.repository.on_demand.get(owner) or opened.view(owner, opened.repository.on_demand)
     if feature and feature not in view.spec.features:
         raise ConfigurationError(

@@ -6,47 +6,66 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from gatehouse.commands.model_versions import Named, named
 from gatehouse.commands.output import StoreOption, open_store, print_table
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger, model_names
-from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
-from gatehouse.components.registry.state import ModelVersion, Record, State
-from gatehouse.errors import ConfigurationError
+from gatehouse.components.registry.promoting.stage import UNCHANGED, PromoteRequest, promote
+from gatehouse.components.registry.state import CHAMPION, STAGING, ModelVersion, Record, State
+from gatehouse.components.tasks.judging import objective_of
+from gatehouse.errors import ConfigurationError, GatehouseError
 
 app = typer.Typer(no_args_is_help=True, help="Registered models: list, show, promote, rollback, archive.")
-NameArgument = Annotated[str, typer.Argument(help="Name of the registered model; needed where there are several.")]
+_HOW = "NAME, NAME:2 or NAME@champion; without the name where there is one model"
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}.")]
 ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the ledger.")]
+_MEANINGS = {
+    CHAMPION: "in production; candidates are compared with it",
+    STAGING: "passed the gate; a person promotes it with `gatehouse models promote`",
+    "replaced": "was champion; a rollback can return to it",
+    "registered": "passed the gate, and another took its place before it was promoted",
+    "rolled back": "withdrawn by a person; to promote it again needs its number and a reason",
+    "archived": "kept for the record; it cannot be promoted any more",
+}
+_METRICS = 3
 
 
 @app.command("list")
 def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = "", store: StoreOption = "") -> None:
-    """List registered versions with their aliases."""
+    """List registered versions: status, metrics, when each was registered, and what it was judged against."""
     opened = open_store(store)
-    table = Table("model", "version", "status", "judged against", "reference", box=None, pad_edge=False)
-    for each in [name] if name else model_names(opened):
-        state = Ledger(opened, each).state()
+    table = Table("version", "status", "registered", "metrics", "judged against", "model", box=None, pad_edge=False)
+    seen: dict[str, None] = {}
+    for each in [named(opened, name).ledger.model_name] if name else model_names(opened):
+        ledger = Ledger(opened, each)
+        records, state = ledger.records(), ledger.state()
         for version in state.versions:
+            status = _status(state, version)
+            seen |= dict.fromkeys(status.split(", "))
+            at = str(records[version.registered_at - 1].provenance.get("at", ""))[:16].replace("T", " ")
             last = _last_verdict(state, version)
             against = Reference.parse(last).short if last else "no champion"
-            table.add_row(each, str(version.version), _status(state, version), against, version.model)
+            model = Reference.parse(version.model).short
+            table.add_row(f"{each}:{version.version}", status, at, _metrics(opened, version), against, model)
+    if not table.row_count:
+        typer.echo(f"{opened.address} has no registered models. A training run registers one that passes the gate.")
+        return
     print_table(table)
+    typer.echo()
+    for status in seen:
+        typer.echo(f"{status}: {_MEANINGS[status]}")
 
 
 @app.command()
-def show(
-    name: NameArgument = "",
-    version: Annotated[int, typer.Option(help="Show what this version was made from.")] = 0,
-    store: StoreOption = "",
-) -> None:
-    """Show a model's ledger, or one version with its lineage."""
-    opened = open_store(store)
-    ledger = Ledger(opened, _name(opened, name))
-    if version:
-        _show_version(ledger, version)
+def show(model: ModelArgument = "", store: StoreOption = "") -> None:
+    """Show a model's ledger, or of NAME:2 or NAME@champion what this version was made from."""
+    found = named(open_store(store), model)
+    if found.number:
+        _show_version(found)
         return
     table = Table("record", "at", "by", "what", "reasons", box=None, pad_edge=False)
-    for number, record in enumerate(ledger.records(), start=1):
+    for number, record in enumerate(found.ledger.records(), start=1):
         reasons = record.verdict.reasons if record.verdict else ()
         said = "; ".join([*reasons, *filter(None, [record.reason])])
         at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
@@ -56,8 +75,7 @@ def show(
 
 @app.command("promote")
 def promote_version(
-    version: Annotated[int, typer.Argument(help="The version; 0 for the one in staging.")] = 0,
-    name: Annotated[str, typer.Option(help="Name of the registered model.")] = "",
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}. Default: the one in staging.")] = "",
     reason: ReasonOption = "",
     override: Annotated[
         bool, typer.Option("--override", help="Promote although the gate refused it; needs --reason.")
@@ -65,55 +83,59 @@ def promote_version(
     store: StoreOption = "",
 ) -> None:
     """Make a version the champion: approval by a person. One that was rolled back needs its number and a reason."""
-    _act(store, name, "promote", version, reason, override)
+    opened = open_store(store)
+    _act(opened, named(opened, model), "promote", reason, override)
 
 
 @app.command()
 def rollback(
-    version: Annotated[int, typer.Argument(help="The champion to withdraw; default: the present one.")] = 0,
-    name: Annotated[str, typer.Option(help="Name of the registered model.")] = "",
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}. Default: the champion.")] = "",
     reason: ReasonOption = "",
     store: StoreOption = "",
 ) -> None:
     """Take the champion out of production and of staging, and return to the one before it."""
-    _act(store, name, "rollback", version, reason)
+    opened = open_store(store)
+    found = named(opened, model)
+    _act(opened, Named(found.ledger, found.number or found.ledger.state().champion), "rollback", reason)
 
 
 @app.command()
-def archive(
-    version: Annotated[int, typer.Argument(help="The version.")],
-    name: Annotated[str, typer.Option(help="Name of the registered model.")] = "",
-    reason: ReasonOption = "",
-    store: StoreOption = "",
-) -> None:
+def archive(model: ModelArgument, reason: ReasonOption = "", store: StoreOption = "") -> None:
     """Keep a version for the record only: it cannot be promoted any more."""
-    _act(store, name, "archive", version, reason)
-
-
-def _act(store: str, name: str, action: str, version: int, reason: str, override: bool = False) -> None:
     opened = open_store(store)
-    named = _name(opened, name)
-    if action == "rollback" and not version:
-        version = Ledger(opened, named).state().champion
-    body = {"model_name": named, "action": action, "version": version, "reason": reason, "override": override}
-    result = promote(PromoteRequest.model_validate(body), opened)
-    typer.echo(f"{named} version {result.version}: {result.decision}; the champion is {result.champion or 'none'}")
+    found = named(opened, model)
+    if not found.number:
+        raise ConfigurationError(f"archive: expected a version, such as {found.ledger.model_name}:2, found {model!r}.")
+    _act(opened, found, "archive", reason)
 
 
-def _name(store: ArtifactStore, name: str) -> str:
-    names = model_names(store)
-    if name in names:
-        return name
-    if not name and len(names) == 1:
-        return names[0]
-    raise ConfigurationError(
-        f"The store {store.address} has the registered models {', '.join(names) or '(none)'}: expected the name "
-        f"of one, found {name!r}. A training run registers a model; --store chooses another store."
-    )
+def _act(store: ArtifactStore, found: Named, action: str, reason: str, override: bool = False) -> None:
+    name = found.ledger.model_name
+    body = {"model_name": name, "action": action, "version": found.number, "reason": reason, "override": override}
+    result = promote(PromoteRequest.model_validate(body), store)
+    if result.decision == UNCHANGED:
+        typer.echo(f"{name}:{result.version} is the champion already; nothing was changed.")
+        return
+    champion = Reference.parse(result.champion).short if result.champion else "none"
+    typer.echo(f"{name}:{result.version} is {result.decision}; the champion is {champion}")
+
+
+def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
+    """The metrics of the version's evaluation, the task's objective first; empty where it is gone."""
+    try:
+        found = store.read_json(version.evaluation, "metrics.json")["candidate"]
+        first = objective_of(str(store.manifest(version.evaluation).details.get("task", "")))
+    except GatehouseError:
+        return ""
+    ordered = sorted(found, key=lambda metric: metric != first)
+    return "  ".join(f"{metric} {found[metric]:.4f}" for metric in ordered[:_METRICS])
 
 
 def _status(state: State, version: ModelVersion) -> str:
-    return version.ended or ", ".join(state.aliases_of(version.version))
+    if version.ended:
+        return version.ended
+    held = ", ".join(state.aliases_of(version.version))
+    return held or ("replaced" if version.version in state.champions else "registered")
 
 
 def _last_verdict(state: State, version: ModelVersion) -> str:
@@ -130,17 +152,12 @@ def _what(record: Record) -> str:
     return f"{words[record.kind]} version {record.version}"
 
 
-def _show_version(ledger: Ledger, number: int) -> None:
-    state = ledger.state()
-    version = state.version(number)
-    if version is None:
-        raise ConfigurationError(
-            f"{ledger.model_name} has no version {number}: expected 1 to {len(state.versions)}. "
-            "See `gatehouse models list`."
-        )
+def _show_version(found: Named) -> None:
+    version, state = found.version, found.ledger.state()
     grid = Table(box=None, show_header=False, pad_edge=False)
-    facts = [("version", str(number)), ("status", _status(state, version))]
+    facts = [("version", f"{found.ledger.model_name}:{found.number}"), ("status", _status(state, version))]
     facts += [("model", version.model), ("evaluation", version.evaluation)]
+    facts += [("metrics", _metrics(found.ledger.store, version))]
     facts += [("judged against", _last_verdict(state, version) or "no champion")]
     for name, value in [*facts, *(("made from", identity) for identity in version.lineage)]:
         grid.add_row(Text(name, style="dim"), value)

@@ -38,11 +38,18 @@ def open_store(address: str) -> ArtifactStore:
 def find(store: ArtifactStore, text: str) -> Reference:
     """The reference that `text` names: in full, with its digest cut, or by kind and name where that is unique.
 
+    A version of a model is named as everywhere: NAME:2, NAME@champion.
+
     Raises:
         InvalidReferenceError: if it cannot be a reference.
         MissingArtifactError: if nothing begins with it.
         ConfigurationError: if several do.
     """
+    if "/" not in text:
+        from gatehouse.commands.model_versions import named, names_a_version
+
+        if names_a_version(text):
+            return Reference.parse(named(store, text).version.model)
     parts = text.rstrip("/").split("/")
     parts = parts[-3:] if parts[-1].startswith("sha256-") else [*parts, "sha256-"]
     digest = parts[-1].removeprefix("sha256-")

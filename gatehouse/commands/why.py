@@ -19,6 +19,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
 _PARTS = ("modules", "distributions", "formats")
+_NEWEST = 5
 _ENDS = ("hit", "finished", "failed")
 _ENDED = {"hit": "came from the memo", "finished": "ran", "failed": "failed"}
 
@@ -126,9 +127,25 @@ def _ended(store: ArtifactStore, run: str, stage: str) -> Event:
     ended = [event for _, event in events(store, run) if event.event in _ENDS and "key" in event.body]
     found = [event for event in ended if event.stage == stage]
     if not found:
-        known = ", ".join(sorted({event.stage for event in ended})) or "no such run in this store"
-        raise ConfigurationError(f"Run {run}: expected a stage {stage!r} that ended and has a memo, found {known}.")
+        raise ConfigurationError(_missing(store, run, stage, sorted({event.stage for event in ended})))
     return max(found, key=lambda event: event.attempt)
+
+
+def _missing(store: ArtifactStore, run: str, stage: str, keyed: list[str]) -> str:
+    """Why a run has no key of a stage: there is no such run, it ended before, or the stage has no memo."""
+    happened = [event for _, event in events(store, run)]
+    if not happened:
+        runs = sorted({key.split("/")[1] for key in store.objects.list("runs")})
+        newest = ", ".join(runs[-_NEWEST:][::-1]) or "none"
+        return (
+            f"Run {run}: expected a run of the store {store.address}, found none of this id. The newest are {newest}."
+        )
+    told = f"It has the keys of {', '.join(keyed)}." if keyed else "No stage of it ended."
+    if any(event.stage == stage and event.event in _ENDS for event in happened):
+        return f"Run {run}: {stage} ended, and has no key: it has no memo and runs every time. {told}"
+    failed = [event for event in happened if event.event == "failed"]
+    end = f"{failed[-1].stage} failed ({failed[-1].body.get('error', '')})" if failed else "it was stopped, or goes on"
+    return f"Run {run}: {stage} did not end in it: {end}. {told}"
 
 
 def _print_run(stage: str, run: str, body: Mapping[str, Any]) -> None:

@@ -192,7 +192,8 @@ def test_retrieve_joins_what_was_known_and_keeps_every_row_in_order(place: Place
 def test_on_demand_features_are_shown_followed_and_retrieved_with_their_service(place: Place, tmp_path: Path) -> None:
     text = place.run("show", "tipped").stdout
     assert "tip / fare AS tip_share" in text and "tip_share (numeric)" in text and "trips" in text
-    found = place.json("lineage", "tipped.tip_share")
+    found = place.json("lineage", "tip_share")
+    assert found == place.json("lineage", "tipped.tip_share")
     assert found["known_from"] == "on demand"
     assert [one for one in found["sources"] if one["by"] == "value"] == [
         {"column": "raw.trips.fare", "by": "value"},

@@ -185,8 +185,8 @@ def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
     ("arguments", "said"),
     [
         (["spilt"], "no stage 'spilt': expected one of .*split"),
-        (["split", "none"], "Run none: .*no such run"),
-        (["train", "a"], "Run a: expected a stage 'train'.*found split"),
+        (["split", "none"], "Run none: expected a run of the store .*The newest are a"),
+        (["train", "a"], "Run a: train did not end in it: .*It has the keys of split"),
     ],
 )
 def test_what_is_not_there_is_named(store: ArtifactStore, run: Run, arguments: list[str], said: str) -> None:

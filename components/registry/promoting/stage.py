@@ -7,6 +7,7 @@ from gatehouse.components.registry.projection import project
 from gatehouse.components.registry.promoting import acts
 from gatehouse.errors import ConfigurationError
 
+UNCHANGED = "champion already"
 _DONE = {"promote": "promoted", "rollback": "rolled back", "archive": "archived"}
 
 
@@ -23,7 +24,8 @@ class PromoteRequest(StageModel):
 class PromoteResult(StageModel):
     """The version that was acted on, what became of it, the aliases that it holds now, and the champion after the act.
 
-    `decision` is `promoted`, `rolled back` or `archived`; `champion` is an identity, empty for none.
+    `decision` is `promoted`, `champion already`, `rolled back` or `archived`; `champion` is an identity, empty for
+    none.
     """
 
     decision: str
@@ -44,7 +46,8 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     if request.action not in _DONE:
         raise ConfigurationError(f"action: expected one of {', '.join(_DONE)}, found {request.action!r}.")
     name, reason = request.model_name, request.reason
-    version = request.version or Ledger(store, name).state().staging
+    before = Ledger(store, name).state()
+    version = request.version or before.staging
     if request.action == "promote":
         state = acts.promote(store, name, version, reason, request.override)
     else:
@@ -53,7 +56,7 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     project(store, name, state, "promote:projection")
     champion = state.version(state.champion)
     return PromoteResult(
-        decision=_DONE[request.action],
+        decision=UNCHANGED if request.action == "promote" and version == before.champion else _DONE[request.action],
         version=version,
         aliases=state.aliases_of(version),
         champion=champion.model if champion else "",

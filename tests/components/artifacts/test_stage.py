@@ -12,7 +12,7 @@ from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.stage import Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.stage import forced
-from gatehouse.errors import ConfigurationError, StageResultError, StaleSpecError, StoreError
+from gatehouse.errors import ConfigurationError, StageResultError, StaleSpecError, StoppedError, StoreError
 
 
 class Request(StageModel):
@@ -193,6 +193,15 @@ def test_a_full_disk_is_said_in_words(store: ArtifactStore) -> None:
     with pytest.raises(StoreError, match=r"The disk is full while .* was written"):
         Stage(Declaration("split", "Split"), failing)(Request(value=1), store)
     assert next(event for event in _events(store) if event.event == "failed").body["error"] == "StoreError"
+
+
+def test_a_signal_within_a_query_is_told_as_one(store: ArtifactStore) -> None:
+    def stopped(request: Request, store: ArtifactStore) -> Result:
+        raise RuntimeError("Query interrupted")  # what DuckDB makes of a signal
+
+    with pytest.raises(StoppedError, match="A signal stopped the run while a query ran"):
+        Stage(Declaration("split", "Split"), stopped)(Request(value=1), store)
+    assert next(event for event in _events(store) if event.event == "failed").body["error"] == "StoppedError"
 
 
 def test_a_spec_compiled_from_other_code_is_refused_unless_the_memo_answers(store: ArtifactStore) -> None:

@@ -1,9 +1,13 @@
 """The verbs of `gatehouse models`."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
 from gatehouse.commands.models import app
+from gatehouse.commands.output import find
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.registry.promoting.acts import PromotionError
 from gatehouse.errors import ConfigurationError
 from tests.components.registry.gate import MANUAL, NAME, Gate
@@ -17,13 +21,42 @@ def _call(gate: Gate, *words: str) -> str:
     return str(result.output)
 
 
+def _short(reference: str) -> str:
+    return Reference.parse(reference).short
+
+
 def test_list_names_versions_aliases_and_references(gate: Gate) -> None:
     first, second = gate.model(1), gate.model(2)
     gate.run(first)
     gate.run(second, policy=MANUAL)
-    lines = _call(gate, "list").splitlines()
-    assert lines[1].split()[:3] == [NAME, "1", "champion"] and lines[1].split()[-1] == first
-    assert lines[2].split()[:3] == [NAME, "2", "staging"] and lines[2].split()[-1] == second
+    text = _call(gate, "list")
+    lines = text.splitlines()
+    assert lines[1].split()[:2] == [f"{NAME}:1", "champion"] and first.startswith(lines[1].split()[-1])
+    assert lines[2].split()[:2] == [f"{NAME}:2", "staging"] and second.startswith(lines[2].split()[-1])
+    assert "roc_auc 0." in lines[1] and re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d ", lines[1])
+    assert "champion: in production" in text and "staging: passed the gate; a person promotes it" in text
+    assert "archived" not in text
+
+
+def test_a_version_is_named_in_one_way(gate: Gate) -> None:
+    first, second = gate.model(1), gate.model(2)
+    gate.run(first)
+    gate.run(second, policy=MANUAL)
+    for text, model in ((f"{NAME}:1", first), (f"{NAME}@champion", first), (":2", second), ("@staging", second)):
+        assert str(find(gate.store, text)) == model
+        assert model in _call(gate, "show", text)
+    for text, told in (
+        (f"{NAME}:3", f"has no version 3: expected {NAME}:1 to {NAME}:2"),
+        (f"{NAME}@champio", f"expected {NAME}@champion or {NAME}@staging"),
+        ("nobody:1", "found 'nobody'"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            find(gate.store, text)
+
+
+def test_a_champion_is_not_promoted_again(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    assert f"{NAME}:1 is the champion already; nothing was changed" in _call(gate, "promote", "@champion")
 
 
 def test_show_tells_the_ledger_with_reasons(gate: Gate) -> None:
@@ -36,7 +69,7 @@ def test_show_tells_the_ledger_with_reasons(gate: Gate) -> None:
 
 def test_show_of_a_version_gives_its_lineage(gate: Gate) -> None:
     gate.run(gate.model(1))
-    text = _call(gate, "show", NAME, "--version", "1")
+    text = _call(gate, "show", f"{NAME}:1")
     assert gate.training_set in text and "snapshots/raw/sha256-" in text
 
 
@@ -44,17 +77,18 @@ def test_promote_rollback_and_archive(gate: Gate) -> None:
     first, second = gate.model(1), gate.model(2)
     gate.run(first)
     gate.run(second, policy=MANUAL)
-    assert f"the champion is {second}" in _call(gate, "promote", "--reason", "approved on Monday")
-    assert f"the champion is {first}" in _call(gate, "rollback", "--reason", "it rained")
-    assert _call(gate, "list").splitlines()[2].split()[:4] == [NAME, "2", "rolled", "back"]
-    for words in (("promote",), ("promote", "2")):
+    assert f"the champion is {_short(second)}" in _call(gate, "promote", "--reason", "approved on Monday")
+    assert _call(gate, "list").splitlines()[1].split()[:2] == [f"{NAME}:1", "replaced"]
+    assert f"the champion is {_short(first)}" in _call(gate, "rollback", "--reason", "it rained")
+    assert _call(gate, "list").splitlines()[2].split()[:3] == [f"{NAME}:2", "rolled", "back"]
+    for words in (("promote",), ("promote", ":2")):
         with pytest.raises(PromotionError, match=r"no version in staging|rolled back"):
             _call(gate, *words)
-    assert f"the champion is {second}" in _call(gate, "promote", "2", "--reason", "it was the sensor")
-    assert f"the champion is {first}" in _call(gate, "rollback", "--reason", "it rained again")
-    assert "version 2: archived" in _call(gate, "archive", "2")
+    assert f"the champion is {_short(second)}" in _call(gate, "promote", ":2", "--reason", "it was the sensor")
+    assert f"the champion is {_short(first)}" in _call(gate, "rollback", "--reason", "it rained again")
+    assert f"{NAME}:2 is archived" in _call(gate, "archive", f"{NAME}:2")
     with pytest.raises(PromotionError):
-        _call(gate, "archive", "1")
+        _call(gate, "archive", ":1")
 
 
 def test_an_unknown_model_is_named_with_those_that_exist(gate: Gate) -> None:

@@ -1,0 +1,76 @@
+"""How a version of a model is named, everywhere: NAME:2 by its number, NAME@champion and NAME@staging by what it is.
+
+The name may be left out where the store has one model only: `:2`, `@champion`.
+"""
+
+import re
+from typing import NamedTuple
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.ledger import Ledger, model_names
+from gatehouse.components.registry.state import CHAMPION, STAGING, ModelVersion
+from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
+
+_VERSION = re.compile(r"(?P<name>[a-z][a-z0-9-]*)?(?::(?P<number>\d+)|@(?P<alias>\w+))?")
+
+
+class Named(NamedTuple):
+    """A model, and one of its versions; 0 where none is named."""
+
+    ledger: Ledger
+    number: int
+
+    @property
+    def version(self) -> ModelVersion:
+        """The version that is named. Raises ConfigurationError if there is none."""
+        state, model = self.ledger.state(), self.ledger.model_name
+        found = state.version(self.number)
+        if found is None:
+            expected = f"{model}:1 to {model}:{len(state.versions)}" if state.versions else "none yet"
+            raise ConfigurationError(f"{model} has no version {self.number}: expected {expected}.")
+        return found
+
+
+def names_a_version(text: str) -> bool:
+    """Whether a text has the form of a version, and so not that of a reference."""
+    return bool((":" in text or "@" in text) and _VERSION.fullmatch(text))
+
+
+def named(store: ArtifactStore, text: str) -> Named:
+    """The model and version that a text names.
+
+    Raises:
+        ConfigurationError: if it has another form, or the store has no such model or version.
+    """
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(f"expected NAME, NAME:2 or NAME@{CHAMPION}, found {text!r}.")
+    ledger = Ledger(store, _model(store, found["name"] or ""))
+    if found["number"]:
+        chosen = Named(ledger, int(found["number"]))
+        _ = chosen.version
+        return chosen
+    if not found["alias"]:
+        return Named(ledger, 0)
+    state = ledger.state()
+    holders = {CHAMPION: state.champion, STAGING: state.staging}
+    if not holders.get(found["alias"]):
+        held = [f"{ledger.model_name}@{alias}" for alias, number in holders.items() if number]
+        raise ConfigurationError(
+            f"{ledger.model_name}@{found['alias']}: expected {' or '.join(held) or 'a number, as nothing is promoted'}."
+        )
+    return Named(ledger, holders[found["alias"]])
+
+
+def _model(store: ArtifactStore, name: str) -> str:
+    names = model_names(store)
+    if name in names:
+        return name
+    if not name and len(names) == 1:
+        return names[0]
+    raise ConfigurationError(
+        f"The store {store.address} has the registered models {', '.join(names) or '(none)'}: expected the name "
+        f"of one, found {name!r}{nearest(name, names)}. A training run registers a model; --store chooses another "
+        "store."
+    )
