@@ -24,14 +24,16 @@ from typing import NoReturn
 from gatehouse.process import die_with_parent
 
 _HEADER = struct.Struct("!Q")
+# `socket` takes as long to import as the interpreter takes to start; what it is made of has all that is needed.
 _CLIENT = """#!{python} -ISE
-import marshal, os, socket, struct, sys
+import _socket, marshal, os, sys
 request = marshal.dumps((sys.argv[1:], dict(os.environ), os.getcwd()))
-with socket.socket(socket.AF_UNIX) as connection:
-    connection.connect({address!r})
-    socket.send_fds(connection, [struct.pack("!Q", len(request))], [0, 1, 2])
-    connection.sendall(request)
-    answer = connection.recv(1)
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+connection = _socket.socket(_socket.AF_UNIX)
+connection.connect({address!r})
+connection.sendmsg([len(request).to_bytes(8)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+connection.sendall(request)
+answer = connection.recv(1)
 sys.exit(answer[0] if answer else 1)
 """
 

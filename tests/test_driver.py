@@ -20,7 +20,7 @@ pipeline = _prepare("training", ArtifactStore.open(sys.argv[1]), "")
 tasks = pipeline.function.pipeline_spec.root.dag.tasks
 print(json.dumps({
     "before the driver starts": before,
-    "client": [name for name in ("kubernetes", "kfp.client") if name in sys.modules],
+    "client": [name for name in ("kubernetes", "kfp.client", "docker") if name in sys.modules],
     "cached": tasks["train"].caching_options.enable_cache,
     "retried": [name for name, task in tasks.items() if task.HasField("retry_policy")],
     "tasks": sorted(tasks) == sorted(name for name, _, _ in pipeline.plan),

@@ -92,14 +92,13 @@ def closure_of(module: str, left_out: Callable[[str], bool]) -> frozenset[str]:
             continue
         seen.add(name)
         pending.extend(imports_of(name))
+    keep_facts()
     return frozenset(seen)
 
 
 def source_digests(modules: Iterable[str]) -> dict[str, str]:
     """Digest of the syntax tree of each module, by name, without what cannot change a result."""
-    found = {name: _facts(name).digest for name in sorted(modules)}
-    keep_facts()
-    return found
+    return {name: _facts(name).digest for name in sorted(modules)}
 
 
 def text_digests(modules: Iterable[str]) -> dict[str, str]:

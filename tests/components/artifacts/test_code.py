@@ -1,5 +1,6 @@
 """Code digests: what changes them and what does not."""
 
+import os
 import re
 import subprocess
 import sys
@@ -165,6 +166,25 @@ def test_computing_a_digest_imports_nothing_of_the_stage() -> None:
         "assert 'gatehouse.components.training.stage' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+_PARSED = """
+from gatehouse.components.artifacts import code, source_tree
+
+parsed, analyse = [], source_tree.analyse
+source_tree.analyse = lambda source: parsed.append(source) or analyse(source)
+code.closure_of("gatehouse.components.splitting.report", lambda name: False)
+print(len(parsed))
+"""
+
+
+def test_a_source_that_one_process_parsed_no_other_parses_again(tmp_path: Path) -> None:
+    def parsed() -> int:
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+        return int(subprocess.check_output([sys.executable, "-c", _PARSED], env=environment))
+
+    assert parsed() > 10
+    assert parsed() == 0
 
 
 def test_every_package_that_a_stage_imports_has_a_distribution() -> None:
