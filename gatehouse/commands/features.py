@@ -196,7 +196,7 @@ def _held(opened: FeatureProject, tables: Tables | None, view: View) -> dict[str
 
 
 def _kinds(features: dict[str, str]) -> str:
-    counts = {kind: sum(each == kind for each in features.values()) for kind in ("numeric", "categorical")}
+    counts = {kind: sum(each == kind for each in features.values()) for kind in ("numeric", "double", "categorical")}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 

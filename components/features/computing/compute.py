@@ -19,7 +19,7 @@ from gatehouse.components.features.definitions.repository import Repository, Vie
 from gatehouse.components.features.definitions.sql_text import replacing_macros
 from gatehouse.errors import ConfigurationError
 
-SQL_TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
+SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
 """DuckDB's type by kind of a feature or type of a key."""
 _OWN = re.compile(r"__|CAST\(")
 _PLACE = re.compile(r"\s*\bLINE (\d+): (.*)")
@@ -116,14 +116,16 @@ def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, 
 
 
 def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
-    """Tell which feature is declared numeric over what is no number, where that is why a view does not run."""
-    for name in (name for name, kind in view.spec.features.items() if kind == "numeric"):
+    """Tell which feature is declared a number over what is none, where that is why a view does not run."""
+    for name, declared in view.spec.features.items():
+        if declared == "categorical":
+            continue
         text = f"{quoted(name)}::VARCHAR"
         typed = f"SELECT typeof({quoted(name)}) AS type, {text} AS text FROM (\n{view.query}\n)"
         try:
             found = connection.execute(
                 f"SELECT * FROM ({typed}) WHERE text IS NOT NULL AND type <> 'BOOLEAN' "
-                f"AND TRY_CAST(text AS {SQL_TYPES['numeric']}) IS NULL LIMIT 1"
+                f"AND TRY_CAST(text AS {SQL_TYPES[declared]}) IS NULL LIMIT 1"
             ).fetchall()
         except duckdb.Error:
             continue  # It is the query itself that does not run.
@@ -131,7 +133,7 @@ def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
             kind, value = found[0]
             kind = "text" if kind == "VARCHAR" else kind
             raise ConfigurationError(
-                f"views/{view.name}.sql: {name}: declared numeric, found {kind}, such as {value!r}. Declare it "
+                f"views/{view.name}.sql: {name}: declared {declared}, found {kind}, such as {value!r}. Declare it "
                 "categorical, or give a number."
             )
 

@@ -19,7 +19,7 @@ from gatehouse.components.features.definitions.sql_text import KNOWN_PARAMETERS,
 from gatehouse.errors import ConfigurationError
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
-_ARROW_TYPES = {"FLOAT": pa.float32(), "VARCHAR": pa.string()}
+_ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
 _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _TIMES = ("TIMESTAMP", "DATE")
 _LABELS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "FLOAT", "DOUBLE", "DECIMAL")

@@ -7,11 +7,10 @@ from functools import cache
 import duckdb
 import pyarrow as pa
 
+from gatehouse.components.features.computing.compute import SQL_TYPES
 from gatehouse.components.features.database import connect, in_one_line, quoted
 from gatehouse.components.features.definitions.repository import OnDemand
 from gatehouse.errors import ConfigurationError
-
-_TYPES = {"numeric": "FLOAT", "categorical": "VARCHAR"}
 
 
 def with_on_demand(views: Iterable[OnDemand], rows: pa.Table, *, alone: bool = False) -> pa.Table:
@@ -74,7 +73,7 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
         ConfigurationError: naming the column, the row, counted from 1, and the value.
     """
     for name, kind in view.inputs.items():
-        if name not in rows.column_names or kind != "numeric":
+        if name not in rows.column_names or kind == "categorical":
             continue
         with _database().cursor() as connection:
             connection.register("given", rows.select([name]))
@@ -83,7 +82,7 @@ def require_values(view: OnDemand, rows: pa.Table, where: str) -> None:
             value = quoted(name) if _counts(rows.schema.field(name).type) else text
             found = connection.execute(
                 f"SELECT place, text FROM (SELECT row_number() OVER () AS place, {value} AS value, {text} AS text "
-                f"FROM given) WHERE text IS NOT NULL AND TRY_CAST(value AS {_TYPES[kind]}) IS NULL "
+                f"FROM given) WHERE text IS NOT NULL AND TRY_CAST(value AS {SQL_TYPES[kind]}) IS NULL "
                 "ORDER BY place LIMIT 1"
             ).fetchall()
         if found:
@@ -130,7 +129,7 @@ def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
 
 
 def _cast(kinds: Mapping[str, str]) -> list[str]:
-    return [f"CAST({quoted(name)} AS {_TYPES[kind]}) AS {quoted(name)}" for name, kind in kinds.items()]
+    return [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in kinds.items()]
 
 
 @cache

@@ -61,7 +61,7 @@ def table_statistics(view: View, files: Sequence[Path]) -> TableStatistics:
 
 def _feature(connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: str, rows: int) -> dict[str, Any]:
     column = quoted(name)
-    numbers = f"min({column}), avg({column}), max({column})" if kind == "numeric" else "NULL, NULL, NULL"
+    numbers = f"min({column}), avg({column}), max({column})" if kind != "categorical" else "NULL, NULL, NULL"
     nulls, distinct, least, mean, greatest = connection.execute(
         f"SELECT count(*) FILTER ({column} IS NULL), approx_count_distinct({column}), {numbers} FROM {table}"
     ).fetchall()[0]

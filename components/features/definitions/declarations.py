@@ -16,7 +16,8 @@ from gatehouse.components.tasks.task import TaskName
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import in_words
 
-Kind = Literal["numeric", "categorical"]
+Kind = Literal["numeric", "double", "categorical"]
+"""Of a feature: a number of 32 bits, one of 64 bits, or a text."""
 EVENT_TIMESTAMP = "event_timestamp"
 KNOWN_FROM = "known_from"
 _NAME = r"^[a-z][a-z0-9_]{0,99}$"
@@ -106,9 +107,7 @@ class FeatureView(_Definition):
 
     name: str = Field(pattern=_NAME)
     entities: tuple[str, ...] = Field(min_length=1, description="Names of the entities that its rows are about.")
-    features: dict[str, Kind] = Field(
-        min_length=1, description="Kind of every feature, in the query's columns; `numeric` is a 32-bit number."
-    )
+    features: dict[str, Kind] = Field(min_length=1, description="Kind of every feature, in the query's columns.")
     available: Available | None = Field(None, description="Since when a row is known; required unless static.")
     static: bool = Field(False, description="Its rows were always known: they have no time of their own.")
     ttl: timedelta | None = Field(

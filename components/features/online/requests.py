@@ -13,7 +13,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
 
 _KEYS = {"string": pa.string(), "int64": pa.int64()}
-_VALUES = {"numeric": pa.float64(), "categorical": pa.string()}
+_VALUES = {"numeric": pa.float64(), "double": pa.float64(), "categorical": pa.string()}
 
 
 def online_features(

@@ -15,7 +15,7 @@ from feast import (
     RequestSource,
     ValueType,
 )
-from feast.types import FeastType, Float32, Int64, String
+from feast.types import FeastType, Float32, Float64, Int64, String
 
 from gatehouse.components.features.computing.on_demand import on_demand_features
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
@@ -24,7 +24,7 @@ from gatehouse.components.features.point_in_time.joined_views import EVENT_TIME_
 
 _VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
 _KEY_TYPES: dict[str, FeastType] = {"string": String, "int64": Int64}
-_FEATURE_TYPES: dict[str, FeastType] = {"numeric": Float32, "categorical": String}
+_FEATURE_TYPES: dict[str, FeastType] = {"numeric": Float32, "double": Float64, "categorical": String}
 FeastObject = Entity | FeatureView | OnDemandFeatureView | FeatureService
 
 

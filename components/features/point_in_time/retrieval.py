@@ -61,6 +61,6 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
     return TrainingSet(
         table=with_on_demand(on_demand, table, alone=True),
         views=views,
-        numeric=[name for name, kind in kinds.items() if kind == "numeric"],
+        numeric=[name for name, kind in kinds.items() if kind != "categorical"],
         categorical=[name for name, kind in kinds.items() if kind == "categorical"],
     )

@@ -100,14 +100,16 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return read_repository(_write(tmp_path_factory.mktemp("repo")))
 
 
-def _retrieved(store: ArtifactStore, folder: Path, service: str) -> tuple[pa.Table, dict[str, Any], Files]:
+def _retrieved(
+    store: ArtifactStore, folder: Path, service: str, written: str = DEFINITIONS
+) -> tuple[pa.Table, dict[str, Any], Files]:
     datasets = {}
     for name, table in (("trade", _trade()), ("orders", _orders())):
         pq.write_table(table, folder / f"{name}.parquet")
         datasets[name] = store.publish("datasets", name, {"part-00000.parquet": folder / f"{name}.parquet"})
     details = {"as_of": AS_OF.isoformat()}
     snapshot = str(store.publish("snapshots", "shops", {"source.json": "{}"}, derived_from=datasets, details=details))
-    definitions = publish_definitions(store, "shops-features", {"definitions.py": DEFINITIONS, **QUERIES})
+    definitions = publish_definitions(store, "shops-features", {"definitions.py": written, **QUERIES})
     computed = compute_features.function(
         ComputeRequest(snapshot=snapshot, definitions=definitions, project="shops"), store
     )
@@ -150,6 +152,26 @@ def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
         named = row["region"] and row["currency"]
         assert row["place"] == (f"{row['region']} {row['currency'].upper()}" if named else None)
     assert 0 < table["share"].null_count < 60
+
+
+def test_a_double_keeps_its_64_bits_in_tables_training_set_and_online(store: ArtifactStore, tmp_path: Path) -> None:
+    doubles = DEFINITIONS.replace('"numeric"', '"double"')
+    table, details, sales = _retrieved(store, tmp_path, "both", doubles)
+    assert details["numeric"] == ["turnover", "share"]
+    given = set(_trade()["turnover"].to_pylist())
+    assert {*table["turnover"].to_pylist()} <= given | {None}
+    assert {*pq.read_table([*sales.values()])["turnover"].to_pylist()} == given
+    for row in table.to_pylist():
+        if row["share"] is not None:
+            assert row["share"] == row["amount"] / row["turnover"]
+    repository = read_repository(_write(tmp_path / "repo", **{"definitions.py": doubles}))
+    online = SqliteOnline(tmp_path / "online.db", "shops")
+    online.write(online_view(repository.views["sales"]), pq.read_table([*sales.values()]))
+    requests = table.select(["shop", "amount", "currency"]).to_pylist()
+    names = ["turnover", "share"]
+    assert online_features(repository, "both", online, requests, AS_OF).select(names) == table.select(names)
+    with applied(repository, {"sales": sales}, tmp_path) as feast:
+        assert str(feast.get_feature_view("sales").features[0].dtype) == "Float64"
 
 
 def test_a_service_without_on_demand_views_has_no_values_of_requests(store: ArtifactStore, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import duckdb
 import pytest
@@ -67,10 +68,13 @@ def test_aircraft_without_a_record_stay_unknown(january: duckdb.DuckDBPyConnecti
 
 
 @pytest.mark.parametrize(("value", "found"), [("'AA'", "text, such as 'AA'"), ("DATE '2013-01-01'", "DATE, such as")])
-def test_what_is_declared_numeric_and_is_none_is_named(repository: Repository, value: str, found: str) -> None:
-    spec = FeatureView(name="v", entities=("carrier",), features={"n": "numeric", "f": "numeric"}, static=True)
+@pytest.mark.parametrize("kind", ["numeric", "double"])
+def test_what_is_declared_a_number_and_is_none_is_named(
+    repository: Repository, kind: Literal["numeric", "double"], value: str, found: str
+) -> None:
+    spec = FeatureView(name="v", entities=("carrier",), features={"n": kind, "f": kind}, static=True)
     query = f"SELECT '9E' AS carrier, now() AS event_timestamp, 1 AS n, {value} AS f"
-    with connect() as connection, pytest.raises(ConfigurationError, match=f"v.sql: f: declared numeric, found {found}"):
+    with connect() as connection, pytest.raises(ConfigurationError, match=f"v.sql: f: declared {kind}, found {found}"):
         compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
 
 
