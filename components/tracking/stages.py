@@ -161,5 +161,8 @@ def _is_number(value: Any) -> bool:
 
 
 if __name__ == "__main__":
-    os.environ[RUN_ID] = sys.argv[2]
-    track_run(ArtifactStore.open(sys.argv[1]), sys.argv[2])
+    address, run = sys.argv[1:]
+    # Nobody waits for this process: where the folder of a store is gone by now, opening it would make it again.
+    if "://" in address or Path(address).is_dir():
+        os.environ[RUN_ID] = run
+        track_run(ArtifactStore.open(address), run)

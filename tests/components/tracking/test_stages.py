@@ -1,5 +1,7 @@
 """A pipeline run and its stages in MLflow, read off the run's record, on a real SQLite tracking store."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from gatehouse.components.tracking.mlflow_client import tracking_of
 from gatehouse.components.tracking.stages import track_apart, track_run
 from gatehouse.components.tracking.training import track_training
 from gatehouse.local_run import LocalRun
+from tests.small_example import EXAMPLE
 
 
 def _runs(store: ArtifactStore, experiment: str) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def test_the_command_ends_with_its_last_line_and_mlflow_is_told_by_another_proce
     before = {child.pid for child in psutil.Process().children()}
     app = typer.Typer()
     app.command()(run_module.run)
-    assert CliRunner().invoke(app, ["--store", store.address]).exit_code == 2
+    assert CliRunner().invoke(app, [str(EXAMPLE), "--store", store.address]).exit_code == 2
     (apart,) = [child for child in psutil.Process().children() if child.pid not in before]
     assert apart.wait(300) == 0 and shown_here == []
     assert _runs(store, "pipelines")["run-1"].info.status == "FAILED"
@@ -100,3 +103,8 @@ def test_the_command_ends_with_its_last_line_and_mlflow_is_told_by_another_proce
 
 def test_nothing_is_started_for_a_run_that_is_shown_already(store: ArtifactStore, tmp_path: Path) -> None:
     assert track_apart(store, "run-1", tmp_path / "run.log") is None
+
+
+def test_a_store_that_was_removed_meanwhile_is_not_made_again(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", stages.__name__, str(tmp_path / "store"), "run-1"], check=True)
+    assert not (tmp_path / "store").exists()
