@@ -17,6 +17,7 @@ from gatehouse.errors import GatehouseError
 from gatehouse.local_run import LocalRun, PlannedTask
 
 _MANY_TABLES = 5
+_ON_A_LINE = 4
 _MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red")}
 
 
@@ -102,7 +103,8 @@ class Screen:
     def _print_results(self, run: LocalRun) -> None:
         for name, value in (rows := summary(run)):
             width = max(len(each) for each, _ in rows) + 1
-            self._console.print(Text.assemble((f"{name:<{width}}", "dim"), value), soft_wrap=True)
+            indented = value.replace("\n", "\n" + " " * width)
+            self._console.print(Text.assemble((f"{name:<{width}}", "dim"), indented), soft_wrap=True)
         for stage, message in warnings(run):
             self._console.print(Text(f"warning in {stage}: {message}", style="yellow"), soft_wrap=True)
         from gatehouse.components.tracking.mlflow_client import URI, tracking_of
@@ -169,7 +171,8 @@ def _short(reference: str) -> str:
 def _metrics(metrics: dict[str, float], objective: str, most: int | None = None) -> str:
     """Metrics with the one first by which the gate compares models."""
     ordered = sorted(metrics, key=lambda name: name != objective)
-    return "  ".join(f"{name} {metrics[name]:.4f}" for name in ordered[:most])
+    written = [f"{name} {metrics[name]:.4f}" for name in ordered[:most]]
+    return "\n".join("  ".join(written[at : at + _ON_A_LINE]) for at in range(0, len(written), _ON_A_LINE))
 
 
 def _decision(result: dict[str, Any]) -> str:

@@ -63,6 +63,21 @@ def test_the_metric_that_models_are_compared_by_comes_first_and_digests_are_cut(
     }
 
 
+def test_many_metrics_stand_under_each_other(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _finished(tmp_path)
+    names = ("accuracy", "average_precision", "brier", "f1", "log_loss", "roc_auc")
+    result = {"verdict": "pass", "metrics": dict.fromkeys(names, 0.5), "baseline_metrics": {"brier": 0.6}}
+    run.events = [Event("snapshot", 1, "finished", {"seconds": 1.0, "result": result})]
+    Screen(store).summarise(run)
+    assert capsys.readouterr().out.splitlines()[1:4] == [
+        "metrics          accuracy 0.5000  average_precision 0.5000  brier 0.5000  f1 0.5000",
+        "                 log_loss 0.5000  roc_auc 0.5000",
+        "baseline metrics brier 0.6000",
+    ]
+
+
 def test_a_run_that_nothing_tracks_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

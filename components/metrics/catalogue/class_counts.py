@@ -47,13 +47,16 @@ def class_metric(
 
             def counted(drawn: Array) -> float:
                 rows = np.bincount(cell[drawn], minlength=len(cells))
-                each = [
-                    np.bincount(of, weights=weights, minlength=len(names))
-                    for of, weights in ((label, rows * (label == said)), (label, rows), (said, rows))
-                ]
-                there = each[1] + each[2] > 0
+                by_class = np.array(
+                    [
+                        np.bincount(of, weights=weights, minlength=len(names))
+                        for of, weights in ((label, rows * (label == said)), (label, rows), (said, rows))
+                    ]
+                )
+                there = by_class[1:].any(axis=0)
+                right, seen, are_said = by_class[:, there]
                 positive = names[there] == 1 if np.asarray(classes).dtype == bool else None
-                return of_counts(ClassCounts(*(counts[there] for counts in each), positive))
+                return of_counts(ClassCounts(right, seen, are_said, positive))
 
             return counted
 
