@@ -266,7 +266,7 @@ MISTAKES = {
         LABEL,
         "returned = 1 AS label",
         "category AS label",
-        r"labels/returned.sql: label: expected true or false, or 1 and 0, found VARCHAR",
+        r"labels/returned.sql: label: expected 0 or 1 \(binary\), found VARCHAR",
     ),
     "a label that is not given": (LABEL, "AS label", "AS labl", r"labels/returned.sql.*label"),
     "a variable that is none": (

@@ -12,17 +12,18 @@ from gatehouse.components.features.computing.compute import SQL_TYPES, compute_v
 from gatehouse.components.features.computing.labels import labelled_rows
 from gatehouse.components.features.computing.on_demand import on_demand_features
 from gatehouse.components.features.database import connect, quoted, set_time
-from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP
+from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, LabelView
 from gatehouse.components.features.definitions.query_problems import query_problems
 from gatehouse.components.features.definitions.repository import OnDemand, Repository, View
 from gatehouse.components.features.definitions.sql_text import KNOWN_PARAMETERS, PARAMETERS, names_read
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.errors import ConfigurationError
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
 _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _TIMES = ("TIMESTAMP", "DATE")
-_LABELS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "FLOAT", "DOUBLE", "DECIMAL")
+_NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "FLOAT", "DOUBLE", "DECIMAL")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class _Attempt:
         do: Does it.
         makes: The staging table that it makes; empty for none.
         times: Columns of the query that must be times.
-        label: The column of the query that must be a label; empty for none.
+        label: The label whose column the query must have; None for none.
     """
 
     file: str
@@ -43,7 +44,7 @@ class _Attempt:
     do: Callable[[], object]
     makes: str = ""
     times: tuple[str, ...] = ()
-    label: str = ""
+    label: LabelView | None = None
 
 
 def dry_run(
@@ -104,8 +105,9 @@ def _failures(connection: duckdb.DuckDBPyConnection, attempt: _Attempt) -> Itera
     relation = connection.sql(f"SELECT * FROM (\n{attempt.query}\n) LIMIT 0")
     types = {name.lower(): str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
     yield from _mistyped(attempt.file, types, attempt.times, _TIMES, "a time (TIMESTAMP or DATE)")
-    labels = [attempt.label] if attempt.label else []
-    yield from _mistyped(attempt.file, types, labels, _LABELS, "true or false, or 1 and 0")
+    if attempt.label and not attempt.label.classes:
+        task = attempt.label.task
+        yield from _mistyped(attempt.file, types, [attempt.label.label], _NUMBERS, f"{TASKS[task].label} ({task})")
 
 
 def _mistyped(
@@ -133,7 +135,7 @@ def _attempts(repository: Repository, connection: duckdb.DuckDBPyConnection) -> 
         repository.entity_rows,
         partial(labelled_rows, connection, repository),
         times=(label.decision_time, label.arrives.column),
-        label=label.label,
+        label=label,
     )
     for one in repository.on_demand.values():
         yield _Attempt(f"on_demand/{one.name}.sql", one.query, partial(on_demand_features, one, _no_rows(one)))
