@@ -29,6 +29,7 @@ class Data:
     as_of: Any
     feature_tables: Any
     training_set: Any
+    validation: Any
 
 
 def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any) -> Data:
@@ -44,13 +45,17 @@ def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any) -> Dat
     if url_env := getattr(project.file.source, "url_env", ""):
         tasks.entrust(taken, "source-url", url_env)
     raw, as_of = taken.outputs["snapshot"], taken.outputs["as_of"]
-    kept = _add_contract(tasks, raw)
+    kept, validation = _add_contract(tasks, raw)
     feature_tables, training_set = _add_features(tasks, raw, as_of, kept)
-    return Data(raw, as_of, feature_tables, training_set)
+    return Data(raw, as_of, feature_tables, training_set, validation)
 
 
-def _add_contract(tasks: Tasks, raw: Any) -> PipelineTask:
-    """Add the validation of the snapshot `raw`, whom it is told to, and the task that ends the run on a breach."""
+def _add_contract(tasks: Tasks, raw: Any) -> tuple[PipelineTask, Any]:
+    """Add the validation of the snapshot `raw`, whom it is told to, and the task that ends the run on a breach.
+
+    Returns:
+        That last task, and the validation.
+    """
     file = tasks.project.file
     validated = tasks.add(
         validate,
@@ -63,7 +68,7 @@ def _add_contract(tasks: Tasks, raw: Any) -> PipelineTask:
     verdict, reasons, report = (validated.outputs[name] for name in ("verdict", "reasons", "validation"))
     # The webhook is told before the run is ended.
     told = [_add_alert(tasks, validated, "validate", report)] if file.alerts != "never" else []
-    return tasks.add(require_contract, verdict=verdict, reasons=reasons, report=report).after(*told)
+    return tasks.add(require_contract, verdict=verdict, reasons=reasons, report=report).after(*told), report
 
 
 def _add_alert(tasks: Tasks, judged: PipelineTask, stage: str, report: Any) -> PipelineTask:

@@ -51,15 +51,15 @@ def training(project: Project, tasks: Tasks) -> Any:
         """
         tasks.begin(store, force)
         data = add_data_tasks(tasks, source, window, backfill)
-        parts = _add_split_tasks(tasks, data)
+        parts, checks = _add_split_tasks(tasks, data)
         candidate = _add_candidate_tasks(tasks, data, parts, seed)
-        _add_gate_tasks(tasks, data, parts, candidate)
+        _add_gate_tasks(tasks, data, parts, candidate, checks | {"validation": data.validation})
 
     return pipeline
 
 
-def _add_split_tasks(tasks: Tasks, data: Data) -> Any:
-    """Leakage check, its requirement, and the split; returns the split."""
+def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
+    """Leakage check, its requirement, and the split; returns the split, and what checked it and the training set."""
     file = tasks.project.file
     checked = tasks.add(
         check_leakage,
@@ -73,7 +73,7 @@ def _add_split_tasks(tasks: Tasks, data: Data) -> Any:
     verdict, reasons, report = (checked.outputs[name] for name in ("verdict", "reasons", "leakage"))
     clean = tasks.add(require_no_leakage, verdict=verdict, reasons=reasons, report=report)
     divided = tasks.add(split, training_set=data.training_set, spec=configuration_slice(file.split)).after(clean)
-    return divided.outputs["split"]
+    return divided.outputs["split"], {"leakage": report, "split_checks": divided.outputs["split_checks"]}
 
 
 def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any:
@@ -126,7 +126,7 @@ def _say_where(task: PipelineTask, file: ProjectFile) -> None:
         task.set_env_variable(LAUNCH, canonical_json(given))
 
 
-def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> None:
+def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> None:
     """Champion, evaluation against it, and registration behind the gate."""
     name, policy = tasks.project.file.model, configuration_slice(tasks.project.policy)
     resolved = tasks.add(
@@ -143,6 +143,7 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Non
         champion=resolved.outputs["champion"],
         training_set=data.training_set,
         split=parts,
+        **checks,
         spec=configuration_slice(tasks.project.file.evaluation),
         policy=policy,
     )

@@ -14,6 +14,9 @@ def evaluate(
     champion: str,
     training_set: str,
     split: str,
+    validation: str,
+    leakage: str,
+    split_checks: str,
     spec: str,
     policy: str,
     code: str,
@@ -31,6 +34,9 @@ def evaluate(
         champion: Reference of the champion; empty for none.
         training_set: Reference of the training set.
         split: Reference of its split.
+        validation: Reference of the contract's verdict on the data; empty for none.
+        leakage: Reference of the check for leakage; empty for none.
+        split_checks: Reference of the checks of the split; empty for none.
         spec: What is measured, as canonical JSON of an EvaluationSpec.
         policy: The promotion policy, as canonical JSON of a GatePolicy.
         code: Digest of the stage's code.
@@ -49,7 +55,15 @@ def evaluate(
     opened = ArtifactStore.open(store)
     measured, rules = EvaluationSpec.model_validate_json(spec), GatePolicy.model_validate_json(policy)
     request = EvaluateRequest(
-        model=model, champion=champion, training_set=training_set, split=split, spec=measured, policy=rules
+        model=model,
+        champion=champion,
+        training_set=training_set,
+        split=split,
+        validation=validation,
+        leakage=leakage,
+        split_checks=split_checks,
+        spec=measured,
+        policy=rules,
     )
     result = run(request, opened, code=code, force=force)
     present(result, opened, metrics, roc, report, summary)

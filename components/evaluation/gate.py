@@ -40,6 +40,15 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class DataCheck:
+    """A check of the data that the candidate was made from: its name, its verdict, and its warnings."""
+
+    name: str
+    verdict: str
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the rules look at.
 
@@ -51,6 +60,7 @@ class Evidence:
         slices: By metric, its value in every judged slice, by the slice's name.
         slices_asked: Whether the policy states limits on slices itself: then a slice must be judged. Limits that come
             from the task alone ask for none.
+        data_checks: Of the data that the candidate was made from.
     """
 
     model: Manifest
@@ -59,6 +69,7 @@ class Evidence:
     comparison: Comparison | None
     slices: Mapping[str, Metrics]
     slices_asked: bool
+    data_checks: tuple[DataCheck, ...] = ()
 
 
 def judge(policy: GatePolicy, evidence: Evidence) -> tuple[Rule, ...]:
@@ -148,5 +159,22 @@ def _slices(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
             )
 
 
-RULES: tuple[Callable[[GatePolicy, Evidence], Iterator[Rule]], ...] = (_bars, _baseline, _alarm, _champion, _slices)
+def _data(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    for check in evidence.data_checks:
+        yield Rule(check.name, "pass", check.verdict, check.verdict == "pass")
+    if policy.warnings == "refuse" and evidence.data_checks:
+        told = [f"{check.name}: {text}" for check in evidence.data_checks for text in check.warnings]
+        yield Rule("warnings", "none on the data", "; ".join(told) or "none", not told)
+    elif policy.warnings == "refuse":
+        yield Rule("warnings", "none on the data", "not checked: the evaluation was given no checks of the data", False)
+
+
+RULES: tuple[Callable[[GatePolicy, Evidence], Iterator[Rule]], ...] = (
+    _bars,
+    _baseline,
+    _alarm,
+    _champion,
+    _slices,
+    _data,
+)
 """Every rule of the gate, in the order of the report. Verdict, reasons and report are made of what they give."""

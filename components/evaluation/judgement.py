@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.evaluation.comparison import compare
-from gatehouse.components.evaluation.gate import Comparison, Evidence, Rule, judge, verdict_of
+from gatehouse.components.evaluation.gate import Comparison, DataCheck, Evidence, Rule, judge, verdict_of
 from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.evaluation.slices import Slice, slice_metrics
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
@@ -39,6 +39,7 @@ def judged(
     model: Manifest,
     part: Part,
     predictions: Mapping[str, Predictions],
+    data_checks: tuple[DataCheck, ...] = (),
 ) -> Judgement:
     """Measure and judge predictions for the test rows.
 
@@ -49,6 +50,7 @@ def judged(
         model: The candidate's manifest.
         part: The test rows.
         predictions: Of `candidate`, `baseline`, `constant` and, where there are such, `champion` and `boosted trees`.
+        data_checks: Of the data that the candidate was made from.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
@@ -70,7 +72,13 @@ def judged(
         metric: {each.name: each.metrics[CANDIDATE][metric] for each in slices if each.judged} for metric in limits
     }
     evidence = Evidence(
-        model, metrics[CANDIDATE], metrics[BASELINE], comparison, values, slices_asked=asked.slices is not None
+        model,
+        metrics[CANDIDATE],
+        metrics[BASELINE],
+        comparison,
+        values,
+        slices_asked=asked.slices is not None,
+        data_checks=data_checks,
     )
     rules = judge(policy, evidence)
     return Judgement(metrics, comparison, slices, rules)

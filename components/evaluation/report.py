@@ -66,7 +66,8 @@ def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
     better = [
         metric_named(name).title for name, value in trees.items() if metric_named(name).is_better(value, ours[name])
     ]
-    warnings = [f"Boosted trees on the same features are better in {', '.join(better)}."] if better else []
+    warnings = list(verdict["warnings"])
+    warnings += [f"Boosted trees on the same features are better in {', '.join(better)}."] if better else []
     unjudged = [entry["name"] for entry in slices if not entry["judged"]]
     unchecked = [] if verdict["comparison"] else ["champion: there is none yet, so no rule looks at one"]
     if unjudged or not slices:

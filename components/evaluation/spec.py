@@ -82,6 +82,9 @@ class GatePolicy(Spec):
     slices: dict[MetricName, float] | None = Field(
         None, description="Values of metrics that every judged slice must reach."
     )
+    warnings: Literal["allow", "refuse"] = Field(
+        "allow", description="Whether a candidate passes whose data was checked with warnings; they are on its record."
+    )
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
 
     @field_validator("must_beat_baseline")

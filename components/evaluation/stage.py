@@ -15,19 +15,29 @@ from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:
+    from gatehouse.components.evaluation.gate import DataCheck
     from gatehouse.components.evaluation.judgement import Judgement
     from gatehouse.components.evaluation.parts import Part
     from gatehouse.components.metrics.catalogue.metric import Predictions
     from gatehouse.components.tasks.task import Task
 
+_DATA_CHECKS = ("validation", "leakage", "split_checks")
+
 
 class EvaluateRequest(StageModel):
-    """A candidate, the champion that it must compare with (empty for none), data, measures and policy."""
+    """A candidate, the champion that it must compare with (empty for none), data, measures and policy.
+
+    The checks of the data are references too: the contract's (`validation`), those for leakage and of the split. Each
+    must have passed, and its warnings go on the candidate's record; empty where there is none.
+    """
 
     model: str
     champion: str = ""
     training_set: str
     split: str
+    validation: str = ""
+    leakage: str = ""
+    split_checks: str = ""
     spec: EvaluationSpec
     policy: GatePolicy
 
@@ -108,8 +118,10 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     predictions = {
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
-    found = judged(task, request.spec, request.policy, store.manifest(request.model), part, predictions)
-    reference = _publish(request, store, policy, baseline, task, part, predictions, found)
+    data_checks = _data_checks(request, store)
+    manifest = store.manifest(request.model)
+    found = judged(task, request.spec, request.policy, manifest, part, predictions, data_checks)
+    reference = _publish(request, store, policy, baseline, task, part, predictions, found, data_checks)
     latency = measure_latency(candidate.predict, part.table)
     store.append(f"measurements/{request.model}", {"stage": "evaluate", "latency": latency})
     return EvaluateResult(
@@ -120,6 +132,17 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         champion_metrics=found.metrics.get(CHAMPION, {}),
         baseline_metrics=found.metrics[BASELINE],
         boosted_trees_metrics=found.metrics.get(TREES, {}),
+    )
+
+
+def _data_checks(request: EvaluateRequest, store: ArtifactStore) -> "tuple[DataCheck, ...]":
+    """Verdicts and warnings of the checks of the data, read off their artifacts."""
+    from gatehouse.components.evaluation.gate import DataCheck
+
+    given = {name: getattr(request, name) for name in _DATA_CHECKS}
+    details = {name: store.manifest(reference).details for name, reference in given.items() if reference}
+    return tuple(
+        DataCheck(name.replace("_", " "), each["verdict"], tuple(each["warnings"])) for name, each in details.items()
     )
 
 
@@ -181,6 +204,7 @@ def _publish(
     part: "Part",
     predictions: "dict[str, Predictions]",
     found: "Judgement",
+    data_checks: "tuple[DataCheck, ...]",
 ) -> str:
     from dataclasses import asdict
 
@@ -196,9 +220,10 @@ def _publish(
         "rules": [asdict(rule) for rule in found.rules],
         "comparison": asdict(found.comparison) if found.comparison else None,
         "policy": identity_of(policy),
+        "warnings": [f"{check.name}: {text}" for check in data_checks for text in check.warnings],
     }
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
-    inputs |= {"training_set": request.training_set, "split": request.split}
+    inputs |= {name: getattr(request, name) for name in ("training_set", "split", *_DATA_CHECKS)}
     published = store.publish(
         "evaluations",
         Reference.parse(request.model).name,

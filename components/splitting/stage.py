@@ -86,12 +86,14 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     if broken:
         raise _refused(request.training_set, broken)
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
+    warnings = tuple(f"{one.name}: {text}" for one in checks if one.status == FAILED for text in one.said)
     found = store.publish(
         "split-checks",
         parts.name,
         {"checks.json": canonical_json(as_json(checks, request.spec.checks) | measures(subject))},
         derived_from={"split": parts, "training_set": request.training_set},
         configuration=identity_of(request.spec),
+        details={"verdict": "pass", "warnings": list(warnings)},
     )
     return SplitResult(
         split=str(parts),
@@ -99,7 +101,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         split_checks=str(found),
         rows={name: len(rows) for name, rows in partition.parts.items()} | partition.left_out,
         checks={one.name: one.status for one in checks},
-        warnings=tuple(f"{one.name}: {text}" for one in checks if one.status == FAILED for text in one.said),
+        warnings=warnings,
     )
 
 

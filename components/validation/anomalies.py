@@ -76,6 +76,10 @@ class Findings:
         """Why the verdict is `fail`, short enough for a task's output; empty where it is `pass`."""
         return _shortened([str(one) for one in self.sorted() if one.severity == "fail"])
 
+    def warnings(self) -> tuple[str, ...]:
+        """What does not fail the contract, and is to be known, as short as `reasons`."""
+        return _shortened([str(one) for one in self.sorted() if one.severity == "warn"])
+
 
 def _shortened(reasons: Sequence[str]) -> tuple[str, ...]:
     if len(reasons) <= _MAX_REASONS:

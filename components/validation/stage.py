@@ -35,11 +35,12 @@ class ValidateRequest(StageModel):
 
 
 class ValidateResult(StageModel):
-    """The validation, its verdict (`pass` or `fail`), and the reasons where it is `fail`."""
+    """The validation, its verdict (`pass` or `fail`), the reasons where it is `fail`, and what is only a warning."""
 
     validation: str
     verdict: str
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @stage(
@@ -99,6 +100,11 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
             "verdict.json": canonical_json({"judged": findings.judged, "not_judged": findings.not_judged}),
         },
         derived_from=inputs | ({"baseline": request.baseline} if request.baseline else {}),
-        details={"verdict": findings.verdict},
+        details={"verdict": findings.verdict, "warnings": list(findings.warnings())},
     )
-    return ValidateResult(validation=str(reference), verdict=findings.verdict, reasons=findings.reasons())
+    return ValidateResult(
+        validation=str(reference),
+        verdict=findings.verdict,
+        reasons=findings.reasons(),
+        warnings=findings.warnings(),
+    )

@@ -122,7 +122,7 @@ def _publish(store: ArtifactStore, request: LeakageRequest, name: str, body: dic
         {REPORT: canonical_json(body)},
         derived_from={name: getattr(request, name) for name in _INPUTS},
         configuration={"alarm": request.alarm, "cuts": request.cuts, "unchecked": request.unchecked},
-        details={"verdict": body["verdict"]},
+        details={"verdict": body["verdict"], "warnings": body["warnings"]},
     )
 
 

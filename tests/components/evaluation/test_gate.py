@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
-from gatehouse.components.evaluation.gate import Comparison, Evidence, Rule, judge, verdict_of
+from gatehouse.components.evaluation.gate import Comparison, DataCheck, Evidence, Rule, judge, verdict_of
 from gatehouse.components.evaluation.spec import Bar, ChampionRule, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.tasks.binary import BINARY
@@ -82,6 +82,28 @@ def test_a_good_candidate_passes() -> None:
 )
 def test_each_rule_refuses_alone_and_says_why(changes: dict[str, object], rules: list[str]) -> None:
     assert broken(**changes) == rules
+
+
+CLEAN, WARNED = DataCheck("leakage", "pass", ()), DataCheck("split checks", "pass", ("duplicates: 3 of 100 rows",))
+
+
+@pytest.mark.parametrize(
+    ("warnings", "checks", "rules"),
+    [
+        ("allow", (), []),
+        ("allow", (CLEAN, WARNED), []),
+        ("allow", (CLEAN, DataCheck("validation", "fail", ())), ["validation"]),
+        ("refuse", (CLEAN,), []),
+        ("refuse", (CLEAN, WARNED), ["warnings"]),
+        ("refuse", (), ["warnings"]),  # Nothing was looked at, so nothing is known of warnings.
+    ],
+)
+def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[DataCheck, ...], rules: list[str]) -> None:
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, checks)
+    policy = POLICY.model_copy(update={"warnings": warnings}).resolved(judging_of(BINARY))
+    found = [rule for rule in judge(policy, evidence) if not rule.holds]
+    assert [rule.name for rule in found] == rules
+    assert all("3 of 100 rows" in rule.found for rule in found if WARNED in checks)
 
 
 def test_values_on_a_bound_keep_it() -> None:

@@ -72,10 +72,10 @@ def test_an_equal_model_is_judged_as_the_policy_states(judged_bench: Bench, leas
 
 
 def test_every_broken_rule_is_a_reason(judged_bench: Bench) -> None:
-    update = {"bars": {"roc_auc": Bar(min=0.999)}, "leakage_alarm": {"roc_auc": 0.6}, "slices": {"roc_auc": 0.99}}
+    update = {"bars": {"log_loss": Bar(max=0.001)}, "leakage_alarm": {"roc_auc": 0.6}, "slices": {"roc_auc": 0.99}}
     result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
     names = {reason.split(":")[0] for reason in result.reasons}
-    assert names == {"bar roc_auc", "leakage alarm", *(f"slice carrier={name}" for name in ("AA", "DL", "UA"))}
+    assert names == {"bar log_loss", "leakage alarm", *(f"slice carrier={name}" for name in ("AA", "DL", "UA"))}
 
 
 def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
@@ -94,6 +94,21 @@ def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
     assert (result.verdict, result.reasons) == ("refused", (f"model size: {reason}",))
     assert bench.store.read_json(result.evaluation, "verdict.json")["rules"][-1]["name"] == "model size"
     assert reason in page(bench.store, result.evaluation)
+
+
+def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_bench: Bench) -> None:
+    store, good = judged_bench.store, judged_bench.models["good"]
+    told = {"leakage": ("pass", ["view a: not checked"]), "validations": ("fail", [])}
+    made = {
+        kind: str(store.publish(kind, "x", {"a": "b"}, details={"verdict": verdict, "warnings": warnings}))
+        for kind, (verdict, warnings) in told.items()
+    }
+    given = {"leakage": made["leakage"], "validation": made["validations"]}
+    result = evaluate(judged_bench.request(good).model_copy(update=given), store)
+    assert result.reasons == ("validation: expected pass, found fail",)
+    assert store.read_json(result.evaluation, "verdict.json")["warnings"] == ["leakage: view a: not checked"]
+    assert store.manifest(result.evaluation).derived_from.items() >= given.items()
+    assert "leakage: view a: not checked" in page(store, result.evaluation)
 
 
 def test_what_is_published(judged_bench: Bench) -> None:
