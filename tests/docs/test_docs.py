@@ -83,7 +83,7 @@ def test_paths_in_backticks_exist(page: Path) -> None:
 
 def _example(name: str) -> bool:
     """Whether a file is one that a worked example creates."""
-    return any(word in name for word in ("profiling", "dest_last_arrival", "mcc", "TABLE", "NAME"))
+    return any(word in name for word in ("profiling", "dest_last_arrival", "cohen_kappa", "TABLE", "NAME"))
 
 
 @every_page
