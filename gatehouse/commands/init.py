@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,6 +18,10 @@ def init(
         Path | None, typer.Option("--from", help="A CSV with a header, or a Parquet file, to make the project from.")
     ] = None,
     label: Annotated[str, typer.Option(help="The column to predict; where it is missing, you are asked.")] = "",
+    task: Annotated[
+        Literal["", "binary", "multiclass", "regression"],
+        typer.Option(help="What is told of it: whether it is positive, its value, or its number."),
+    ] = "",
     positive: Annotated[str, typer.Option(help="Its positive value, or a condition such as '>= 7'.")] = "",
     time: Annotated[str, typer.Option(help="The column with the time of the decision; none for no column.")] = "",
     key: Annotated[str, typer.Option(help="The column that tells rows apart; none makes a key of their values.")] = "",
@@ -31,8 +35,10 @@ def init(
 ) -> None:
     """Write a commented starting point for a project into a new folder; with --from, one that runs on that table."""
     if table is None:
-        if any((label, positive, time, key, known, without)):
-            raise ConfigurationError("--label, --positive, --time, --key, --known and --without: expected --from FILE.")
+        if any((label, task, positive, time, key, known, without)):
+            raise ConfigurationError(
+                "--label, --task, --positive, --time, --key, --known and --without: expected --from FILE."
+            )
         target = create_project(name, Path.cwd())
         typer.echo(
             f"{target} is ready. Edit project.yaml, put your tables into {name}/data, then: gatehouse run {name}"
@@ -41,7 +47,7 @@ def init(
     from gatehouse.commands.init_from import init_from
     from gatehouse.commands.table_roles import Wanted
 
-    wanted = Wanted(label, positive, key, known, tuple(without or ()))
+    wanted = Wanted(label, task, positive, key, known, tuple(without or ()))
     init_from(new_folder(name, Path.cwd()), name, table, time, alarm, wanted)
 
 

@@ -76,7 +76,8 @@ def _roles(
         found, rows = facts(lambda sql: connection.execute(sql).fetchall(), declared["columns"])
         time = str(declared["event_time"])
         roles = chosen(wanted, found, rows, time, "" if timed else "row_number")
-        _refuse_one_sided(connection, roles)
+        if roles.task == "binary":
+            _refuse_one_sided(connection, roles)
         return roles, _boundaries(connection, time) if timed else None
 
 
@@ -114,6 +115,7 @@ def _tell(console: Console, target: Path, name: str, roles: Roles, look: FirstLo
     key = roles.key.name if roles.key else "made of each row's values"
     lines = {
         "predicts": f"{roles.label.name} {roles.positive}".strip(),
+        "task": roles.task,
         "from": ", ".join(one.name for one in roles.features),
         "key": key,
         "decided": roles.time,

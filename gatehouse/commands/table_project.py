@@ -6,6 +6,8 @@ from typing import Any
 
 from gatehouse.commands.first_look import indented
 from gatehouse.commands.table_roles import Roles, sql_name
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
 
 _PROJECT = """\
 # Written by `gatehouse init --from`; every line is yours to change. `gatehouse check` finds mistakes.
@@ -40,6 +42,8 @@ training:
   model:
     architecture: xgboost
     max_depth: 4
+  loss:
+    kind: {loss}
   optimizer:
     learning_rate: 0.05
   stopping:
@@ -48,6 +52,7 @@ training:
 
 tuning:
   trials: 4
+  objective: {watched}
   parameters:
     - {{name: model.max_depth, type: int, min: 2, max: 6}}
     - {{name: optimizer.learning_rate, type: double, min: 0.02, max: 0.2, log: true}}
@@ -69,21 +74,21 @@ split:
   validation_until: {validation_until}
   gap: PT0S"""
 
-_STRATIFIED_SPLIT = """\
-# By a hash of each row's key, evenly in each label, as the rows have no times to divide them by.
+_HASHED_SPLIT = """\
+# By a hash of each row's key{evenly}, as the rows have no times to divide them by.
 split:
-  strategy: stratified"""
+  strategy: {strategy}"""
 
 _POLICY = """\
 # The promotion policy: a candidate becomes champion only if every rule holds.
-# It must be better than logistic regression on the same features in these metrics.
-must_beat_baseline: [log_loss]
+# It must be better than a linear model on the same features in these metrics.
+must_beat_baseline: [{objective}]
 # A model this good does not predict: it was told.
-leakage_alarm: {{roc_auc: {alarm}}}
-# On the same test rows it must not be worse than the champion by more than this (paired bootstrap).
+leakage_alarm: {{{alarmed}: {alarm}}}
+# On the same test rows it must not be worse than the champion by more than this share (paired bootstrap).
 champion:
-  metric: log_loss
-  tolerance: 0.002
+  metric: {objective}
+  relative_tolerance: 0.005
 # automatic: a passing candidate becomes champion at once. manual: it waits in staging for `gatehouse models promote`.
 approval: automatic
 """
@@ -137,7 +142,7 @@ from gatehouse.components.features.definitions import (
     name="{label}",
     description="{title}.",
     entities=("{key}",),
-    arrives=Available("known_at"),
+    arrives=Available("known_at"),{task}
 )
 
 {service} = FeatureService(name="{service}", views=("{view}",))
@@ -160,10 +165,14 @@ def project_files(
     label = sql_name(roles.label.name)
     service = f"{label}_prediction"
     title = f"Predicts {roles.label.name} {roles.positive}".strip().replace('"', "'")
-    split = _STRATIFIED_SPLIT
+    numbers = roles.task == "regression"
+    split = _HASHED_SPLIT.format(
+        evenly="" if numbers else ", evenly in each label", strategy="random" if numbers else "stratified"
+    )
     if boundaries:
         split = _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
     slices = sql_name(roles.slice) if roles.slice else ""
+    loss, watched = next(iter(TASKS[roles.task].losses.items()))
     yield (
         "project.yaml",
         _PROJECT.format(
@@ -174,9 +183,16 @@ def project_files(
             service=service,
             split=split,
             slice=slices,
+            loss=loss,
+            watched=watched,
         ),
     )
-    yield "policy.yaml", _POLICY.format(alarm=alarm)
+    judging = judging_of(TASKS[roles.task])
+    ((alarmed, limit),) = judging.leakage_alarm.items()
+    yield (
+        "policy.yaml",
+        _POLICY.format(objective=judging.objective, alarmed=alarmed, alarm=alarm if roles.task == "binary" else limit),
+    )
     yield "features/feature_store.yaml", _FEAST.format(name=name)
     yield f"features/staging/{table}.sql", _staging(table, roles)
     yield f"features/known/{table}.sql", _known(table, roles)
@@ -207,8 +223,17 @@ def project_files(
             label=label,
             title=title,
             service=service,
+            task=_task(roles),
         ),
     )
+
+
+def _task(roles: Roles) -> str:
+    """What the label declares beside the usual."""
+    if roles.task == "binary":
+        return ""
+    classes = f"\n    classes={roles.label.texts!r}," if roles.task == "multiclass" else ""
+    return f'\n    task="{roles.task}",{classes}'
 
 
 def _key(roles: Roles) -> str:

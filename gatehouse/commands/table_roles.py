@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import typer
 
+from gatehouse.components.tasks.task import TaskName
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
 
@@ -17,6 +18,7 @@ _RARELY_REPEATED = 0.5
 _FEW = 50
 _SLICES = 12
 NUMERIC, TIME = ("int64", "double", "bool"), "timestamp"
+_TASKS: tuple[TaskName, ...] = ("binary", "multiclass", "regression")
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,14 @@ class Column:
         kind: The type that the source declares.
         values: How many different values it has.
         missing: How many rows have none.
-        both: Its two values as text, where it has two.
+        texts: Its values as text, in their order, where they are few.
     """
 
     name: str
     kind: str
     values: int
     missing: int
-    both: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Wanted:
     """What was asked for on the command line; empty for what is still to be chosen, `none` for no such column."""
 
     label: str = ""
+    task: str = ""
     positive: str = ""
     key: str = ""
     known: str = ""
@@ -55,7 +58,9 @@ class Roles:
 
     Attributes:
         label: The column whose value is to be predicted.
-        positive: The condition on it, in SQL after its name, that makes a row positive; empty for a column of bools.
+        task: What is told of it.
+        positive: Of the task binary the condition on it, in SQL after its name, that makes a row positive; empty for a
+            column of bools.
         key: The column that tells rows apart; empty for a key made of each row's values.
         time: The column with the time of the decision.
         known: The column with the time at which the label is known; empty for that of the decision.
@@ -64,6 +69,7 @@ class Roles:
     """
 
     label: Column
+    task: TaskName
     positive: str
     key: Column | None
     time: str
@@ -104,7 +110,8 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str, 
     if wanted.known and columns[wanted.known].kind != TIME:
         raise ConfigurationError(f"--known: expected a column of times, found {wanted.known}.")
     label = _label(wanted.label, columns, {time, own_key, *wanted.without})
-    positive = _positive(label, wanted.positive)
+    task = _task(label, wanted)
+    positive = _positive(label, wanted.positive) if task == "binary" else ""
     key = _key(wanted.key, columns, rows, {label.name, own_key, *wanted.without}) or columns.get(own_key)
     used = {time, wanted.known, label.name, key.name if key else "", own_key}
     left_out: dict[str, str] = {}
@@ -115,7 +122,7 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str, 
     if not features:
         raise ConfigurationError(f"expected a column to predict {label.name} from, found none beside key and times.")
     _refuse_equal([*sorted(used - {"", own_key}), *(one.name for one in features)])
-    return Roles(label, positive, key, time, wanted.known, features, left_out)
+    return Roles(label, task, positive, key, time, wanted.known, features, left_out)
 
 
 def _refuse_equal(names: Sequence[str]) -> None:
@@ -164,19 +171,41 @@ def _label(wanted: str, columns: Mapping[str, Column], taken: set[str]) -> Colum
     return column
 
 
+def _task(label: Column, wanted: Wanted) -> TaskName:
+    """What is told of the label: as it was asked for, as it has two values, or as a person answers."""
+    if wanted.positive and wanted.task not in ("", "binary"):
+        raise ConfigurationError(f"--positive: expected --task binary, found --task {wanted.task}.")
+    two = label.values == 2 or label.kind == "bool"
+    likely = "regression" if label.kind in NUMERIC and not label.texts else "multiclass"
+    question = f"What is told of {label.name} (binary, multiclass or regression)"
+    said = wanted.task or ("binary" if two or wanted.positive else _ask(question, likely, "--task"))
+    if said == "multiclass" and not label.texts:
+        raise ConfigurationError(
+            f"--task multiclass: expected a label of at most {_FEW} different values, found {label.name} with "
+            f"{label.values:,}."
+        )
+    if said == "regression" and label.kind not in NUMERIC:
+        raise ConfigurationError(f"--task regression: expected a column of numbers, found {label.name}.")
+    found = {name: name for name in _TASKS}.get(said)
+    if found is None:
+        raise ConfigurationError(f"--task: expected binary, multiclass or regression, found {said!r}.")
+    return found
+
+
 def _positive(label: Column, wanted: str) -> str:
     """The condition that makes a row positive, as SQL after the label's name."""
-    if label.kind == "bool" or (label.both in (("0", "1"), ("0.0", "1.0")) and not wanted):
+    both = label.texts if label.values == 2 else ()
+    if label.kind == "bool" or (both in (("0", "1"), ("0.0", "1.0")) and not wanted):
         return "" if label.kind == "bool" else "= 1"
-    if label.both:
-        question, proposed = f"Which value of {label.name} counts as positive ({', '.join(label.both)})", label.both[1]
+    if both:
+        question, proposed = f"Which value of {label.name} counts as positive ({', '.join(both)})", both[1]
     else:
         question, proposed = f"Which values of {label.name} count as positive (a value, or such as >= 7)", ""
     said = wanted or _ask(question, proposed, "--positive")
     condition = _CONDITION.fullmatch(said)
     sign, value = (condition[1], condition[2]) if condition else ("=", said)
-    if label.both and not condition and said not in label.both:
-        raise ConfigurationError(f"--positive: expected {' or '.join(label.both)}, found {said!r}.")
+    if both and not condition and said not in both:
+        raise ConfigurationError(f"--positive: expected {' or '.join(both)}, found {said!r}.")
     if label.kind == "string":
         escaped = value.strip("'").replace("'", "''")
         return f"{sign} '{escaped}'"
@@ -237,10 +266,10 @@ def facts(query: Callable[[str], list[tuple[object, ...]]], kinds: Mapping[str, 
     found = {}
     for index, (name, kind) in enumerate(kinds.items()):
         values, missing = int(str(counts[2 * index])), int(str(counts[2 * index + 1]))
-        both: tuple[str, ...] = ()
-        if values == 2:
+        texts: tuple[str, ...] = ()
+        if 1 < values <= _FEW:
             each = quoted[name]
             shown = query(f"SELECT DISTINCT {each} AS v, {each}::VARCHAR FROM rows WHERE v IS NOT NULL ORDER BY v")
-            both = tuple(str(text) for _, text in shown)
-        found[name] = Column(name, kind, values, missing, both)
+            texts = tuple(str(text) for _, text in shown)
+        found[name] = Column(name, kind, values, missing, texts)
     return found, int(str(rows))

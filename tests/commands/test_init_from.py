@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gatehouse.checking import check_project
 from gatehouse.cli import _register, app
 from gatehouse.commands import table_roles
+from gatehouse.components.training.spec import task_of
 from gatehouse.project import Project
 
 _register("init")
@@ -97,9 +98,28 @@ def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
     assert '"amount"' in (folder / "orders/features/definitions.py").read_text()
 
 
+@pytest.mark.parametrize(
+    ("label", "task", "policy", "strategy"),
+    [
+        ("stars", "regression", ("rmse", {"r2": 0.99}), "random"),
+        ("stars", "multiclass", ("log_loss", {"accuracy": 0.99}), "stratified"),
+    ],
+)
+def test_numbers_and_classes(
+    folder: Path, label: str, task: str, policy: tuple[str, dict[str, float]], strategy: str
+) -> None:
+    _init("visits", "--from", _visits(folder), "--label", label, "--task", task, "--time", "none")
+    project = check_project(folder / "visits")
+    assert project.file.split.strategy == strategy and task_of(project.file.training).name == task
+    assert (project.policy.must_beat_baseline, project.policy.leakage_alarm) == ((policy[0],), policy[1])
+    definitions = (folder / "visits/features/definitions.py").read_text()
+    assert f'task="{task}"' in definitions and ("classes=" in definitions) == (task == "multiclass")
+    assert "stars AS label" in (folder / "visits/features/labels/stars.sql").read_text()
+
+
 def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_roles, "someone_is_there", lambda: True)
-    output = _init("visits", "--from", _visits(folder), answers="stars\n>= 3\n").output
+    output = _init("visits", "--from", _visits(folder), answers="stars\nbinary\n>= 3\n").output
     assert "Which column is to be predicted (country, bought)" in output
     assert "predicts  stars >= 3" in output
 
@@ -108,6 +128,12 @@ def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("more", "told"),
     [
         ([], r"--label: which column is to be predicted \(country, bought\)\? Nobody can be asked"),
+        (
+            ["--label", "stars"],
+            r"--task: what is told of stars \(binary, multiclass or regression\)\? Nobody can be asked",
+        ),
+        (["--label", "country", "--task", "regression"], r"expected a column of numbers, found country"),
+        (["--label", "stars", "--task", "regression", "--positive", "3"], r"--positive: expected --task binary"),
         (["--label", "bougt"], r"--label: expected a column of the file .*found 'bougt'; did you mean bought\?"),
         (["--label", "visited at"], r"--label: expected a column with two values at least, which is no time"),
         (["--label", "bought", "--positive", "maybe"], r"--positive: expected no or yes, found 'maybe'"),
