@@ -33,11 +33,14 @@ def page(store: ArtifactStore, reference: str) -> str:
     if manifest.columns:
         columns = [[one.name, one.type, "yes" if one.nullable else "no"] for one in manifest.columns]
         drawn.section("Columns").table(["column", "type", "may be null"], columns)
-    drawn.section("Files").table(["file", "bytes", "rows"], [[one.path, one.bytes, one.rows] for one in manifest.files])
+    if manifest.files:
+        drawn.section("Files").table(
+            ["file", "bytes", "rows"], [[one.path, one.bytes, one.rows] for one in manifest.files]
+        )
     told = {"Made from": manifest.derived_from, "Configuration": manifest.configuration, "Details": manifest.details}
     for title, facts in told.items():
-        if facts:
-            drawn.section(title).facts({name: _text(value) for name, value in facts.items()})
+        if shown := {name: _text(value) for name, value in facts.items() if value not in ("", [], {})}:
+            drawn.section(title).facts(shown)
     return drawn.html()
 
 

@@ -105,6 +105,17 @@ def moment(text: str) -> str:
     return f"{time:%Y-%m-%d %H:%M}{f':{time:%S}' if time.second else ''}{zone}"
 
 
+def duration(seconds: float) -> str:
+    """A span of time in the two largest of its units."""
+    left = round(abs(seconds))
+    parts: list[str] = []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count:,} {unit}")
+    return (_MINUS if round(seconds) < 0 else "") + " ".join(parts[:2])
+
+
 def ticks(values: list[float], step: float) -> list[str]:
     """Labels of an axis: one number of decimals for all, thousands and more in k, M and G.
 

@@ -8,6 +8,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.online.materialization import Materialized
 from gatehouse.components.features.online.skew import CORRECTED, EXPIRED, FRESH, LATE, RECENT, Compared, Skew
 from gatehouse.components.features.online.stage import REPORT
+from gatehouse.components.reports.format import duration
 from gatehouse.components.reports.page import Report, Verdict
 from gatehouse.components.reports.row_charts import bar_chart
 
@@ -31,9 +32,9 @@ def skew_page(service: str, body: Mapping[str, Any]) -> str:
     reasons, max_skew = body["reasons"], body["max_skew"]
     skew = Skew(tuple(Compared(**one) for one in body["compared"]))
     written = [Materialized(**one) for one in body["written"]]
-    verdict = (
-        Verdict("fail", "\n".join(reasons)) if reasons else Verdict("pass", "What is served is what is trained on.")
-    )
+    unchecked = tuple(f"{view}: no value of it was compared" for view in skew.unseen)
+    text = "\n".join(reasons) or "What is served is what is trained on."
+    verdict = Verdict("fail" if reasons else "pass", text, unchecked=unchecked)
     report = Report(f"Online store of {service}", f"as of {_said(datetime.fromisoformat(body['as_of']))}", verdict)
     report.tiles(
         {"skew": f"{skew.share:.4%}", "allowed": f"{max_skew:.4%}", "values compared": skew.values}
@@ -101,7 +102,7 @@ def _differences(report: Report, skew: Skew) -> None:
 
 
 def _age(seconds: float | None) -> str:
-    return "none" if seconds is None else str(timedelta(seconds=seconds))
+    return "none" if seconds is None else duration(seconds)
 
 
 def _time(moment: int | None) -> str:

@@ -27,9 +27,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     found, anomalies = store.read_json(reference, SKEW_FILE), store.read_json(reference, "anomalies.json")
     inputs = store.manifest(reference).derived_from
     trained, served = (Reference.parse(inputs[role]).short for role in ("training_set", "serving"))
-    text = "\n".join(found["reasons"]) or "The features that are served are those that were trained on."
-    word = "warn" if found["verdict"] == "unjudged" else found["verdict"]
-    drawn = Report("Training-serving skew", f"trained on {trained}; served {served}", Verdict(word, text))
+    drawn = Report("Training-serving skew", f"trained on {trained}; served {served}", _verdict(found, anomalies))
     rows = found["rows"]
     drawn.section("Rows").facts(
         {"trained": rows["training"], "served": rows["serving"], "rules judged": found["judged"]}
@@ -47,8 +45,25 @@ def page(store: ArtifactStore, reference: str) -> str:
     return drawn.html()
 
 
+def _verdict(found: Json, anomalies: Sequence[Json]) -> Verdict:
+    warnings = tuple(
+        f"{one['column']}: {one['rule']}: expected {one['expected']}, found {one['observed']}"
+        for one in anomalies
+        if one["severity"] == "warn"
+    )
+    text, unchecked = "\n".join(found["reasons"]), tuple(found["not_judged"])
+    if found["verdict"] == "unjudged":
+        todo = "log more of the rows that are served, with their features, and judge again."
+        return Verdict("warn", text, (), warnings, unchecked, todo, title="Not judged")
+    if found["verdict"] == "fail":
+        todo = "look at how the features that are named are computed where they are served."
+        return Verdict("fail", text, (), warnings, unchecked, todo)
+    return Verdict("pass", "The features that are served are those that were trained on.", (), warnings, unchecked)
+
+
 def _add_features(drawn: Report, compared: Sequence[Json], moved: set[str]) -> None:
-    drawn.section("Features", "Distances of the served rows, counted in bins of the training set; most moved first.")
+    told = "Distances of the served rows, counted in bins of the training set; most moved first."
+    drawn.section("Features", told, f"{len(compared):,}")
     bars = [(one["feature"], one["psi"]) for one in compared[:_SHOWN] if one["psi"] is not None]
     if bars:
         drawn.figures((bar_chart(bars), "Population stability index."))

@@ -24,6 +24,12 @@ def test_what_is_no_object_of_numbers_is_listed_and_not_drawn(store: ArtifactSto
     assert all(name in html for name in files)
 
 
+def test_what_is_empty_has_no_section(store: ArtifactStore) -> None:
+    html = page(store, str(store.publish("things", "none", {}, details={"window": "", "as_of": "today"})))
+    assert "Files" not in html
+    assert "as_of" in html and "<dt>window" not in html
+
+
 def test_more_bars_than_can_be_read_are_cut_and_the_caption_says_so(store: ArtifactStore) -> None:
     many = canonical_json({f"{number:04d}": number for number in range(1234)})
     html = page(store, str(store.publish("profiles", "many", {"numbers.json": many})))

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.components.reports.format import column_format, escape, is_number, number, percent, signed, ticks
+from gatehouse.components.reports.format import (
+    column_format,
+    duration,
+    escape,
+    is_number,
+    number,
+    percent,
+    signed,
+    ticks,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +65,14 @@ def test_the_largest_number_of_a_column_says_how_many_decimals_all_have(
 def test_signed_and_percent() -> None:
     assert [signed(0.5), signed(-0.5), signed(0)] == ["+0.5", "−0.5", "0"]
     assert [percent(0.2371), percent(None), percent(math.nan)] == ["23.7 %", "–", "NaN"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.6, "1 min"), (3725, "1 h 2 min"), (86400, "1 d"), (90061, "1 d 1 h"), (-7200, "−2 h")],
+)
+def test_a_span_of_time_has_two_units_at_most(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_truth_values_are_no_numbers() -> None:

@@ -111,8 +111,16 @@ def test_values_that_are_missing_more_often_are_found(store: ArtifactStore, comp
     assert compare(columns | {"distance": nulls}, psi=9, js=None, nulls=0.2).verdict == "pass"
 
 
+def test_the_head_of_the_page_names_warnings_and_what_was_not_judged(store: ArtifactStore, compare: Compare) -> None:
+    result = compare(_columns(seed=8) | {"request": ["x"] * ROWS}, sensitive=("carrier",))
+    head = page(store, result.skew).split("</header>")[0]
+    assert "request: new: expected no such column, found string" in head.split("1 warning")[1]
+    assert "carrier: its values, as no histogram is kept" in head.split("1 not checked")[1]
+
+
 def test_too_few_logged_rows_are_not_judged(store: ArtifactStore, compare: Compare) -> None:
     result = compare(_columns(rows=999))
+    assert "Not judged" in page(store, result.skew).split("</header>")[0]
     assert (result.verdict, _rules(store, result)) == ("unjudged", set())
     assert "expected at least 1,000 logged rows" in result.reasons[0]
     assert compare(_columns(rows=999), min_rows=999).verdict == "pass"
