@@ -87,7 +87,9 @@ def drawn_axes(frame: Frame, x: str, y: str, x_ticks: Callable[[float, float], l
     for tick, label in x_ticks(frame.x0, frame.x1):
         at = frame.x(tick)
         lines.append(f"M{at:.1f},{frame.top:.1f}V{frame.bottom:.1f}")
-        parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="middle">{label}</text>')
+        # A long label at the right edge would be cut off by the picture's.
+        anchor = "end" if at + 3.5 * len(label) > frame.right + 12 else "middle"
+        parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="{anchor}">{label}</text>')
     for tick, label in number_ticks(frame.y0, frame.y1):
         at = frame.y(tick)
         lines.append(f"M{frame.left:.1f},{at:.1f}H{frame.right:.1f}")

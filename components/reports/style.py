@@ -166,7 +166,7 @@ figcaption { font-size: 13px; line-height: 1.45; margin-top: 6px; contain: inlin
 .more summary { color: var(--a); font-size: 13.5px; }
 summary { cursor: pointer; min-height: 24px; } details details .scroll { margin-bottom: 4px; }
 .card { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; scroll-margin-top: 16px; }
-.card > summary { display: grid; grid-template-columns: 10px minmax(0, 1fr) 84px 84px 104px 140px 128px; gap: 4px 14px;
+.card > summary { display: grid; grid-template-columns: 10px minmax(0, 1fr) 84px 84px 104px 162px 106px; gap: 4px 14px;
   align-items: center; padding: 9px 14px; list-style: none; border-radius: 8px; font-size: 13px; color: var(--soft); }
 .card > summary::-webkit-details-marker { display: none; }
 .card > summary::before { content: ""; width: 7px; height: 7px; border: solid var(--soft); border-width: 0 2px 2px 0;

@@ -44,6 +44,16 @@ def test_long_labels_keep_off_the_name_of_their_axis() -> None:
     assert float(at) - 6.7 * len(label) > 20
 
 
+def test_a_date_at_the_right_edge_is_not_cut_off() -> None:
+    edges = [at("2013-01-01"), at("2014-01-02")]
+    svg = histogram(edges, [("a", [1])], "decision", "share", times=True)
+    assert re.findall(r'text-anchor="(\w+)">(20\d\d-\d\d)<', svg) == [
+        ("middle", "2013-01"),
+        *(("middle", f"2013-{month}") for month in ("04", "07", "10")),
+        ("end", "2014-01"),
+    ]
+
+
 def test_charts_over_time_say_dates() -> None:
     edges = [at("2013-01-01"), at("2013-06-01"), at("2013-12-01")]
     for svg in (
