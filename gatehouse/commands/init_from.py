@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gatehouse.components.snapshot.sniffing import Sniffed
 
 _TRAIN, _VALIDATION = 0.7, 0.85
+_MOST_ALIKE, _FEWEST_GROUPS = 0.01, 100
 
 
 def init_from(target: Path, name: str, file: Path, time: str, alarm: float, wanted: Wanted) -> None:
@@ -48,8 +49,8 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float, want
         with contextlib.chdir(target):
             source = declared(sniffed, Path("data", file.name), table)
             look = taken(source, Path("contract.yaml"), store)
-        roles, boundaries = _roles(store, look, table, source["tables"][table], wanted, bool(sniffed.event_time))
-        write_files(target, project_files(name, table, source, roles, boundaries, alarm))
+        roles, boundaries, alike = _roles(store, look, table, source["tables"][table], wanted, bool(sniffed.event_time))
+        write_files(target, project_files(name, table, source, roles, boundaries, alike, alarm))
     except BaseException:
         shutil.rmtree(target)
         raise
@@ -68,8 +69,8 @@ def _time(wanted: str, sniffed: "Sniffed") -> str:
 
 def _roles(
     store: ArtifactStore, look: FirstLook, table: str, declared: Mapping[str, Any], wanted: Wanted, timed: bool
-) -> tuple[Roles, tuple[str, str] | None]:
-    """What the columns are, and where the parts of a split by time end; None where times cannot divide the rows."""
+) -> tuple[Roles, tuple[str, str] | None, list[str]]:
+    """What the columns are; where the parts of a split by time end, or None; and in which many rows are alike."""
     dataset = store.manifest(look.taken.snapshot).derived_from[table]
     with connect() as connection:
         connection.read_parquet([str(path) for path in store.paths(dataset)]).create_view("rows")
@@ -78,7 +79,7 @@ def _roles(
         roles = chosen(wanted, found, rows, time, "" if timed else "row_number")
         if roles.task == "binary":
             _refuse_one_sided(connection, roles)
-        return roles, _boundaries(connection, time) if timed else None
+        return roles, _boundaries(connection, time) if timed else None, _alike(connection, roles, rows)
 
 
 def _refuse_one_sided(connection: "duckdb.DuckDBPyConnection", roles: Roles) -> None:
@@ -92,6 +93,16 @@ def _refuse_one_sided(connection: "duckdb.DuckDBPyConnection", roles: Roles) -> 
             f"--positive: expected a condition that some rows fulfil and some do not, found {condition} with "
             f"{positive:,} rows that do and {negative:,} that do not."
         )
+
+
+def _alike(connection: "duckdb.DuckDBPyConnection", roles: Roles, rows: int) -> list[str]:
+    """The features that no row lacks, where more rows repeat them than a split by chance may tear apart."""
+    names = [one.name for one in roles.features if not one.missing]
+    if not names:
+        return []
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    different = connection.execute(f"SELECT count(*) FROM (SELECT DISTINCT {columns} FROM rows)").fetchall()[0][0]
+    return names if _FEWEST_GROUPS <= different < (1 - _MOST_ALIKE) * rows else []
 
 
 def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str, str] | None:

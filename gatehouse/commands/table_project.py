@@ -1,6 +1,7 @@
 """The files of a project over one table, as `gatehouse init --from` writes them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,12 @@ split:
   validation_until: {validation_until}
   gap: PT0S"""
 
+_GROUP_SPLIT = """\
+# Many rows are alike in all features. Those that are stay in one part, or the test would ask what training has seen.
+split:
+  strategy: group
+  columns: [{columns}]"""
+
 _HASHED_SPLIT = """\
 # By a hash of each row's key{evenly}, as the rows have no times to divide them by.
 split:
@@ -123,11 +130,11 @@ from gatehouse.components.features.definitions import (
     Source,
 )
 
-{table} = Source(table="{table}", event_time="{time}")
+source = Source(table="{table}", event_time="{time}")
 
-{key} = Entity(name="{key}", type="{key_type}")
+key = Entity(name="{key}", type="{key_type}")
 
-{view} = FeatureView(
+row = FeatureView(
     name="{view}",
     description="What a row itself says; known at the time of the decision.",
     entities=("{key}",),
@@ -138,19 +145,25 @@ from gatehouse.components.features.definitions import (
     }},
 )
 
-{label} = LabelView(
+label = LabelView(
     name="{label}",
     description="{title}.",
     entities=("{key}",),
     arrives=Available("known_at"),{task}
 )
 
-{service} = FeatureService(name="{service}", views=("{view}",))
+service = FeatureService(name="{service}", views=("{view}",))
 '''
 
 
 def project_files(
-    name: str, table: str, source: Mapping[str, Any], roles: Roles, boundaries: tuple[str, str] | None, alarm: float
+    name: str,
+    table: str,
+    source: Mapping[str, Any],
+    roles: Roles,
+    boundaries: tuple[str, str] | None,
+    alike: Sequence[str],
+    alarm: float,
 ) -> Iterator[tuple[str, str]]:
     """Path and text of every file but the contract.
 
@@ -160,6 +173,7 @@ def project_files(
         source: The declaration that reads it.
         roles: What its columns are.
         boundaries: Where train and validation end, ISO 8601 in UTC; None where times cannot divide the rows.
+        alike: Columns in which many rows are alike, and which no row lacks; empty for none.
         alarm: The ROC AUC above which a feature, or a model, is taken for a leak.
     """
     label = sql_name(roles.label.name)
@@ -171,6 +185,8 @@ def project_files(
     )
     if boundaries:
         split = _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
+    elif alike:
+        split = _GROUP_SPLIT.format(columns=", ".join(map(sql_name, alike)))
     slices = sql_name(roles.slice) if roles.slice else ""
     loss, watched = next(iter(TASKS[roles.task].losses.items()))
     yield (
@@ -196,19 +212,20 @@ def project_files(
     yield "features/feature_store.yaml", _FEAST.format(name=name)
     yield f"features/staging/{table}.sql", _staging(table, roles)
     yield f"features/known/{table}.sql", _known(table, roles)
-    key, time, view = _key(roles), sql_name(roles.time), f"{table}_row"
-    names = ", ".join(sql_name(one.name) for one in roles.features)
+    key, time, view = _key(roles), _in_sql(roles.time), f"{table}_row"
+    names = ", ".join(_in_sql(one.name) for one in roles.features)
     yield (
         f"features/views/{view}.sql",
         "-- What the row itself says. `event_timestamp` is when a value is known, not what it is about.\n"
-        f"SELECT {key}, {time} AS event_timestamp, {names}\nFROM staging.{table}\n",
+        f"SELECT {_bare(key)}, {time} AS event_timestamp, {names}\nFROM staging.{_bare(table)}\n",
     )
-    known = sql_name(roles.known) if roles.known else time
+    known = _in_sql(roles.known) if roles.known else time
+    outcome = f"{_bare(label)} {roles.positive}".strip()
     yield (
         f"features/labels/{label}.sql",
         "-- One row a decision: when it is made, its outcome, and when that is known.\n"
-        f"SELECT {key}, {time} AS decision_time, {f'{label} {roles.positive}'.strip()} AS label, {known} AS known_at\n"
-        f"FROM staging.{table}\n",
+        f"SELECT {_bare(key)}, {time} AS decision_time, {outcome} AS label, {known} AS known_at\n"
+        f"FROM staging.{_bare(table)}\n",
     )
     kinds = {sql_name(one.name): "categorical" if one.kind == "string" else "numeric" for one in roles.features}
     yield (
@@ -244,7 +261,8 @@ def _staging(table: str, roles: Roles) -> str:
     """The table under names for SQL, with a key of its own where it has none."""
     names = [roles.time, *([roles.known] if roles.known else []), *(one.name for one in roles.features)]
     kept = [*([roles.key.name] if roles.key else []), roles.label.name, *names]
-    lines = [f"{_quoted(each)} AS {sql_name(each)}" if sql_name(each) != each else each for each in dict.fromkeys(kept)]
+    renamed = ((each, _in_sql(each)) for each in dict.fromkeys(kept))
+    lines = [name if name in (each, _quoted(each)) else f"{_quoted(each)} AS {name}" for each, name in renamed]
     told = "-- The table under names that SQL takes without quotes."
     if not roles.key:
         values = ", ".join(_quoted(each) for each in [roles.time, *(one.name for one in roles.features)])
@@ -253,7 +271,7 @@ def _staging(table: str, roles: Roles) -> str:
         lines.insert(0, f"{digest} || '-' || {number} AS row_key")
         told += " The key is made of the row's values: rows that are alike are numbered."
     columns = ",\n    ".join(lines)
-    return f"{told}\nSELECT\n    {columns}\nFROM raw.{table}\n"
+    return f"{told}\nSELECT\n    {columns}\nFROM raw.{_bare(table)}\n"
 
 
 def _known(table: str, roles: Roles) -> str:
@@ -270,7 +288,25 @@ def _known(table: str, roles: Roles) -> str:
         )
         select = "SELECT * REPLACE (\n" + ",\n".join(late) + "\n)"
     where = f"{time} BETWEEN getvariable('since') AND {as_of}"
-    return f"{told}\n{select}\nFROM source.{table}\nWHERE {where}\n"
+    return f"{told}\n{select}\nFROM source.{_bare(table)}\nWHERE {where}\n"
+
+
+def _in_sql(column: str) -> str:
+    """The name that a column of the file has in SQL."""
+    return _bare(sql_name(column))
+
+
+def _bare(name: str) -> str:
+    """A name for SQL as it is, or in quotes where it is a word of SQL's own, such as order."""
+    return _quoted(name) if name in _words_of_sql() else name
+
+
+@cache
+def _words_of_sql() -> frozenset[str]:
+    import duckdb
+
+    words = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
+    return frozenset(str(word) for (word,) in duckdb.connect().execute(words).fetchall())
 
 
 def _quoted(name: str) -> str:

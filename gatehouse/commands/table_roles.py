@@ -13,7 +13,8 @@ from gatehouse.yaml_lines import nearest
 
 _CONDITION = re.compile(r"\s*(<=|>=|<>|!=|=|<|>)\s*(.+)")
 _OWN_NAMES = {"event_timestamp", "known_from", "known_at", "decision_time", "label", "label_time", "row_key"}
-_OF_KEYS = re.compile(r"(^|[^a-z])(id|key|no|nr|number|uuid)$")
+_KEY = re.compile(r"(^|[^a-z])(id|key|no|nr|number|uuid)$")
+_OF_KEYS = ("int64", "string")
 _RARELY_REPEATED = 0.5
 _FEW = 50
 _SLICES = 12
@@ -112,7 +113,7 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str, 
     label = _label(wanted.label, columns, {time, own_key, *wanted.without})
     task = _task(label, wanted)
     positive = _positive(label, wanted.positive) if task == "binary" else ""
-    key = _key(wanted.key, columns, rows, {label.name, own_key, *wanted.without}) or columns.get(own_key)
+    key = _key(wanted.key, columns, rows, {label.name, own_key, time, *wanted.without}) or columns.get(own_key)
     used = {time, wanted.known, label.name, key.name if key else "", own_key}
     left_out: dict[str, str] = {}
     for name, column in columns.items():
@@ -143,8 +144,8 @@ def _unfit(column: Column, rows: int, without: Sequence[str]) -> str:
         return "a time: make numbers of it in staging"
     if column.values < 2:
         return "the same value in all rows"
-    if column.values == rows and _OF_KEYS.search(column.name.lower()):
-        return "an identifier"
+    if column.values == rows and column.kind in _OF_KEYS:
+        return "another value in every row"
     if column.kind == "string" and column.values > max(_FEW, _RARELY_REPEATED * rows):
         return "a text that hardly repeats"
     return ""
@@ -221,10 +222,11 @@ def _key(wanted: str, columns: Mapping[str, Column], rows: int, taken: set[str])
     unique = [
         name
         for name, one in columns.items()
-        if one.values == rows and not one.missing and one.kind in ("int64", "string") and name not in taken
+        if one.values == rows and not one.missing and one.kind in _OF_KEYS and name not in taken
     ]
     if not wanted:
-        named = next((name for name in unique if _OF_KEYS.search(name.lower())), "")
+        first = next((name for name in columns if name not in taken), "")
+        named = next((name for name in unique if _KEY.search(name.lower()) or name == first), "")
         asked = unique and someone_is_there()
         question = f"Which column tells rows apart ({', '.join(unique)}, or none)"
         wanted = _ask(question, named or "none", "--key") if asked else named or "none"

@@ -19,11 +19,11 @@ from gatehouse.project import Project
 _register("init")
 
 
-def _visits(folder: Path, rows: int = 400) -> Path:
+def _visits(folder: Path, rows: int = 400, prices: int = 7) -> Path:
     """Separated by `;`, with decimal commas, epoch times, names with blanks, and rows that are alike."""
-    pairs = (n // 2 for n in range(rows))
+    pairs = (n // 2 if prices < rows else n for n in range(rows))
     lines = (
-        f"{1_700_000_000 + n * 9000};{n % 7},5;{('DE', 'FR', 'FR')[n % 3]};{n % 5};{('yes', 'no')[n % 2]}\n"
+        f"{1_700_000_000 + n * 9000};{n % prices},5;{('DE', 'FR', 'FR')[n % 3]};{n % 5};{('yes', 'no')[n % 2]}\n"
         for n in pairs
     )
     (folder / "visits.csv").write_text("visited at;Price (EUR);country;stars;bought\n" + "".join(lines))
@@ -68,10 +68,17 @@ def test_a_table_with_times_and_no_key(folder: Path) -> None:
 
 def test_a_table_without_times(folder: Path) -> None:
     _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3", "--time", "none")
-    project = check_project(folder / "visits")
-    assert project.file.split.strategy == "stratified"
+    check_project(folder / "visits")
     assert "read_csv('data/visits.csv'" in (folder / "visits/project.yaml").read_text()
     assert "stars >= 3 AS label" in (folder / "visits/features/labels/stars.sql").read_text()
+
+
+def test_rows_that_are_alike_stay_in_one_part(folder: Path) -> None:
+    for name, step, strategy in (("survey", 150, "group"), ("measured", 1500, "stratified")):
+        lines = "".join(f"{n % step / 4},{n % 7},{n % 2}\n" for n in range(1500))
+        (folder / f"{name}.csv").write_text("age,score,answer\n" + lines)
+        _init(name, "--from", folder / f"{name}.csv", "--label", "answer")
+        assert check_project(folder / name).file.split.strategy == strategy
 
 
 def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
@@ -79,23 +86,23 @@ def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
     days = [start + timedelta(days=n) for n in range(100)]
     table = pa.table(
         {
-            "Order ID": [f"o{n}" for n in range(100)],
+            "Order": [f"o{n}" for n in range(100)],
             "placed": days,
             "settled": [day + timedelta(days=9) for day in days],
-            "amount": [float(n % 13) for n in range(100)],
+            "from": [float(n % 13) for n in range(100)],
             "refund": [float(n % 3) for n in range(100)],
-            "returned": [n % 3 == 0 for n in range(100)],
+            "class": [n % 3 == 0 for n in range(100)],
         }
     )
     pq.write_table(table, folder / "orders.parquet")
-    more = ("--label", "returned", "--known", "settled", "--without", "refund")
+    more = ("--label", "class", "--key", "Order", "--known", "settled", "--without", "refund")
     output = _init("orders", "--from", folder / "orders.parquet", *more).output
-    assert "key       Order ID" in output and "left out  refund: as you said" in output
+    assert "key       Order" in output and "left out  refund: as you said" in output
     check_project(folder / "orders")
-    assert "settled AS known_at" in (folder / "orders/features/labels/returned.sql").read_text()
+    assert "settled AS known_at" in (folder / "orders/features/labels/class.sql").read_text()
     known = (folder / "orders/features/known/orders.sql").read_text()
-    assert """CASE WHEN "settled" <= getvariable('as_of') THEN "returned" END AS "returned\"""" in known
-    assert '"amount"' in (folder / "orders/features/definitions.py").read_text()
+    assert """CASE WHEN "settled" <= getvariable('as_of') THEN "class" END AS "class\"""" in known
+    assert '"from": "numeric"' in (folder / "orders/features/definitions.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +115,7 @@ def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
 def test_numbers_and_classes(
     folder: Path, label: str, task: str, policy: tuple[str, dict[str, float]], strategy: str
 ) -> None:
-    _init("visits", "--from", _visits(folder), "--label", label, "--task", task, "--time", "none")
+    _init("visits", "--from", _visits(folder, prices=400), "--label", label, "--task", task, "--time", "none")
     project = check_project(folder / "visits")
     assert project.file.split.strategy == strategy and task_of(project.file.training).name == task
     assert (project.policy.must_beat_baseline, project.policy.leakage_alarm) == ((policy[0],), policy[1])
