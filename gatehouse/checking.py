@@ -1,6 +1,7 @@
 """What is wrong with a project, all at once and before anything runs: its files, its queries, and what they name."""
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -8,17 +9,19 @@ from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.definitions.repository import Repository, without_history
+from gatehouse.components.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.components.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.loss.spec import PairwiseLoss
 from gatehouse.components.validation.contract import Contract
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project import PROJECT_FILE, Project, ProjectFile, ProjectParts, assembled, definitions_of, read_project
 from gatehouse.yaml_lines import lines_of, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_FEAST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 _MOST_ROWS = 10_000
 _Key = tuple[str | int, ...]
 
@@ -55,6 +58,7 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
         rows = _first_rows(parts.folder, file, problems) if data else {}
         yield from [*problems, *dry_run(parts.repository, typed, rows)]
     yield from _of_files(file, parts.repository)
+    yield from _of_settings(parts.repository.folder)
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     for key, expected, found, known in _names(file, parts.repository):
         if found not in known:
@@ -102,6 +106,22 @@ def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
                 f"of {', '.join(lacking)}, which gives a table as it stood at a moment. Write it, or state the view "
                 "here with a reason."
             )
+
+
+def _of_settings(folder: Path) -> Iterator[str]:
+    """What Feast would refuse of its own settings, in the middle of a run."""
+    try:
+        settings = read_settings(folder)
+    except ConfigurationError as error:
+        yield str(error)
+        return
+    named, online = str(settings.get("project", "")), settings.get("online_store") or {}
+    kind = online.get("type", "sqlite") if isinstance(online, dict) else "sqlite"
+    if kind == "sqlite" and not _FEAST_NAME.fullmatch(named):
+        yield (
+            f"{SETTINGS_FILE}: project: expected letters, digits and '_', as the SQLite online store makes names of "
+            f"tables of it, found {named!r}; write {re.sub('[^A-Za-z0-9_]', '_', named).strip('_') or 'shop'}"
+        )
 
 
 def _of_contract(file: ProjectFile, contract: Contract) -> Iterator[str]:

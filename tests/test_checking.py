@@ -225,6 +225,12 @@ MISTAKES = {
     "SQL that does not parse": (VIEW, "SELECT", "SELCT", r"views/order_content.sql does not run: .*SELCT"),
     "a function that is none": (HISTORY, "count(*)", "cout(*)", r"views/customer_history.sql does not run: .*cout"),
     "a staging table that is none": (HISTORY, "staging.orders", "staging.order", r"customer_history.sql.*order"),
+    "a name that Feast refuses": (
+        "features/feature_store.yaml",
+        "project: {name}",
+        "project: my-{name}",
+        r"feature_store.yaml: project: expected letters, digits and '_'.*found 'my-returns'; write my_returns",
+    ),
     "a semicolon": (
         HISTORY,
         "ORDER BY known_at)",

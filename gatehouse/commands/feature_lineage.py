@@ -54,7 +54,7 @@ def lineage(
 
 def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str]]:
     owner, _, feature = name.partition(".")
-    everything = {**opened.repository.views, **opened.repository.on_demand}
+    everything: dict[str, View | OnDemand] = {**opened.repository.views, **opened.repository.on_demand}
     if owner not in everything and not feature:
         # No two views give a feature of the same name.
         owner, feature = next(

@@ -69,6 +69,11 @@ def new_folder(name: str, parent: Path) -> Path:
     return target
 
 
+def feast_name(name: str) -> str:
+    """The name that a project has in Feast, which makes names of SQL tables of it."""
+    return name.replace("-", "_")
+
+
 def create_project(name: str, parent: Path) -> Path:
     """Write the template as `<parent>/<name>`; nothing is overwritten. Raises as `new_folder`."""
     target = new_folder(name, parent)
@@ -76,5 +81,6 @@ def create_project(name: str, parent: Path) -> Path:
         written = target / source.relative_to(TEMPLATE)
         written.parent.mkdir(parents=True, exist_ok=True)
         text = source.read_text()
-        written.write_text(text.replace("{name}", name).replace("{{", "{").replace("}}", "}"))
+        text = text.replace("{name}", name).replace("{feast}", feast_name(name))
+        written.write_text(text.replace("{{", "{").replace("}}", "}"))
     return target

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.commands.first_look import indented
+from gatehouse.commands.init import feast_name
 from gatehouse.commands.table_roles import Roles, sql_name
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
@@ -209,7 +210,7 @@ def project_files(
         "policy.yaml",
         _POLICY.format(objective=judging.objective, alarmed=alarmed, alarm=alarm if roles.task == "binary" else limit),
     )
-    yield "features/feature_store.yaml", _FEAST.format(name=name)
+    yield "features/feature_store.yaml", _FEAST.format(name=feast_name(name))
     yield f"features/staging/{table}.sql", _staging(table, roles)
     yield f"features/known/{table}.sql", _known(table, roles)
     key, time, view = _key(roles), _in_sql(roles.time), f"{table}_row"

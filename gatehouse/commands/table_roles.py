@@ -187,7 +187,7 @@ def _task(label: Column, wanted: Wanted) -> TaskName:
         )
     if said == "regression" and label.kind not in NUMERIC:
         raise ConfigurationError(f"--task regression: expected a column of numbers, found {label.name}.")
-    found = {name: name for name in _TASKS}.get(said)
+    found = next((name for name in _TASKS if name == said), None)
     if found is None:
         raise ConfigurationError(f"--task: expected binary, multiclass or regression, found {said!r}.")
     return found

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gatehouse.checking import check_project
 from gatehouse.cli import _register, app
 from gatehouse.commands import table_roles
+from gatehouse.commands.init import create_project
 from gatehouse.components.training.spec import task_of
 from gatehouse.project import Project
 
@@ -155,6 +156,12 @@ def test_what_cannot_be_is_told_and_nothing_is_left(folder: Path, more: list[str
     with pytest.raises(Exception, match=told):
         raise _init("visits", "--from", _visits(folder), *more, fails=True).exception or AssertionError
     assert not (folder / "visits").exists()
+
+
+def test_a_name_with_hyphens_is_one_that_feast_takes(folder: Path) -> None:
+    _init("web-visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes")
+    assert "project: web_visits\n" in (folder / "web-visits/features/feature_store.yaml").read_text()
+    check_project(create_project("my-returns", folder))
 
 
 def test_flags_of_a_table_need_one(folder: Path) -> None:
