@@ -15,6 +15,7 @@ _WIDE = 7  # Tables of more columns are set smaller.
 _NARROW = 4  # Tables of no more columns fit a phone, and are no stop of the tabulator.
 _LONGEST = 300
 _BREAKS_FROM = 24
+_PROSE_FROM = 60  # Characters, from which on a cell is a sentence, which no narrow screen may squeeze.
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,9 @@ def _fact(value: Any) -> str:
 
 def _cell(cell: Marked, form: Callable[[Any], str], right: bool, heads: bool) -> str:
     tag, scope = ("th", ' scope="row"') if heads else ("td", "")
-    return f"<{tag}{scope}{classes('n' if right else '', cell.mark)}>{_content(cell.value, form)}</{tag}>"
+    is_text = isinstance(cell.value, str) and not isinstance(cell.value, Html)
+    prose = "prose" if is_text and len(cell.value) > _PROSE_FROM else ""
+    return f"<{tag}{scope}{classes('n' if right else '', prose, cell.mark)}>{_content(cell.value, form)}</{tag}>"
 
 
 def _content(value: Any, form: Callable[[Any], str]) -> str:

@@ -82,13 +82,13 @@ def _add_parts(drawn: Report, found: Json) -> None:
     parts = {name: found["parts"][name] for name in PARTS}
     total = max(1, found["rows"])
     rows = [
-        [name, part["rows"], percent(part["rows"] / total), *_level(part), part.get("first", ""), part.get("last", "")]
+        [name, part["rows"], part["rows"] / total, *_level(part), part.get("first", ""), part.get("last", "")]
         for name, part in parts.items()
     ]
     title, shares = found["level"]["title"], found["level"]["is_share"]
     drawn.section("Parts", f"The {title} of each part has its 95 % interval, as if rows were independent.")
     headers = ["part", "rows", "share", title, "from", "to", "first decision", "last decision"]
-    drawn.table(headers, rows, formats=dict.fromkeys((title, "from", "to") if shares else (), percent))
+    drawn.table(headers, rows, formats=dict.fromkeys(("share", *((title, "from", "to") if shares else ())), percent))
     if found["left_out"]:
         drawn.facts({f"in no part: {reason}": count for reason, count in found["left_out"].items()})
     dots = [Dot(name, *_level(part)) for name, part in parts.items()]

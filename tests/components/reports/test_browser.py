@@ -266,6 +266,16 @@ def test_text_in_charts_can_be_read_on_a_phone(browser: Browser, plain: Path) ->
     assert all(width <= 328 for width, _, _ in found)
 
 
+def test_a_sentence_in_a_table_is_not_squeezed_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    said = "no column of the training set says when a feature was known, so nothing was replayed here"
+    path = tmp_path / "checks.html"
+    rows = [["could not run", "geographic_neighbours", "note", said]]
+    path.write_text(Report("Checks").section("S").table(["", "check", "severity", "found"], rows).html())
+    page = browser.page(360, 800, phone=True).open(path)
+    assert page.js("document.querySelector('td.prose').getBoundingClientRect().width") >= 240
+    assert page.js("document.documentElement.scrollWidth") <= 360
+
+
 def test_charts_of_rows_fit_a_phone_and_their_names_keep_off_the_drawing(browser: Browser, plain: Path) -> None:
     for width in (360, 1280):
         page = browser.page(width, 800, phone=width == 360).open(plain)
