@@ -158,7 +158,7 @@ def _project() -> Project:
 def _write_years(folder: Path, years: int) -> None:
     """The raw files of the example's source, with its flights and weather so many times, the earliest first."""
     part = folder.with_name("part")
-    part.mkdir(parents=True)
+    part.mkdir(parents=True, exist_ok=True)
     with tarfile.open(_flights.source_archive()) as archive:
         for member in archive.getmembers():
             if member.name.endswith((".csv", ".csv.zip")):

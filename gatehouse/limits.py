@@ -26,8 +26,8 @@ def memory() -> int:
 
 def processors() -> int:
     """Processors that this process may use at once, at least 1: those it may run on, and its cgroup's share of them."""
-    quotas = [text.split() for text in _found("cpu", "cpu.max")]
-    quotas += zip(_found("cpu", "cpu.cfs_quota_us"), _found("cpu", "cpu.cfs_period_us"), strict=True)
+    pairs = zip(_found("cpu", "cpu.cfs_quota_us"), _found("cpu", "cpu.cfs_period_us"), strict=True)
+    quotas = [text.split() for text in (*_found("cpu", "cpu.max"), *map(" ".join, pairs))]
     shares = [math.ceil(int(quota) / int(period)) for quota, period in quotas if quota.isdigit()]
     return max(1, min([len(os.sched_getaffinity(0)), *shares]))
 
