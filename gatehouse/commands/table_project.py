@@ -8,6 +8,7 @@ from typing import Any
 from gatehouse.commands.first_look import indented
 from gatehouse.commands.init import feast_name
 from gatehouse.commands.table_roles import Roles, sql_name
+from gatehouse.components.artifacts.database import connect
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
 
@@ -304,10 +305,9 @@ def _bare(name: str) -> str:
 
 @cache
 def _words_of_sql() -> frozenset[str]:
-    import duckdb
-
     words = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
-    return frozenset(str(word) for (word,) in duckdb.connect().execute(words).fetchall())
+    with connect() as database:
+        return frozenset(str(word) for (word,) in database.execute(words).fetchall())
 
 
 def _quoted(name: str) -> str:
