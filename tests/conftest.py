@@ -36,6 +36,7 @@ settings.load_profile("shared machine")
 LONGEST_FIRST = (
     "tests/test_end_to_end.py::test_the_first_run",
     "tests/components/training/test_stage.py",
+    "tests/docs/test_first_table.py",
     "tests/components/launchers/test_launchers.py",
     "tests/components/training/test_parallel.py",
     "tests/components/artifacts/test_remote_store.py",

@@ -54,7 +54,7 @@ training:
   seed: 7
 
 tuning:
-  trials: 4
+  trials: 2
   objective: {watched}
   parameters:
     - {{name: model.max_depth, type: int, min: 2, max: 6}}
