@@ -13,7 +13,6 @@ from rich.text import Text
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.errors import GatehouseError
 from gatehouse.local_run import LocalRun, PlannedTask
 
 _MANY_TABLES = 5
@@ -118,8 +117,9 @@ class Screen:
         try:
             for path in pages(self._store, run):
                 self._console.print(f"[dim]{'report':<16}[/]{path}", soft_wrap=True)
-        except (OSError, GatehouseError) as error:
-            self._console.print(Text(f"The reports could not be drawn: {error}", style="yellow"))
+        except Exception as error:  # A page shows what a run has done, and must not make it fail.
+            told = f"The reports could not be drawn: {type(error).__name__}: {error}"
+            self._console.print(Text(told, style="yellow"))
 
 
 def pages(store: ArtifactStore, run: LocalRun) -> list[Path]:

@@ -101,7 +101,9 @@ def _add_metrics(drawn: Report, metrics: Json, policy: GatePolicy) -> None:
         "All on the same test rows. The baseline is a linear model on the same features, the constant one without any."
     )
     unused = [] if policy.must_beat_baseline else ["the baseline"]
-    unused += [role for role in ("boosted trees", "constant") if role in roles]
+    unused += [
+        name for role, name in (("boosted trees", "boosted trees"), ("constant", "the constant")) if role in roles
+    ]
     told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
     drawn.section("Metrics", told)
     drawn.table(["metric", *roles, "bar"], rows)

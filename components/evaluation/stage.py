@@ -97,14 +97,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     candidate = Predictor.load(store, request.model)
     task, trees = candidate.task, request.spec.boosted_trees
     policy = request.policy.resolved(judging_of(task))
-    declared = store.manifest(request.training_set).details.get("task", task.name)
-    if declared != task.name:
-        raise ConfigurationError(
-            f"The candidate is of the task {task.name}, and the label of {request.training_set} of {declared}. "
-            "Correct `training.loss.kind`, or the LabelView's task."
-        )
-    if problems := list(policy.problems(task)):
-        raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
+    _require_fit(task, policy, request, store)
     data = {"training_set": request.training_set, "split": request.split}
     baseline = fit_baseline(BaselineRequest(**data, task=task.name, boosted_trees=trees), store).baseline
     part = read_part(store, request.training_set, request.split, "test", task)
@@ -133,6 +126,18 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         baseline_metrics=found.metrics[BASELINE],
         boosted_trees_metrics=found.metrics.get(TREES, {}),
     )
+
+
+def _require_fit(task: "Task", policy: GatePolicy, request: EvaluateRequest, store: ArtifactStore) -> None:
+    """Refuse a label, or a policy, of another task than the candidate's."""
+    declared = store.manifest(request.training_set).details.get("task", task.name)
+    if declared != task.name:
+        raise ConfigurationError(
+            f"The candidate is of the task {task.name}, and the label of {request.training_set} of {declared}. "
+            "Correct `training.loss.kind`, or the LabelView's task."
+        )
+    if problems := list(policy.problems(task)):
+        raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
 
 
 def _data_checks(request: EvaluateRequest, store: ArtifactStore) -> "tuple[DataCheck, ...]":

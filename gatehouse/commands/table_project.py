@@ -178,43 +178,15 @@ def project_files(
         alike: Columns in which many rows are alike, and which no row lacks; empty for none.
         alarm: The ROC AUC above which a feature, or a model, is taken for a leak.
     """
-    label = sql_name(roles.label.name)
-    service = f"{label}_prediction"
-    title = f"Predicts {roles.label.name} {roles.positive}".strip().replace('"', "'")
-    numbers = roles.task == "regression"
-    split = _HASHED_SPLIT.format(
-        evenly="" if numbers else ", evenly in each label", strategy="random" if numbers else "stratified"
-    )
-    if boundaries:
-        split = _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
-    elif alike:
-        split = _GROUP_SPLIT.format(columns=", ".join(map(sql_name, alike)))
-    slices = sql_name(roles.slice) if roles.slice else ""
-    loss, watched = next(iter(TASKS[roles.task].losses.items()))
-    yield (
-        "project.yaml",
-        _PROJECT.format(
-            name=name,
-            title=title,
-            source=indented(source).rstrip(),
-            alarm=alarm,
-            service=service,
-            split=split,
-            slice=slices,
-            loss=loss,
-            watched=watched,
-        ),
-    )
     judging = judging_of(TASKS[roles.task])
     ((alarmed, limit),) = judging.leakage_alarm.items()
-    yield (
-        "policy.yaml",
-        _POLICY.format(objective=judging.objective, alarmed=alarmed, alarm=alarm if roles.task == "binary" else limit),
-    )
+    highest = alarm if roles.task == "binary" else limit
+    yield "project.yaml", _project(name, source, roles, _split(roles, boundaries, alike), alarm)
+    yield "policy.yaml", _POLICY.format(objective=judging.objective, alarmed=alarmed, alarm=highest)
     yield "features/feature_store.yaml", _FEAST.format(name=feast_name(name))
     yield f"features/staging/{table}.sql", _staging(table, roles)
     yield f"features/known/{table}.sql", _known(table, roles)
-    key, time, view = _key(roles), _in_sql(roles.time), f"{table}_row"
+    key, time, view, label = _key(roles), _in_sql(roles.time), f"{table}_row", _label(roles)
     names = ", ".join(_in_sql(one.name) for one in roles.features)
     yield (
         f"features/views/{view}.sql",
@@ -229,21 +201,55 @@ def project_files(
         f"SELECT {_bare(key)}, {time} AS decision_time, {outcome} AS label, {known} AS known_at\n"
         f"FROM staging.{_bare(table)}\n",
     )
+    yield "features/definitions.py", _definitions(table, roles)
+
+
+def _label(roles: Roles) -> str:
+    return sql_name(roles.label.name)
+
+
+def _title(roles: Roles) -> str:
+    return f"Predicts {roles.label.name} {roles.positive}".strip().replace('"', "'")
+
+
+def _split(roles: Roles, boundaries: tuple[str, str] | None, alike: Sequence[str]) -> str:
+    if boundaries:
+        return _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
+    if alike:
+        return _GROUP_SPLIT.format(columns=", ".join(map(sql_name, alike)))
+    if roles.task == "regression":
+        return _HASHED_SPLIT.format(evenly="", strategy="random")
+    return _HASHED_SPLIT.format(evenly=", evenly in each label", strategy="stratified")
+
+
+def _project(name: str, source: Mapping[str, Any], roles: Roles, split: str, alarm: float) -> str:
+    loss, watched = next(iter(TASKS[roles.task].losses.items()))
+    return _PROJECT.format(
+        name=name,
+        title=_title(roles),
+        source=indented(source).rstrip(),
+        alarm=alarm,
+        service=f"{_label(roles)}_prediction",
+        split=split,
+        slice=sql_name(roles.slice) if roles.slice else "",
+        loss=loss,
+        watched=watched,
+    )
+
+
+def _definitions(table: str, roles: Roles) -> str:
     kinds = {sql_name(one.name): "categorical" if one.kind == "string" else "numeric" for one in roles.features}
-    yield (
-        "features/definitions.py",
-        _DEFINITIONS.format(
-            table=table,
-            time=roles.time,
-            key=key,
-            key_type="int64" if roles.key and roles.key.kind == "int64" else "string",
-            view=view,
-            features="\n".join(f'        "{feature}": "{kind}",' for feature, kind in kinds.items()),
-            label=label,
-            title=title,
-            service=service,
-            task=_task(roles),
-        ),
+    return _DEFINITIONS.format(
+        table=table,
+        time=roles.time,
+        key=_key(roles),
+        key_type="int64" if roles.key and roles.key.kind == "int64" else "string",
+        view=f"{table}_row",
+        features="\n".join(f'        "{feature}": "{kind}",' for feature, kind in kinds.items()),
+        label=_label(roles),
+        title=_title(roles),
+        service=f"{_label(roles)}_prediction",
+        task=_task(roles),
     )
 
 
