@@ -1,7 +1,7 @@
 """What is measured on a candidate, and what the gate demands of it."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -50,6 +50,8 @@ class ChampionRule(Spec):
     of the paired bootstrap interval that is worst for it is not worse than the champion by more than is tolerated. And
     it must be better by `min_improvement` on the test rows themselves; with 0 an equal model passes.
     """
+
+    format_version: ClassVar[int] = 2
 
     metric: MetricName | None = Field(None, description="What is compared; null for the task's objective.")
     tolerance: float | None = Field(

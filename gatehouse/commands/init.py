@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from gatehouse.components.features.definitions.settings import feast_name
 from gatehouse.errors import ConfigurationError
 
 TEMPLATE = Path(__file__).parent.parent / "templates" / "project"
@@ -67,11 +68,6 @@ def new_folder(name: str, parent: Path) -> Path:
             f"{target} exists already: expected a name that is free. Choose another, or remove it."
         )
     return target
-
-
-def feast_name(name: str) -> str:
-    """The name that a project has in Feast, which makes names of SQL tables of it."""
-    return name.replace("-", "_")
 
 
 def create_project(name: str, parent: Path) -> Path:

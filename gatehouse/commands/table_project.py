@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.commands.first_look import indented
-from gatehouse.commands.init import feast_name
 from gatehouse.commands.table_roles import Roles, sql_name
 from gatehouse.components.artifacts.database import connect
+from gatehouse.components.features.definitions.settings import feast_name
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
 

@@ -29,3 +29,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {body!r}.")
     return body
+
+
+def feast_name(project: str) -> str:
+    """The name that a project has in Feast, which makes names of SQL tables of it."""
+    return project.replace("-", "_")
