@@ -76,14 +76,38 @@ class _ByFile(LoadScopeScheduling):
 
 # What a test file names that takes seconds: frameworks, servers, browsers, other processes and the real flights.
 _SLOW = re.compile(
-    r"\b(torch|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|redis|pgserver|flights_archive"
-    r"|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse)\b"
+    r"\b(torch|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|moto|redis|pgserver"
+    r"|flights_archive|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse)\b"
+)
+
+# Files that name none of these, and take seconds with many examples or rows.
+_LONG = (
+    "artifacts/test_collection_faults.py",
+    "artifacts/test_erasure_leaves_nothing.py",
+    "commands/test_init_from.py",
+    "evaluation/baseline/test_boosted_trees.py",
+    "evaluation/test_stage.py",
+    "evaluation/test_tasks.py",
+    "features/computing/test_staging.py",
+    "features/computing/test_versions.py",
+    "features/computing/test_views.py",
+    "metrics/catalogue/test_found.py",
+    "snapshot/sources/test_blocks.py",
+    "snapshot/sources/test_csv_texts.py",
+    "snapshot/test_guards.py",
+    "snapshot/test_logical_digest.py",
+    "snapshot/test_sniffing.py",
+    "splitting/test_geography.py",
+    "training/transformation/test_fitted.py",
+    "validation/inference/test_infer.py",
+    "validation/statistics/test_beam.py",
+    "validation/test_rules.py",
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--quick`."""
-    parser.addoption("--quick", action="store_true", help="leave out files that name a framework, server or process")
+    parser.addoption("--quick", action="store_true", help="leave out files that take seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -102,7 +126,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With `--quick`, leave out what takes long."""
     if config.getoption("--quick") and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
-        return True if _SLOW.search(collection_path.read_text()) else None
+        long = collection_path.as_posix().endswith(_LONG) or _SLOW.search(collection_path.read_text())
+        return True if long else None
     return None
 
 

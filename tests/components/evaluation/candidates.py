@@ -3,15 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import torch
-from safetensors.torch import save_file
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.parts import read_part
 from gatehouse.components.tasks.found import task_of_loss
-from gatehouse.components.training.loss.losses import loss_of
-from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.transformation.fitting import fit
 from tests.components.training.specs import architecture, network
 from tests.components.training.synthetic import CATEGORICAL, NUMERIC
@@ -33,6 +29,14 @@ def publish_model(
 
     With few steps it is a bad model; a `broken` one has weights that are not numbers.
     """
+    import torch
+    from safetensors.torch import save_file
+
+    from gatehouse.components.training.loss.losses import loss_of
+    from gatehouse.components.training.models.building import build_model
+    from gatehouse.components.training.optimizer.adamw import build_optimizer
+    from gatehouse.components.training.optimizer.spec import OptimizerSpec
+
     part = read_part(store, training_set, split, "train", task_of_loss(loss))
     spec = network(hidden=(8,), dropout=0.0, embedding_size=2, loss=loss)
     outputs = int(part.labels.max()) + 1 if loss == "multiclass" else 1
@@ -47,7 +51,7 @@ def publish_model(
     labels = torch.from_numpy(part.labels.astype(np.float32))
     groups = torch.zeros(0) if part.groups is None else torch.from_numpy(part.groups.copy())
     learned, weights = loss_of(spec.loss), torch.ones(len(labels))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    optimizer = build_optimizer(model, OptimizerSpec(learning_rate=0.02, weight_decay=0.0))
     for _ in range(steps):
         optimizer.zero_grad()
         total = learned.total(model(numbers, ids), labels, weights, groups)

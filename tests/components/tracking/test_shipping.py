@@ -315,7 +315,7 @@ def test_points_are_shipped_while_they_are_made(store: ArtifactStore, tmp_path: 
     writer = SpoolWriter(folder)
     with shipped_live(store, folder):
         writer.log({"loss": 1.0}, 1)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while _steps(store) != [1]:
             assert time.monotonic() < deadline
             time.sleep(0.2)
@@ -325,7 +325,7 @@ def test_a_killed_shipper_loses_nothing(store: ArtifactStore, tmp_path: Path) ->
     folder = _spool(store, tmp_path, 5000)
     command = [sys.executable, "-m", "gatehouse.components.tracking.shipping", store.address, str(folder)]
     process = subprocess.Popen(command)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not _steps(store):
         assert time.monotonic() < deadline
         time.sleep(0.05)
