@@ -49,7 +49,7 @@ DECIDING = {
     "the split": (SAME_SPLIT, {"split"}),
     "a default of the gate": (
         ("components/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.80}', 'leakage_alarm={"roc_auc": 0.85}'),
-        {"fit_baseline", "evaluate"},
+        {"evaluate"},
     ),
     "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), {"tune", "train", "evaluate"}),
     "a metric that leakage is found with": (
