@@ -150,11 +150,15 @@ class ProjectFile(BaseModel):
 
     @model_validator(mode="after")
     def _tunable(self) -> "ProjectFile":
-        if self.tuning.objective not in measured_metrics(self.training):
-            raise ValueError(
-                f"tuning.objective: training measures {', '.join(measured_metrics(self.training))}, not "
-                f"{self.tuning.objective}; name it as training.stopping.metric, and it is measured"
+        measured = measured_metrics(self.training)
+        if self.tuning.objective not in measured:
+            why = f"expected what training measures: {', '.join(measured)}, or what training.stopping.metric names"
+            wrong = InitErrorDetails(
+                type=PydanticCustomError("unmeasured", "{why}", {"why": why}),
+                loc=("tuning", "objective"),
+                input=self.tuning.objective,
             )
+            raise ValidationError.from_exception_data("project", [wrong])
         return self
 
 

@@ -34,7 +34,7 @@ def test_the_template_is_as_strict_as_the_defaults(project: Path) -> None:
     assert set(policy.must_beat_baseline or ()) >= set(usual.must_beat_baseline or ())
     assert all((policy.leakage_alarm or {})[name] <= value for name, value in (usual.leakage_alarm or {}).items())
     assert all((policy.slices or {})[name] >= value for name, value in (usual.slices or {}).items())
-    assert policy.champion.tolerance <= usual.champion.tolerance
+    assert policy.champion.tolerated(0.5) <= usual.champion.tolerated(0.5)
     assert policy.champion.confidence >= usual.champion.confidence
 
 
@@ -142,19 +142,14 @@ def test_an_objective_that_training_does_not_measure_is_refused(project: Path) -
     body = yaml.safe_load((project / "project.yaml").read_text())
     body["tuning"]["objective"] = "brier"
     (project / "project.yaml").write_text(yaml.safe_dump(body))
-    with pytest.raises(ConfigurationError, match=r"training measures log_loss, roc_auc, not brier"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"tuning.objective: expected what training measures: log_loss, roc_auc, or .* found 'brier'",
+    ):
         load_project(project)
     body["training"].setdefault("stopping", {})["metric"] = "brier"
     (project / "project.yaml").write_text(yaml.safe_dump(body))
     assert load_project(project).file.tuning.minimize
-
-
-def test_a_loss_that_the_gate_cannot_judge_is_refused_before_anything_runs(project: Path) -> None:
-    body = yaml.safe_load((project / "project.yaml").read_text())
-    body["training"]["loss"] = {"kind": "mse"}
-    (project / "project.yaml").write_text(yaml.safe_dump(body))
-    with pytest.raises(ConfigurationError, match=r"training\.loss\.kind: mse\. Evaluation and gate judge models"):
-        load_project(project)
 
 
 def test_what_is_written_differently_and_means_the_same_keeps_its_reference(project: Path) -> None:

@@ -73,6 +73,8 @@ class ChampionRule(Spec):
 class GatePolicy(Spec):
     """The promotion policy: every rule must hold. Metrics are those of the task; so are the values of what is null."""
 
+    format_version: ClassVar[int] = 2
+
     bars: dict[MetricName, Bar] = Field(default_factory=dict)
     must_beat_baseline: tuple[MetricName, ...] | None = Field(
         None, description="Metrics in which the candidate must be better than the baseline; null for the objective."

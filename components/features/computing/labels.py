@@ -117,7 +117,7 @@ def _others(connection: duckdb.DuckDBPyConnection, label: LabelView) -> tuple[st
     found = connection.execute(
         f"SELECT {quoted(label.label)}::VARCHAR AS text, typeof({quoted(label.label)}) AS kind, {_number(label)} AS "
         "number FROM entity_rows WHERE __reason IS NULL GROUP BY ALL ORDER BY count(*) DESC, 1"
-    ).fetchnumpy()
-    numbers = np.ma.filled(found["number"].astype(np.float64), np.nan)
+    ).fetchall()
+    numbers = np.array([np.nan if number is None else number for _, _, number in found])
     wrong = np.flatnonzero(~TASKS[label.task].is_label(numbers))[:3]
-    return str(found["kind"][wrong[0]]), [str(found["text"][index]) for index in wrong]
+    return str(found[wrong[0]][1]), [str(found[index][0]) for index in wrong]
