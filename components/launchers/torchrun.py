@@ -56,7 +56,7 @@ def _fork_workers() -> None:
     def fork(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Forked:
         return Forked(arguments[arguments.index("-m") + 1 :], environment, handler._stdout, handler._stderr)
 
-    SubprocessHandler._popen = fork
+    SubprocessHandler._popen = fork  # type: ignore[method-assign, assignment]  # it has what torchrun uses of Popen
 
 
 class Forked:
