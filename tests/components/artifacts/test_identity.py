@@ -6,7 +6,14 @@ from typing import ClassVar, Literal
 import pytest
 from pydantic import Field
 
-from gatehouse.components.artifacts.identity import Spec, Unordered, identity_digest, identity_of, operational
+from gatehouse.components.artifacts.identity import (
+    Spec,
+    Unordered,
+    identity_digest,
+    identity_of,
+    operational,
+    values_of,
+)
 
 
 class Inner(Spec):
@@ -67,6 +74,12 @@ def test_a_new_version_of_the_format_changes_the_digest() -> None:
         rate: float = 0.3
 
     assert identity_digest(Changed(name="a")) != identity_digest(Outer(name="a"))
+
+    class Holding(Spec):
+        held: tuple[Changed, ...]
+
+    written = Holding(held=(Changed(name="a"),))
+    assert Holding.model_validate(values_of(identity_of(written))) == written
 
 
 def test_a_bound_of_an_operational_field_holds() -> None:
