@@ -9,11 +9,13 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 from gatehouse.components.artifacts.canonical import digest_of
 
+FORMAT_VERSION = "format_version"
+"""The key under which the version of a model stands, where it is not the first."""
 _OPERATIONAL = "operational"
 
 
@@ -27,6 +29,19 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: ClassVar[int] = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, given: Any) -> Any:
+        """What `identity_of` wrote is read again: with its version, where that is not the first."""
+        if not isinstance(given, dict) or FORMAT_VERSION not in given:
+            return given
+        if given[FORMAT_VERSION] != cls.format_version:
+            raise ValueError(
+                f"expected version {cls.format_version} of its format, found {given[FORMAT_VERSION]}, in which other "
+                "defaults were meant"
+            )
+        return {name: value for name, value in given.items() if name != FORMAT_VERSION}
 
 
 def operational(default: Any = ..., **arguments: Any) -> Any:
@@ -52,10 +67,6 @@ def _sorted(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 Unordered = Annotated[tuple[str, ...], AfterValidator(_sorted)]
 """Texts whose order means nothing: sorted and each once, however they were written."""
-
-
-FORMAT_VERSION = "format_version"
-"""The key under which the version of a model stands, where it is not the first."""
 
 
 def identity_of(model: BaseModel) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import ClassVar, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from gatehouse.components.artifacts.identity import (
     Spec,
@@ -80,6 +80,21 @@ def test_a_new_version_of_the_format_changes_the_digest() -> None:
 
     written = Holding(held=(Changed(name="a"),))
     assert Holding.model_validate(values_of(identity_of(written))) == written
+
+
+def test_an_identity_of_a_later_version_is_read_again_and_one_of_another_is_refused() -> None:
+    class Rule(Spec):
+        format_version: ClassVar[int] = 2
+
+        limit: int = 2
+
+    class Policy(Spec):
+        rule: Rule = Rule()
+
+    policy = Policy(rule=Rule(limit=3))
+    assert Policy.model_validate(identity_of(policy)) == policy
+    with pytest.raises(ValidationError, match="expected version 2 of its format, found 1"):
+        Policy.model_validate({"rule": {"limit": 3, "format_version": 1}})
 
 
 def test_a_bound_of_an_operational_field_holds() -> None:
