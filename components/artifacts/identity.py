@@ -86,13 +86,6 @@ def identity_of(model: BaseModel) -> dict[str, Any]:
     return found if version == 1 else found | {FORMAT_VERSION: version}
 
 
-def values_of(identity: Any) -> Any:
-    """What `identity_of` wrote, without the versions of its models: what the models take."""
-    if isinstance(identity, Mapping):
-        return {key: values_of(value) for key, value in identity.items() if key != FORMAT_VERSION}
-    return [values_of(each) for each in identity] if isinstance(identity, list) else identity
-
-
 def identity_digest(model: BaseModel) -> str:
     """SHA-256 of `identity_of` a model, as 64 hexadecimal digits."""
     return digest_of(identity_of(model))

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.components.artifacts.identity import values_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.reports.figures import figures
 from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
@@ -32,8 +31,8 @@ def page(store: ArtifactStore, reference: str) -> str:
         store.read_json(reference, f"{name}.json") for name in ("metrics", "slices", "curves", "verdict")
     )
     # What both leave out has its default.
-    policy = GatePolicy.model_validate(values_of(verdict["policy"]))
-    spec = EvaluationSpec.model_validate(values_of(manifest.configuration["spec"]))
+    policy = GatePolicy.model_validate(verdict["policy"])
+    spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
     level = manifest.details["level"]
     drawn = Report(
         f"Evaluation of {manifest.name}",
