@@ -189,7 +189,7 @@ MISTAKES = {
         DEFINITIONS,
         '"amount": "numeric"',
         '"amount": "number"',
-        r"FeatureView order_content: features\.amount: expected 'numeric' or 'categorical', found 'number'",
+        r"FeatureView order_content: features\.amount: expected 'numeric', 'double' or 'categorical', found 'number'",
     ),
     "a view without availability": (
         DEFINITIONS,

@@ -46,7 +46,7 @@ def test_the_stage_counts_labels_by_month_and_has_a_page(store: ArtifactStore, t
     assert result.rows == 5
     assert store.read_json(result.profile, "counts.json") == {"2024-01": 2, "2024-02": 3}
     assert store.read_json(result.profile, "means.json") == {"2024-01": 0.5, "2024-02": 0.333333}
-    assert page.count('<rect class="f0"') == 4
+    assert page.count('class="bar"') == 4
 
 
 def test_the_rule_refuses_a_model_that_is_too_large() -> None:

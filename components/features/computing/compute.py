@@ -206,7 +206,16 @@ def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> p
     try:
         return connection.sql(query).to_arrow_table()
     except duckdb.Error as error:
-        raise _broken(where, error) from error
+        raise _broken(where, _with_its_line(connection, query, error)) from error
+
+
+def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duckdb.Error) -> duckdb.Error:
+    """The error as DuckDB tells it of a statement: of a relation it leaves out the line."""
+    try:
+        connection.execute(f"EXPLAIN {query}")
+    except duckdb.Error as told:
+        return told
+    return error
 
 
 def _broken(where: str, error: duckdb.Error, above: int = 1) -> ConfigurationError:
