@@ -1,6 +1,6 @@
 """What this process may use of its machine: memory and processors, whichever of its limits is the lowest.
 
-No result depends on it: it says how much is done at once, and never what is done.
+It is in no key: it says how much is done at once, and never what is done.
 """
 
 import math
@@ -16,12 +16,12 @@ _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 
 def memory() -> int:
-    """Bytes that this process may have: of its cgroup, of `ulimit -d`, else of the machine."""
+    """Bytes that this process may have: of its cgroup, of `ulimit -d` or `-v`, else of the machine."""
     files = (*_found("memory", "memory.max"), *_found("memory", "memory.limit_in_bytes"))
     told = [int(text) for text in files if text.isdigit()]
-    soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    told += [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *told, *([soft] if soft != resource.RLIM_INFINITY else [])])
+    return min([machine, *(each for each in told if each != resource.RLIM_INFINITY)])
 
 
 def processors() -> int:
@@ -38,10 +38,10 @@ def bytes_of(quantity: str) -> int:
     Raises:
         ValueError: if it is none.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTPE]?)(i?)", quantity)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:[eE]\d+)?)(?:([KMGTPE])(i)|([kMGTPE]))?", quantity)
     if not found:
         raise ValueError(f"expected an amount of memory, such as 4G or 512Mi, found {quantity!r}")
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS[found[2]])
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS[(found[2] or found[4] or "").upper()])
 
 
 def _found(controller: str, file: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_pr
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
+from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.spec import TrainSpec, changed, measured_metrics, task_of
 from gatehouse.components.training.transformation.spec import TransformationSpec
@@ -259,10 +260,9 @@ def read_project(folder: Path) -> ProjectParts:
     if file is None:
         return parts
     if policy is not None:
-        lines = lines_of(policy_path.read_text())
-        problems.extend(
-            at_line(policy_path.name, lines, problem) for problem in policy.problems(task_of(file.training))
-        )
+        lines, task = lines_of(policy_path.read_text()), task_of(file.training)
+        resolved = policy.resolved(judging_of(task))
+        problems.extend(at_line(policy_path.name, lines, problem) for problem in resolved.problems(task))
         if policy.slices and not file.evaluation.slices:
             problems.append(
                 f"{policy_path.name}: slices: expected columns under evaluation.slices in {PROJECT_FILE} to judge by "

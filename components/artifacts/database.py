@@ -1,5 +1,6 @@
-"""DuckDB inside what this process may use: every connection is opened here. No result depends on these limits."""
+"""DuckDB inside what this process may use: every connection is opened here. These limits are in no key."""
 
+import hashlib
 import os
 import tempfile
 import uuid
@@ -35,7 +36,9 @@ def connect(
     import duckdb
 
     memory = int(limits.memory() * SHARE)
-    spill = spill or Path(tempfile.gettempdir()) / f"gatehouse-duckdb-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    # Connections of one process to one file must agree on all settings.
+    name = hashlib.sha256(os.fsencode(file.resolve())).hexdigest() if file else uuid.uuid4().hex
+    spill = spill or Path(tempfile.gettempdir()) / f"gatehouse-duckdb-{os.getpid()}-{name[:8]}"
     given = {
         "memory_limit": f"{min(memory, most or memory)}B",
         "threads": str(threads or limits.processors()),

@@ -39,9 +39,15 @@ class Comparison:
     best_bound: float
 
 
+NOT_CHECKED = "not checked"
+
+
 @dataclass(frozen=True)
 class DataCheck:
-    """A check of the data that the candidate was made from: its name, its verdict, and its warnings."""
+    """A check of the data that the candidate was made from: its name, its verdict, and its warnings.
+
+    The verdict is `not checked` where the evaluation was given none: that is a warning.
+    """
 
     name: str
     verdict: str
@@ -146,7 +152,7 @@ def _slices(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
         wanted = f"{metric.name} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
         if not values and evidence.slices_asked:
             yield Rule(f"slices {name}", "at least one judged slice", "0", False)
-        broken = {each: value for each, value in values.items() if not metric.worse_by(value, limit) <= 0}
+        broken = {each: value for each, value in values.items() if not metric.keeps(value, limit)}
         for each, value in broken.items():
             yield Rule(f"slice {each}", wanted, metric.text(value), False)
         if values and not broken:
@@ -161,7 +167,8 @@ def _slices(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
 
 def _data(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
     for check in evidence.data_checks:
-        yield Rule(check.name, "pass", check.verdict, check.verdict == "pass")
+        if check.verdict != NOT_CHECKED:
+            yield Rule(check.name, "pass", check.verdict, check.verdict == "pass")
     if policy.warnings == "refuse" and evidence.data_checks:
         told = [f"{check.name}: {text}" for check in evidence.data_checks for text in check.warnings]
         yield Rule("warnings", "none on the data", "; ".join(told) or "none", not told)

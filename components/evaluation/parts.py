@@ -33,12 +33,14 @@ class Part:
         table: All their columns, in the same order.
         labels: As the task has them, float64, shape (rows,).
         groups: Number of each row's group, as they are first met, int64, shape (rows,); None where the task has none.
+        classes: Names of classes in the order of their numbers; empty where they have none.
     """
 
     rows: npt.NDArray[np.int64]
     table: pa.Table
     labels: npt.NDArray[np.float64]
     groups: npt.NDArray[np.int64] | None = None
+    classes: tuple[str, ...] = ()
 
     def thinned(self, most: int) -> "Part":
         """About `most` evenly spaced rows, or whole groups of rows; all where there are no more."""
@@ -48,7 +50,7 @@ class Part:
         numbers = np.arange(len(self.rows)) if self.groups is None else self.groups
         kept = np.flatnonzero(numbers % step == 0)
         groups = None if self.groups is None else self.groups[kept]
-        return Part(self.rows[kept], self.table.take(pa.array(kept)), self.labels[kept], groups)
+        return Part(self.rows[kept], self.table.take(pa.array(kept)), self.labels[kept], groups, self.classes)
 
 
 def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task) -> Part:
@@ -74,7 +76,7 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
         )
     table, details = _taken(paths, rows), store.manifest(reference).details
     labels = _labels(table, details["label"], task, f"{split}: {name}")
-    return Part(rows, table, labels, _groups(table, details.get("group", "")))
+    return Part(rows, table, labels, _groups(table, details.get("group", "")), tuple(details.get("classes", ())))
 
 
 def _groups(table: pa.Table, column: str) -> npt.NDArray[np.int64] | None:

@@ -239,4 +239,4 @@ def _mark(entry: Json, limits: Mapping[str, float]) -> str:
     if not entry["judged"]:
         return "soft"
     values = entry["metrics"]["candidate"]
-    return "bad" if any(metric_named(name).is_better(limit, values[name]) for name, limit in limits.items()) else ""
+    return "" if all(metric_named(name).keeps(values[name], limit) for name, limit in limits.items()) else "bad"

@@ -63,7 +63,7 @@ def slice_metrics(
         metrics: Names of the metrics that slices are judged by.
 
     Raises:
-        ConfigurationError: if the training set has no such column.
+        ConfigurationError: if the training set has no such column, or one cuts the groups of a ranking apart.
     """
     missing = [column for column in spec.slices if column not in table.column_names]
     if missing:
@@ -74,12 +74,27 @@ def slice_metrics(
     found: list[Slice] = []
     for column in spec.slices:
         names, members = group(table[column])
+        _require_whole_groups(column, members, predictions)
         entries = []
         for index, name in enumerate(names):
             rows = np.flatnonzero(members == index)
             entries.append(_slice(f"{column}={name}", rows, labels, predictions, spec, task, metrics))
         found.extend(sorted(entries, key=lambda entry: (-entry.rows, entry.name)))
     return found
+
+
+def _require_whole_groups(column: str, members: npt.NDArray[np.int64], predictions: Mapping[str, Predictions]) -> None:
+    """A part of a ranking is another ranking: of one row it is always right."""
+    groups = next(iter(predictions.values())).groups
+    if groups is None:
+        return
+    pairs = np.unique(np.column_stack([groups, members]), axis=0)
+    cut = len(pairs) - len(np.unique(groups))
+    if cut:
+        raise ConfigurationError(
+            f"evaluation.slices: {column}: expected one value in all rows of a group, as a ranking is judged whole; "
+            f"found more in {cut:,} groups. Name a column of the group."
+        )
 
 
 def group(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
@@ -95,6 +110,11 @@ def group(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
         return [names[index] for index in order], place[members]
     kept = [names[index] for index in order[: MOST_VALUES - 1]]
     return [*kept, OTHER], np.minimum(place, MOST_VALUES - 1)[members]
+
+
+def _units(predictions: Predictions, rows: Array) -> int:
+    """What a slice has many or few of: rows, or of a ranking groups."""
+    return len(rows) if predictions.groups is None else len(np.unique(predictions.groups[rows]))
 
 
 def _slice(
@@ -125,5 +145,5 @@ def _slice(
         level=level_of(task).of(labels, every)[0],
         metrics=measured,
         intervals=intervals,
-        judged=enough and len(labels) >= spec.min_slice_rows,
+        judged=enough and _units(next(iter(predictions.values())), rows) >= spec.min_slice_rows,
     )

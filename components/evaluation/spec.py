@@ -18,7 +18,9 @@ class EvaluationSpec(Spec):
     """What is measured on the test part."""
 
     slices: tuple[str, ...] = Field((), description="Columns by whose values metrics are given too.")
-    min_slice_rows: int = Field(500, ge=1, description="Smaller slices are counted, not judged.")
+    min_slice_rows: int = Field(
+        500, ge=1, description="Slices of fewer rows, or of fewer groups of a ranking, are counted and not judged."
+    )
     calibration_bins: int = Field(20, ge=2, le=200)
     bootstrap_samples: int = Field(500, ge=20, le=10_000, description="Paired resamples of the champion comparison.")
     seed: int = Field(7, ge=0)
@@ -64,6 +66,13 @@ class ChampionRule(Spec):
     min_improvement: float | None = Field(
         None, ge=0.0, allow_inf_nan=False, description="Least improvement; null where not being inferior is enough."
     )
+
+    @model_validator(mode="after")
+    def _one_tolerance(self) -> "ChampionRule":
+        usual = type(self).model_fields["relative_tolerance"].default
+        if self.tolerance is not None and self.relative_tolerance != usual:
+            raise ValueError("expected tolerance or relative_tolerance, found both")
+        return self
 
     def tolerated(self, champion: float) -> float:
         """By how much a candidate may be worse than a champion of this value, in the metric's own unit."""

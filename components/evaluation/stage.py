@@ -61,7 +61,7 @@ class SelfComparisonError(GatehouseError):
 
 
 class ScoringError(GatehouseError):
-    """A model cannot score the test rows, or gave a score that is no probability."""
+    """A model cannot score the test rows, or gave predictions that its task does not have."""
 
 
 @stage(
@@ -141,20 +141,36 @@ def _require_fit(task: "Task", policy: GatePolicy, request: EvaluateRequest, sto
 
 
 def _data_checks(request: EvaluateRequest, store: ArtifactStore) -> "tuple[DataCheck, ...]":
-    """Verdicts and warnings of the checks of the data, read off their artifacts."""
-    from gatehouse.components.evaluation.gate import DataCheck
+    """Verdicts and warnings of the checks of the data, read off their artifacts.
 
-    given = {name: getattr(request, name) for name in _DATA_CHECKS}
-    details = {name: store.manifest(reference).details for name, reference in given.items() if reference}
-    return tuple(
-        DataCheck(name.replace("_", " "), each["verdict"], tuple(each["warnings"])) for name, each in details.items()
-    )
+    Raises:
+        ConfigurationError: if one of them looked at other data than the training set and its snapshot.
+    """
+    from gatehouse.components.evaluation.gate import NOT_CHECKED, DataCheck
+
+    found = []
+    snapshot = store.manifest(request.training_set).derived_from.get("snapshot", "")
+    for name in _DATA_CHECKS:
+        if not (reference := getattr(request, name)):
+            found.append(DataCheck(name.replace("_", " "), NOT_CHECKED, ("was not given",)))
+            continue
+        manifest = store.manifest(reference)
+        looked_at, wanted = ("snapshot", snapshot) if name == "validation" else ("training_set", request.training_set)
+        if manifest.derived_from.get(looked_at) != wanted:
+            raise ConfigurationError(
+                f"{name}: expected a check of {wanted or 'the snapshot that the training set names'}, found {reference}"
+                f" of {manifest.derived_from.get(looked_at, 'other data')}. Give the one that this data was checked by."
+            )
+        details = manifest.details
+        found.append(DataCheck(name.replace("_", " "), details["verdict"], tuple(details["warnings"])))
+    return tuple(found)
 
 
 def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> "Predictions":
     """What the model of a role says of the test rows, in the forms that metrics read."""
     import numpy as np
 
+    from gatehouse.components.evaluation.classes import by_class
     from gatehouse.components.evaluation.judgement import CHAMPION
     from gatehouse.components.tasks.judging import judging_of
 
@@ -173,9 +189,9 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
             f"them wrong{where}; expected {judging.prediction} for every row. Train it with a lower learning rate."
         )
     if predicted.ndim == 2:
-        # A class that a model has not learned has no chance with it.
-        unknown = max(0, int(part.labels.max()) + 1 - predicted.shape[1])
-        predicted = np.pad(predicted, ((0, 0), (0, unknown)))
+        learned = store.manifest(reference).derived_from.get("training_set", "")
+        classes = store.manifest(learned).details.get("classes", ()) if learned else part.classes
+        predicted = by_class(predicted, classes, part.classes, int(part.labels.max()) + 1)
     return task.read(predicted, part.groups)
 
 

@@ -4,12 +4,14 @@ A worker is forked from torchrun's own process, which has imported torch and wha
 interpreter would import it all again, which takes seconds for every worker and every restart.
 """
 
+import contextlib
 import importlib
 import os
 import signal
 import subprocess
 import sys
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
@@ -63,8 +65,15 @@ class Forked:
     """A forked worker; it has what torchrun uses of `subprocess.Popen`."""
 
     def __init__(self, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None) -> None:
-        self._process = get_context("fork").Process(target=_become, args=(arguments, environment, *streams))
+        context = get_context("fork")
+        ready, told = context.Pipe(duplex=False)
+        self._process = context.Process(target=_become, args=(told, arguments, environment, *streams))
         self._process.start()
+        told.close()
+        # As with Popen, the worker has its own session from here on: torchrun sends its signals to that.
+        with contextlib.suppress(EOFError):
+            ready.recv_bytes()
+        ready.close()
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
@@ -80,9 +89,13 @@ class Forked:
         return code
 
 
-def _become(arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None) -> None:
+def _become(
+    told: Connection, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None
+) -> None:
     """Turn a forked process into the worker: a session, signals, streams, environment and arguments of its own."""
     os.setsid()
+    told.send_bytes(b"has a session")
+    told.close()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Precision at 1: the share of the first first places of a ranking that has a relevant row."""
+"""Precision at 1: whether the first row of a ranking is relevant."""
 
 from gatehouse.components.metrics.catalogue.metric import Array
 from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_metric
@@ -6,5 +6,5 @@ from gatehouse.components.metrics.catalogue.rankings import Rankings, ranking_me
 
 @ranking_metric(title="P@1")
 def precision_at_1(rankings: Rankings) -> Array:
-    """Relevant rows among the first first of each group over first, also where the group has fewer rows."""
-    return rankings.total(rankings.expected(rankings.relevant) * (rankings.place <= 1)) / 1
+    """1 where the first row of a group is relevant, else 0; of rows of equal score their mean."""
+    return rankings.total(rankings.expected(rankings.relevant) * (rankings.place <= 1))

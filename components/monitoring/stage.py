@@ -65,7 +65,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
 
     Raises:
         MissingColumnError: if a feature that the model was trained on is not among the current columns.
-        ConfigurationError: if `since` is not a time with a zone.
+        ConfigurationError: if `since` is not a time with a zone, or the classes of labels are numbered otherwise.
     """
     from dataclasses import asdict
 
@@ -123,12 +123,19 @@ def _rows(request: MonitorRequest, store: ArtifactStore, manifest: "Manifest") -
         manifest.details["label"],
         "decision_time",
     ]
-    present = {column.name for column in store.manifest(request.current).columns}
+    newest = store.manifest(request.current)
+    present = {column.name for column in newest.columns}
     missing = [name for name in wanted if name not in present]
     if missing:
         raise MissingColumnError(
             f"{request.current} has no column {', '.join(missing)}, which the model was trained on in "
             f"{request.reference}. Retrieve the current rows through the feature service of the model."
+        )
+    classes, now = (list(each.details.get("classes", ())) for each in (manifest, newest))
+    if classes != now[: len(classes)]:
+        raise ConfigurationError(
+            f"{request.current} numbers the classes {', '.join(now) or 'without names'}, expected those of "
+            f"{request.reference} first: {', '.join(classes)}. Add new classes at the end of the LabelView's classes."
         )
     trained = pq.ParquetDataset(store.paths(request.reference)).read(columns=wanted)
     trained = trained.take(pq.read_table(store.path(request.split, "train.parquet"))["row"])

@@ -56,11 +56,12 @@ class Profile:
     def auc(self) -> "Area | None":
         """ROC AUC on validation of the outcome's rate that the row's bin has in train, shrunk by 20 rows to the mean.
 
-        Of several outcomes the largest that one has against the others. None where train or validation have one only.
+        Of several outcomes that of one against the others whose interval begins highest. None where train or
+        validation have one only.
         """
         outcomes = range(self.counts.shape[2]) if self.counts.shape[2] > 2 else (1,)
         areas = [area for outcome in outcomes if (area := self._area(outcome)) is not None]
-        return max(areas, key=lambda area: area.value, default=None)
+        return max(areas, key=lambda area: area.low, default=None)
 
     def _area(self, outcome: int) -> "Area | None":
         """For one outcome against the others, which train and validation must have both."""

@@ -80,13 +80,12 @@ def _unusable_labels(name: str, labels: npt.NDArray[np.float64], task: Task) -> 
 
 
 def _untrained_classes(labels: npt.NDArray[np.float64], parts: Parts) -> Iterator[str]:
-    """Classes of a later part that a model cannot know; the part `train` comes first."""
-    known, *_ = held = [np.unique(labels[part]) for part in parts.values()]
-    for name, found in zip(parts, held, strict=True):
-        unknown = np.setdiff1d(found[~np.isnan(found)], known)
-        if len(unknown):
-            shown = ", ".join(f"{value:g}" for value in unknown[:5])
-            yield f"{name}: has rows of {len(unknown)} classes that train has none of: {shown}"
+    """Classes of the part `validation` that training cannot know; one of the part `test` is judged as it is."""
+    train, validation = (np.unique(labels[parts[name]]) for name in ("train", "validation"))
+    unknown = np.setdiff1d(validation[~np.isnan(validation)], train)
+    if len(unknown):
+        shown = ", ".join(f"{value:g}" for value in unknown[:5])
+        yield f"validation: has rows of {len(unknown)} classes that train has none of: {shown}"
 
 
 def senseless_times(decision: Times | None, label: Times | None, name: str, rows: Rows) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The files of a project over one table, as `gatehouse init --from` writes them."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ _PROJECT = """\
 # Relative paths start in this folder.
 
 name: {name}
-description: {title}.
+description: {description}
 
 # Where snapshots, features, models and reports are kept.
 store: .gatehouse/store
@@ -84,7 +85,7 @@ split:
   columns: [{columns}]"""
 
 _HASHED_SPLIT = """\
-# By a hash of each row's key{evenly}, as the rows have no times to divide them by.
+# By a hash of each row's key{evenly}, as no times divide the rows into three parts.
 split:
   strategy: {strategy}"""
 
@@ -132,7 +133,7 @@ from gatehouse.components.features.definitions import (
     Source,
 )
 
-source = Source(table="{table}", event_time="{time}")
+source = Source(table="{table}", event_time={time!r})
 
 key = Entity(name="{key}", type="{key_type}")
 
@@ -149,7 +150,7 @@ row = FeatureView(
 
 label = LabelView(
     name="{label}",
-    description="{title}.",
+    description={description!r},
     entities=("{key}",),
     arrives=Available("known_at"),{task}
 )
@@ -209,14 +210,14 @@ def _label(roles: Roles) -> str:
 
 
 def _title(roles: Roles) -> str:
-    return f"Predicts {roles.label.name} {roles.positive}".strip().replace('"', "'")
+    return f"Predicts {roles.label.name} {roles.positive}".strip()
 
 
 def _split(roles: Roles, boundaries: tuple[str, str] | None, alike: Sequence[str]) -> str:
     if boundaries:
         return _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
     if alike:
-        return _GROUP_SPLIT.format(columns=", ".join(map(sql_name, alike)))
+        return _GROUP_SPLIT.format(columns=", ".join(json.dumps(sql_name(name)) for name in alike))
     if roles.task == "regression":
         return _HASHED_SPLIT.format(evenly="", strategy="random")
     return _HASHED_SPLIT.format(evenly=", evenly in each label", strategy="stratified")
@@ -226,12 +227,12 @@ def _project(name: str, source: Mapping[str, Any], roles: Roles, split: str, ala
     loss, watched = next(iter(TASKS[roles.task].losses.items()))
     return _PROJECT.format(
         name=name,
-        title=_title(roles),
+        description=json.dumps(f"{_title(roles)}.", ensure_ascii=False),
         source=indented(source).rstrip(),
         alarm=alarm,
         service=f"{_label(roles)}_prediction",
         split=split,
-        slice=sql_name(roles.slice) if roles.slice else "",
+        slice=json.dumps(sql_name(roles.slice)) if roles.slice else "",
         loss=loss,
         watched=watched,
     )
@@ -247,7 +248,7 @@ def _definitions(table: str, roles: Roles) -> str:
         view=f"{table}_row",
         features="\n".join(f'        "{feature}": "{kind}",' for feature, kind in kinds.items()),
         label=_label(roles),
-        title=_title(roles),
+        description=f"{_title(roles)}.",
         service=f"{_label(roles)}_prediction",
         task=_task(roles),
     )

@@ -1,5 +1,7 @@
 """What the columns of a table are to a model: the label, the key, the times and the features; chosen, or asked for."""
 
+import contextlib
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -196,25 +198,28 @@ def _task(label: Column, wanted: Wanted) -> TaskName:
 def _positive(label: Column, wanted: str) -> str:
     """The condition that makes a row positive, as SQL after the label's name."""
     both = label.texts if label.values == 2 else ()
-    if label.kind == "bool" or (both in (("0", "1"), ("0.0", "1.0")) and not wanted):
-        return "" if label.kind == "bool" else "= 1"
+    if label.kind == "bool" and wanted in ("", "true", "false"):
+        return "= false" if wanted == "false" else ""
+    if both in (("0", "1"), ("0.0", "1.0")) and not wanted:
+        return "= 1"
     if both:
         question, proposed = f"Which value of {label.name} counts as positive ({', '.join(both)})", both[1]
     else:
         question, proposed = f"Which values of {label.name} count as positive (a value, or such as >= 7)", ""
     said = wanted or _ask(question, proposed, "--positive")
-    condition = _CONDITION.fullmatch(said)
+    condition = None if said in both else _CONDITION.fullmatch(said)
     sign, value = (condition[1], condition[2]) if condition else ("=", said)
     if both and not condition and said not in both:
         raise ConfigurationError(f"--positive: expected {' or '.join(both)}, found {said!r}.")
+    if label.kind == "bool":
+        raise ConfigurationError(f"--positive: expected true or false, found {said!r}.")
     if label.kind == "string":
         escaped = value.strip("'").replace("'", "''")
         return f"{sign} '{escaped}'"
-    try:
-        float(value)
-    except ValueError:
-        raise ConfigurationError(f"--positive: expected a number or such as >= 7, found {said!r}.") from None
-    return f"{sign} {value}"
+    with contextlib.suppress(ValueError):
+        if math.isfinite(float(value)):
+            return f"{sign} {value}"
+    raise ConfigurationError(f"--positive: expected a number or such as >= 7, found {said!r}.")
 
 
 def _key(wanted: str, columns: Mapping[str, Column], rows: int, taken: set[str]) -> Column | None:

@@ -14,7 +14,9 @@ from gatehouse.checking import check_project
 from gatehouse.cli import _register, app
 from gatehouse.commands import table_roles
 from gatehouse.commands.init import create_project
+from gatehouse.commands.table_roles import Column, Wanted, chosen
 from gatehouse.components.training.spec import task_of
+from gatehouse.errors import ConfigurationError
 from gatehouse.project import Project
 
 _register("init")
@@ -123,6 +125,36 @@ def test_numbers_and_classes(
     definitions = (folder / "visits/features/definitions.py").read_text()
     assert f'task="{task}"' in definitions and ("classes=" in definitions) == (task == "multiclass")
     assert "stars AS label" in (folder / "visits/features/labels/stars.sql").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "wanted", "condition"),
+    [
+        ("bool", ("false", "true"), "", ""),
+        ("bool", ("false", "true"), "false", "= false"),
+        ("string", ("<=50K", ">50K"), ">50K", "= '>50K'"),
+        ("double", (), ">= 7", ">= 7"),
+    ],
+)
+def test_the_condition_of_a_positive_row(kind: str, texts: tuple[str, ...], wanted: str, condition: str) -> None:
+    columns = {name: Column(name, kind, 2 if texts else 9, 0, texts) for name in ("label", "other")}
+    asked = Wanted(label="label", positive=wanted)
+    assert chosen(asked, columns, 100, "at").positive == condition
+
+
+@pytest.mark.parametrize(("kind", "texts", "wanted"), [("double", (), ">= nan"), ("bool", ("false", "true"), "maybe")])
+def test_a_condition_that_is_none_is_refused(kind: str, texts: tuple[str, ...], wanted: str) -> None:
+    columns = {name: Column(name, kind, 2 if texts else 9, 0, texts) for name in ("label", "other")}
+    with pytest.raises(ConfigurationError, match="--positive: expected"):
+        chosen(Wanted(label="label", positive=wanted), columns, 100, "at")
+
+
+def test_names_that_yaml_and_python_read_otherwise_are_quoted(folder: Path) -> None:
+    lines = "".join(f"{2000 + n},{('yes', 'no')[n % 2]},{n % 5},{('a', 'b')[n % 2]}\n" for n in range(60))
+    (folder / "odd.csv").write_text("at,No,amount,Paid: in time\n" + lines)
+    _init("odd", "--from", folder / "odd.csv", "--label", "Paid: in time", "--positive", "a", "--time", "none")
+    project = check_project(folder / "odd")
+    assert project.file.description == "Predicts Paid: in time = 'a'." and project.file.evaluation.slices == ("no",)
 
 
 def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

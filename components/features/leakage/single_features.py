@@ -9,12 +9,15 @@ from gatehouse.components.tasks.outcomes import outcomes
 from gatehouse.components.tasks.task import Task
 
 _SMOOTHING = 20.0
+_LEAST_ROWS = 100
 
 
 def single_feature_auc(
     training_set: pa.Table, label: str, task: Task, numeric: list[str], categorical: list[str]
 ) -> dict[str, float]:
-    """ROC AUC of every feature alone against the label, from 0.5 to 1, by name; of several outcomes the largest.
+    """ROC AUC of every feature alone against the label, from 0.5 to 1, by name.
+
+    Of several outcomes it is the largest area of those that 100 rows have, and 100 have not.
 
     A numeric feature scores by its value, in the better direction, nulls all low or all high, whichever tells more (so
     a null that gives the label away counts). A categorical feature scores by the outcome's rate in its category,
@@ -24,7 +27,9 @@ def single_feature_auc(
     outcome = outcomes(task, labels, labels)
     counts = np.bincount(outcome, minlength=2)
     told = [outcome == number for number in ((1,) if len(counts) == 2 else range(len(counts)))]
-    told = [y for y in told if y.any() and not y.all()]
+    # Of several outcomes, one of few rows is told by chance.
+    least = 1 if len(counts) == 2 else _LEAST_ROWS
+    told = [y for y in told if least <= y.sum() <= len(y) - least]
     kinds = {**dict.fromkeys(numeric, _numeric), **dict.fromkeys(categorical, _categorical)}
     return {name: max((of(training_set[name], y) for y in told), default=0.5) for name, of in kinds.items()}
 

@@ -109,6 +109,10 @@ class Metric:
         """By how much one value is worse than another; negative where it is better."""
         return value - than if self.better == "lower" else than - value
 
+    def keeps(self, value: float, limit: float) -> bool:
+        """Whether a value is as good as a limit, or better; never where it is NaN."""
+        return self.worse_by(value, limit) <= 0
+
     def text(self, value: float) -> str:
         """The value as reports write it."""
         return format(value, self.form)

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
-from gatehouse.components.evaluation.gate import Comparison, DataCheck, Evidence, Rule, judge, verdict_of
+from gatehouse.components.evaluation.gate import NOT_CHECKED, Comparison, DataCheck, Evidence, Rule, judge, verdict_of
 from gatehouse.components.evaluation.spec import Bar, ChampionRule, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.tasks.binary import BINARY
@@ -84,6 +84,7 @@ def test_each_rule_refuses_alone_and_says_why(changes: dict[str, object], rules:
     assert broken(**changes) == rules
 
 
+MISSING = DataCheck("validation", NOT_CHECKED, ("was not given",))
 CLEAN, WARNED = DataCheck("leakage", "pass", ()), DataCheck("split checks", "pass", ("duplicates: 3 of 100 rows",))
 
 
@@ -95,6 +96,8 @@ CLEAN, WARNED = DataCheck("leakage", "pass", ()), DataCheck("split checks", "pas
         ("allow", (CLEAN, DataCheck("validation", "fail", ())), ["validation"]),
         ("refuse", (CLEAN,), []),
         ("refuse", (CLEAN, WARNED), ["warnings"]),
+        ("allow", (CLEAN, MISSING), []),
+        ("refuse", (CLEAN, MISSING), ["warnings"]),
         ("refuse", (), ["warnings"]),  # Nothing was looked at, so nothing is known of warnings.
     ],
 )

@@ -26,6 +26,7 @@ POLICY = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "pol
         ({"slices": {"speed": 1}}, "found 'speed'"),
         ({"bars": {"roc_auc": {"min": float("nan")}}}, "finite"),
         ({"champion": {"tolerance": -0.1}}, "tolerance"),
+        ({"champion": {"tolerance": 0.1, "relative_tolerance": 0.1}}, "found both"),
         ({"champion": {"confidence": 1.0}}, "confidence"),
         ({"must_beat": []}, "must_beat"),
     ],

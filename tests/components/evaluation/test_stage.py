@@ -21,6 +21,7 @@ from gatehouse.components.evaluation.stage import EvaluateRequest, ScoringError,
 from gatehouse.components.metrics.catalogue.found import measure
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.errors import ConfigurationError
 from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.components.training.synthetic import publish_split
 
@@ -98,17 +99,22 @@ def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
 
 def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_bench: Bench) -> None:
     store, good = judged_bench.store, judged_bench.models["good"]
-    told = {"leakage": ("pass", ["view a: not checked"]), "validations": ("fail", [])}
-    made = {
-        kind: str(store.publish(kind, "x", {"a": "b"}, details={"verdict": verdict, "warnings": warnings}))
-        for kind, (verdict, warnings) in told.items()
-    }
-    given = {"leakage": made["leakage"], "validation": made["validations"]}
+
+    def published(kind: str, verdict: str, *warnings: str, of: str = judged_bench.training_set) -> str:
+        details = {"verdict": verdict, "warnings": list(warnings)}
+        return str(store.publish(kind, "x", {"a": "b"}, derived_from={"training_set": of}, details=details))
+
+    leakage, checks = published("leakage", "pass", "view a: not checked"), published("split-checks", "fail")
+    given = {"leakage": leakage, "split_checks": checks}
     result = evaluate(judged_bench.request(good).model_copy(update=given), store)
-    assert result.reasons == ("validation: expected pass, found fail",)
-    assert store.read_json(result.evaluation, "verdict.json")["warnings"] == ["leakage: view a: not checked"]
+    assert result.reasons == ("split checks: expected pass, found fail",)
+    warnings = store.read_json(result.evaluation, "verdict.json")["warnings"]
+    assert warnings == ["validation: was not given", "leakage: view a: not checked"]
     assert store.manifest(result.evaluation).derived_from.items() >= given.items()
     assert "leakage: view a: not checked" in page(store, result.evaluation)
+    other = {"leakage": published("leakage", "pass", of=good)}
+    with pytest.raises(ConfigurationError, match="leakage: expected a check of training-sets/"):
+        evaluate(judged_bench.request(good).model_copy(update=other), store)
 
 
 def test_what_is_published(judged_bench: Bench) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.classes import by_class
 from gatehouse.components.evaluation.report import page
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.stage import EvaluateRequest, EvaluateResult, evaluate
@@ -19,14 +20,14 @@ from tests.components.evaluation.candidates import publish_model
 from tests.components.training.synthetic import publish_split, publish_training_set, table
 
 LOSSES = {"multiclass": "multiclass", "regression": "mse", "ranking": "pairwise"}
-SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=20, bootstrap_samples=40)
 
 
 class Bench:
     """A training set of one task, and models on it."""
 
-    def __init__(self, task: str, folder: Path) -> None:
+    def __init__(self, task: str, folder: Path, slices: tuple[str, ...] = ()) -> None:
         self.task, self.store = task, ArtifactStore.open(folder)
+        self.slices = slices or (("week",) if task == "ranking" else ("carrier",))
         rows = table(1500)
         told: Mapping[str, Any] = {"task": task}
         noise = np.random.default_rng(5).normal(size=1500)
@@ -37,6 +38,7 @@ class Bench:
         elif task == "ranking":
             label = np.maximum(np.round(number), 0.0)
             rows = rows.append_column("day", pa.array(np.arange(1500) // 10))
+            rows = rows.append_column("week", pa.array(np.arange(1500) // 70 % 2))
             told |= {"group": "day"}
         else:
             label = number
@@ -61,7 +63,7 @@ class Bench:
             champion=champion,
             training_set=self.training_set,
             split=self.split,
-            spec=SPEC,
+            spec=EvaluationSpec(slices=self.slices, min_slice_rows=20, bootstrap_samples=40),
             policy=policy or GatePolicy(leakage_alarm={}, must_beat_baseline=()),
         )
         return evaluate(request, self.store)
@@ -97,6 +99,30 @@ def test_a_model_of_another_task_than_the_label_is_refused(tmp_path: Path) -> No
     bench = Bench("ranking", tmp_path)
     with pytest.raises(ConfigurationError, match=r"is of the task regression, and the label of .* of ranking"):
         bench.evaluate(bench.model(steps=1, loss="mse"))
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "expected"),
+    [
+        ("abc", "abc", [0.1, 0.2, 0.7]),
+        ("abc", "axbc", [0.1, 0, 0.2, 0.7]),  # A class between others moves no probability.
+        ("abc", "cb", [0.7, 0.2, 0.1]),
+        ("", "", [0.1, 0.2, 0.7, 0]),
+    ],
+)
+def test_probabilities_follow_the_names_of_classes(own: str, wanted: str, expected: list[float]) -> None:
+    assert by_class(np.array([[0.1, 0.2, 0.7]]), tuple(own), tuple(wanted), 4).tolist() == [expected]
+
+
+def test_names_and_numbers_are_not_mixed() -> None:
+    with pytest.raises(ConfigurationError, match="a, b, and those of the test rows numbers"):
+        by_class(np.array([[0.4, 0.6]]), ("a", "b"), (), 2)
+
+
+def test_a_slice_that_cuts_the_groups_of_a_ranking_is_refused(tmp_path: Path) -> None:
+    bench = Bench("ranking", tmp_path, slices=("carrier",))
+    with pytest.raises(ConfigurationError, match=r"slices: carrier: expected one value in all rows of a group"):
+        bench.evaluate(bench.model(steps=1))
 
 
 def test_a_champion_that_does_not_know_a_class_gives_it_no_chance(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ machine, and the API is a stand-in.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,7 +123,8 @@ def test_the_model_is_the_same_wherever_it_was_trained(
     assert [sum(f"epoch {epoch}/4" in line for line in log) for epoch in (1, 2, 3, 4)] == [1, 1, 1, 1]
     failed = [line for line in log if "failed (exitcode:" in line]
     assert len(failed) == (place.kind == "pytorchjob"), "it did not come back at the first attempt"
-    assert all("exitcode: -9" in line for line in failed)
+    # The log is of the machine that has rank 0 in the end: its worker was killed, or lost the one that was.
+    assert all(re.search(r"exitcode: (-9|1)\)", line) for line in failed)
     _wait_until_none_is_left(place)
 
 

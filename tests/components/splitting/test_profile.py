@@ -99,3 +99,9 @@ def test_a_sample_is_evenly_spaced_and_whole_where_it_can_be() -> None:
         "validation": 200_000,
         "test": 3,
     }
+
+
+def test_an_outcome_of_few_rows_hides_none_of_many() -> None:
+    part = np.array([[98, 2, 0], [2, 98, 0], [0, 0, 2]])
+    area = Profile("x", np.array([part, part, part]), 3).auc()
+    assert area is not None and area.low > 0.9 and area.value < 1

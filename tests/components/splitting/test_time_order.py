@@ -210,7 +210,7 @@ def test_boundaries_of_any_zone_are_moments() -> None:
     assert _spec(train_until=_at(100).replace(tzinfo=None)) == _spec()
 
 
-def test_every_class_of_a_later_part_is_in_train() -> None:
-    labels, parts = np.array([0.0, 1, 0, 1, 0, 2]), {"train": [0, 1], "validation": [2, 3], "test": [4, 5]}
+def test_every_class_of_validation_is_in_train() -> None:
+    labels, parts = np.array([0.0, 1, 0, 2, 0, 3]), {"train": [0, 1], "validation": [2, 3], "test": [4, 5]}
     found = unusable(6, labels, TASKS["multiclass"], {name: np.array(rows) for name, rows in parts.items()})
-    assert found == ["test: has rows of 1 classes that train has none of: 2"]
+    assert found == ["validation: has rows of 1 classes that train has none of: 2"]
