@@ -35,6 +35,7 @@ settings.load_profile("shared machine")
 # first run of the example is made while the other workers are busy with what does not need it.
 LONGEST_FIRST = (
     "tests/test_end_to_end.py::test_the_first_run",
+    "tests/docs/test_first_table.py",
     "tests/components/training/test_stage.py",
     "tests/docs/test_first_table.py",
     "tests/components/launchers/test_launchers.py",

@@ -54,7 +54,7 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float, want
     except BaseException:
         shutil.rmtree(target)
         raise
-    _tell(console, target, name, roles, look)
+    _tell(console, target, name, roles, look, boundaries)
 
 
 def _time(wanted: str, sniffed: "Sniffed") -> str:
@@ -122,7 +122,9 @@ def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str
     return moments[1].isoformat(), moments[2].isoformat()
 
 
-def _tell(console: Console, target: Path, name: str, roles: Roles, look: FirstLook) -> None:
+def _tell(
+    console: Console, target: Path, name: str, roles: Roles, look: FirstLook, boundaries: tuple[str, str] | None
+) -> None:
     key = roles.key.name if roles.key else "made of each row's values"
     lines = {
         "predicts": f"{roles.label.name} {roles.positive}".strip(),
@@ -131,6 +133,7 @@ def _tell(console: Console, target: Path, name: str, roles: Roles, look: FirstLo
         "key": key,
         "decided": roles.time,
         "label": f"known at {roles.known or roles.time}",
+        "divided": f"by time, at {' and '.join(boundaries)}" if boundaries else "by a hash: no times divide the rows",
     }
     console.print()
     for label, text in lines.items():

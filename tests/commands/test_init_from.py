@@ -59,6 +59,7 @@ def _keys(project: Project, table: str) -> tuple[int, int]:
 def test_a_table_with_times_and_no_key(folder: Path) -> None:
     output = _init("visits", "--from", _visits(folder), "--label", "bought", "--positive", "yes", "--alarm", 0.9).output
     assert "predicts  bought = 'yes'" in output and "decided   visited at" in output
+    assert "divided   by time, at 20" in output
     project = check_project(folder / "visits")
     assert project.file.split.strategy == "time" and project.file.features.leakage_alarm == 0.9
     assert project.policy.leakage_alarm == {"roc_auc": 0.9} and project.policy.must_beat_baseline == ("log_loss",)
