@@ -82,10 +82,7 @@ def _report(folders: dict[int, Path], stages: list[str], limited: bool) -> int:
         for years, folder in folders.items():
             found = _run(name, folder, pod if limited else 0)
             first = found["seconds"] if years == fewest else first
-            rows = years * 336_776
-            allowed = (
-                max(first, LEAST_SECONDS) * rows * math.log(rows) / (fewest * 336_776) / math.log(fewest * 336_776)
-            )
+            allowed = max(first, LEAST_SECONDS) * _work(years) / _work(fewest)
             said = [*(["slow"] if found["seconds"] > SLACK * allowed else []), *(["ended"] if found["ended"] else [])]
             said += ["above its pod"] if found["peak"] > pod else []
             missed += [f"{name}, {years} years: {', '.join(said)}"] if said else []
@@ -162,7 +159,7 @@ def _write_years(folder: Path, years: int) -> None:
     with tarfile.open(_flights.source_archive()) as archive:
         for member in archive.getmembers():
             if member.name.endswith((".csv", ".csv.zip")):
-                (part / Path(member.name).name).write_bytes(archive.extractfile(member).read())  # type: ignore[union-attr]
+                (part / Path(member.name).name).write_bytes(archive.extractfile(member).read())  # type: ignore[union-attr]  # A file.
     with zipfile.ZipFile(part / "flights.csv.zip") as packed:
         packed.extractall(part)
     (part / "flights.csv.zip").unlink()

@@ -33,8 +33,7 @@ def main() -> None:
     # before, and waits for workers that are dead.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     program, directory = sys.argv[-2:]
-    if importlib.import_module(program).preload(Path(directory)):
-        _fork_workers()
+    _watch_workers(forked=importlib.import_module(program).preload(Path(directory)))
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous.api import RendezvousError
     from torch.distributed.run import main as torchrun
@@ -51,14 +50,49 @@ def main() -> None:
         sys.exit(exit_code(failure.exitcode))
 
 
-def _fork_workers() -> None:
-    """Let torchrun fork its workers."""
+def _watch_workers(forked: bool) -> None:
+    """Let torchrun hear of its workers as `Watched` tells of them, and fork them where that is allowed."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-    def fork(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Forked:
-        return Forked(arguments[arguments.index("-m") + 1 :], environment, handler._stdout, handler._stderr)
+    spawn = SubprocessHandler._popen
 
-    SubprocessHandler._popen = fork  # type: ignore[method-assign, assignment]  # it has what torchrun uses of Popen
+    def start(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Watched:
+        if not forked:
+            return Watched(spawn(handler, arguments, environment))
+        program = arguments[arguments.index("-m") + 1 :]
+        return Watched(Forked(program, environment, handler._stdout, handler._stderr))
+
+    SubprocessHandler._popen = start  # type: ignore[method-assign, assignment]  # it has what torchrun uses of Popen
+
+
+class Watched:
+    """A worker that tells of an error of its own one poll later than of a signal.
+
+    When a worker is killed, its peers lose their connection and end with errors. torchrun takes the lowest rank of
+    those that it finds ended at one poll for the first to fail, and so would name a peer and give its exit code.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes] | Forked") -> None:
+        self._process = process
+        self._found_ended = False
+        self.pid = process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for the signal that ended it; None while it runs, and at first for an own error."""
+        if not self._found_ended:
+            # The process is not reaped here: torchrun may still send its group a signal.
+            with contextlib.suppress(ChildProcessError):
+                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None:
+                    return None
+                self._found_ended = True
+                if ended.si_code == os.CLD_EXITED and ended.si_status:
+                    return None
+        return self._process.poll()
+
+    def wait(self, timeout: float) -> int:
+        """The exit code; raises `TimeoutExpired` where the process does not end within `timeout` seconds."""
+        return self._process.wait(timeout)
 
 
 class Forked:
@@ -74,7 +108,7 @@ class Forked:
         with contextlib.suppress(EOFError):
             ready.recv_bytes()
         ready.close()
-        self.pid = self._process.pid
+        self.pid = self._process.pid or 0
 
     def poll(self) -> int | None:
         """The exit code, negative for the signal that ended it; None while it runs."""

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def setting(name: str, **options: object) -> str:
-    with connect(**options) as database:  # type: ignore[arg-type]
+    with connect(**options) as database:  # type: ignore[arg-type]  # Options of several types.
         return str(database.execute(f"SELECT current_setting('{name}')").fetchall()[0][0])
 
 

@@ -141,6 +141,21 @@ def test_labels_of_every_task_are_watched(
     assert drifted.decision == "retrain" and any(reason.startswith(told) for reason in drifted.reasons)
 
 
+def test_classes_that_are_numbered_otherwise_are_not_compared(store: ArtifactStore) -> None:
+    split = _publish(store, "splits", pa.table({"row": np.arange(10)}), {})
+    rows = _table(0, 30)
+
+    def monitored(*classes: str) -> MonitorResult:
+        told = DETAILS | {"task": "multiclass"}
+        reference = _publish(store, "training-sets", rows, told | {"classes": ["a", "b"]})
+        newest = _publish(store, "training-sets", rows, told | {"classes": list(classes)})
+        return monitor(MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC), store)
+
+    with pytest.raises(ConfigurationError, match=r"numbers the classes a, x, b, expected those of .* first: a, b"):
+        monitored("a", "x", "b")
+    assert monitored("a", "b", "x").drift
+
+
 def test_the_same_rows_are_no_drift_at_all(store: ArtifactStore) -> None:
     table = _table(0, 270)
     result = _monitor(store, table, since="2012-12-31T00:00:00Z", trained=table)
