@@ -6,7 +6,9 @@ from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.reports.figures import figures
-from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
+from gatehouse.components.evaluation.rules.bars import Bar
+from gatehouse.components.evaluation.rules.champion import ChampionRule
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Metric
 from gatehouse.components.reports.elements import table

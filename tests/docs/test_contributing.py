@@ -4,7 +4,6 @@ import re
 import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.metrics import cohen_kappa_score
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
 from gatehouse.components.artifacts.stage import STAGES
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation import gate
+from gatehouse.components.evaluation.gate import Evidence, Family
 from gatehouse.components.reports.rendering import rendered
 from tests.source_tree import ROOT
 
@@ -50,13 +49,13 @@ def test_the_stage_counts_labels_by_month_and_has_a_page(store: ArtifactStore, t
 
 
 def test_the_rule_refuses_a_model_that_is_too_large() -> None:
-    names = _example("def _size(", **vars(gate))
+    family, piece = map(_example("@family(").get, ("model_size", "ModelSize"))
+    assert isinstance(family, Family) and family.policy is piece
     model = Manifest("models", "delays", (FileEntry("weights.safetensors", "0" * 64, 1_000),))
-    evidence = gate.Evidence(model, {}, {}, None, {}, slices_asked=False)
+    evidence = Evidence(model, {}, {}, None, {}, slices_asked=False)
 
     def applied(most: int | None) -> list[str]:
-        rules = names["_size"](SimpleNamespace(max_model_bytes=most), evidence)
-        return [f"{rule}: {rule.holds}" for rule in rules]
+        return [f"{rule}: {rule.holds}" for rule in family.rules(piece(max_model_bytes=most), evidence)]
 
     assert applied(None) == []
     assert applied(1_000) == ["model size: expected at most 1,000 bytes, found 1,000 bytes: True"]

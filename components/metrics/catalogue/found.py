@@ -2,22 +2,27 @@
 
 import importlib
 from functools import cache
+from typing import TYPE_CHECKING
 
-from gatehouse.components.metrics.catalogue.metric import Array, Metric, Predictions
 from gatehouse.components.metrics.catalogue.names import NAMES
 from gatehouse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from gatehouse.components.metrics.catalogue.metric import Array, Metric, Predictions
 
 # The last part stands for every module of the folder, also to what takes the digest of code.
 _ROOM = "gatehouse.components.metrics.*"
 
 
 @cache
-def metric_named(name: str) -> Metric:
+def metric_named(name: str) -> "Metric":
     """The metric of a name.
 
     Raises:
         ConfigurationError: if there is none.
     """
+    from gatehouse.components.metrics.catalogue.metric import Metric
+
     if name not in NAMES:
         raise ConfigurationError(f"Expected one of the metrics {', '.join(NAMES)}, found {name!r}.")
     found = getattr(importlib.import_module(_ROOM.replace("*", name)), name, None)
@@ -26,11 +31,11 @@ def metric_named(name: str) -> Metric:
     return found
 
 
-def metrics_for(task: str) -> dict[str, Metric]:
+def metrics_for(task: str) -> "dict[str, Metric]":
     """The metrics of a task, by name."""
     return {name: metric_named(name) for name in NAMES if task in metric_named(name).tasks}
 
 
-def measure(task: str, labels: Array, predictions: Predictions) -> dict[str, float]:
+def measure(task: str, labels: "Array", predictions: "Predictions") -> dict[str, float]:
     """All metrics of a task, by name, of labels, shape (rows,), and predictions for the same rows."""
     return {name: metric.measure(labels, predictions) for name, metric in metrics_for(task).items()}

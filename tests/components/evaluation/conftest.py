@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.spec import ChampionRule, EvaluationSpec, GatePolicy
+from gatehouse.components.evaluation.rules.champion import ChampionRule
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.stage import EvaluateRequest, EvaluateResult, evaluate
 from tests.components.evaluation.candidates import publish_model
 from tests.components.training.synthetic import lay_out, publish_split, publish_training_set, table

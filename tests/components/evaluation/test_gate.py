@@ -2,14 +2,28 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gatehouse.components.artifacts.code import closure_of
 from gatehouse.components.artifacts.manifest import FileEntry, Manifest
-from gatehouse.components.evaluation.gate import NOT_CHECKED, Comparison, DataCheck, Evidence, Rule, judge, verdict_of
-from gatehouse.components.evaluation.spec import Bar, ChampionRule, GatePolicy
+from gatehouse.components.evaluation import gate
+from gatehouse.components.evaluation.gate import (
+    NOT_CHECKED,
+    Comparison,
+    DataCheck,
+    Evidence,
+    Rule,
+    families,
+    judge,
+    verdict_of,
+)
+from gatehouse.components.evaluation.rules.bars import Bar
+from gatehouse.components.evaluation.rules.champion import ChampionRule
+from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.judging import judging_of
@@ -62,6 +76,23 @@ def broken(**changes: object) -> list[str]:
     """Names of the rules that the good candidate breaks after some changes."""
     given = {"policy": POLICY, "candidate": GOOD, "baseline": BASELINE, "comparison": BETTER, "slices": {"a": 0.7}}
     return [rule.name for rule in judged(**(given | changes)) if not rule.holds]  # type: ignore[arg-type]  # Keywords of mixed types.
+
+
+def test_the_families_are_the_files_of_the_folder() -> None:
+    files = {path.stem for path in Path(gate.__file__).with_name("rules").glob("*.py")} - {"__init__"}
+    assert {each.rules.__name__ for each in families()} == files
+    assert [each.rules.__name__ for each in families()][:3] == ["bars", "baseline", "leakage_alarm"]
+
+
+def test_every_key_of_the_policy_belongs_to_one_family() -> None:
+    keys = [key for each in families() for key in each.policy.model_fields]
+    assert len(keys) == len(set(keys))
+    assert set(GatePolicy.model_fields) == {*keys, "approval"}
+
+
+def test_what_judges_has_every_rule_in_its_digest() -> None:
+    closure = closure_of("gatehouse.components.evaluation.gate", lambda _: False)
+    assert {each.rules.__module__ for each in families()} <= closure
 
 
 def test_a_good_candidate_passes() -> None:

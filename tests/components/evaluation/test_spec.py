@@ -8,7 +8,9 @@ import yaml
 from pydantic import ValidationError
 
 from gatehouse.components.artifacts.identity import identity_digest
-from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
+from gatehouse.components.evaluation.rules.bars import Bar
+from gatehouse.components.evaluation.rules.champion import ChampionRule
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.metrics.catalogue.found import metrics_for
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.judging import judging_of

@@ -16,7 +16,9 @@ from gatehouse.components.evaluation import gate
 from gatehouse.components.evaluation.gate import Evidence, Rule
 from gatehouse.components.evaluation.parts import UnusablePartError, read_part
 from gatehouse.components.evaluation.report import page
-from gatehouse.components.evaluation.spec import Bar, ChampionRule, EvaluationSpec, GatePolicy
+from gatehouse.components.evaluation.rules.bars import Bar
+from gatehouse.components.evaluation.rules.champion import ChampionRule
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.stage import EvaluateRequest, ScoringError, SelfComparisonError, evaluate
 from gatehouse.components.metrics.catalogue.found import measure
 from gatehouse.components.tasks.binary import BINARY

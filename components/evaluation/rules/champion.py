@@ -1,0 +1,79 @@
+"""The champion: the candidate is not worse than it, on the same test rows."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.metrics.catalogue.names import MetricName
+
+
+class ChampionRule(Spec):
+    """How the candidate must compare with the champion on the same test rows.
+
+    Two conditions, both in the direction in which the metric is better. The candidate must not be inferior: the bound
+    of the paired bootstrap interval that is worst for it is not worse than the champion by more than is tolerated. And
+    it must be better by `min_improvement` on the test rows themselves; with 0 an equal model passes.
+    """
+
+    format_version: ClassVar[int] = 2
+
+    metric: MetricName | None = Field(None, description="What is compared; null for the task's objective.")
+    tolerance: float | None = Field(
+        None, ge=0.0, allow_inf_nan=False, description="In the metric's own unit; null for `relative_tolerance`."
+    )
+    relative_tolerance: float = Field(
+        0.005, ge=0.0, allow_inf_nan=False, description="As a share of the champion's value."
+    )
+    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Of the one-sided bound.")
+    min_improvement: float | None = Field(
+        None, ge=0.0, allow_inf_nan=False, description="Least improvement; null where not being inferior is enough."
+    )
+
+    @model_validator(mode="after")
+    def _one_tolerance(self) -> "ChampionRule":
+        usual = type(self).model_fields["relative_tolerance"].default
+        if self.tolerance is not None and self.relative_tolerance != usual:
+            raise ValueError("expected tolerance or relative_tolerance, found both")
+        return self
+
+    def tolerated(self, champion: float) -> float:
+        """By how much a candidate may be worse than a champion of this value, in the metric's own unit."""
+        return self.relative_tolerance * abs(champion) if self.tolerance is None else self.tolerance
+
+
+class Champion(Spec):
+    """The comparison with the champion."""
+
+    champion: ChampionRule = ChampionRule()
+
+
+@family(Champion)
+def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
+    """That the candidate is not inferior to the champion, and better where that is asked."""
+    rule, found = policy.champion, evidence.comparison
+    if found is None:
+        return
+    metric = metric_named(found.metric)
+    ours, theirs = metric.text(found.candidate), metric.text(found.champion)
+    tolerated = rule.tolerated(found.champion)
+    yield Rule(
+        f"champion {found.metric}",
+        f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",
+        f"{ours}, at worst {_side(found.worst_bound)}",
+        found.worst_bound <= tolerated,
+    )
+    if rule.min_improvement is not None:
+        yield Rule(
+            f"improvement {found.metric}",
+            f"better than the champion's {theirs} by at least {rule.min_improvement:g}",
+            f"{ours}, {_side(found.worse_by)}",
+            -found.worse_by >= rule.min_improvement,
+        )
+
+
+def _side(worse_by: float) -> str:
+    return f"{abs(worse_by):.5f} {'worse' if worse_by > 0 else 'better'}" if worse_by else "equal"

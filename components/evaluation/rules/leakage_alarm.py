@@ -1,0 +1,27 @@
+"""The leakage alarm: metrics that are too good to be true."""
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.metrics.catalogue.names import MetricName
+
+
+class LeakageAlarm(Spec):
+    """Where the alarm rings, by metric."""
+
+    leakage_alarm: dict[MetricName, float] | None = Field(
+        None, description="Values of metrics such that a model that is better is taken for leaky."
+    )
+
+
+@family(LeakageAlarm)
+def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
+    """That no metric of the candidate is better than can be true."""
+    for name, limit in sorted((policy.leakage_alarm or {}).items()):
+        metric, value = metric_named(name), evidence.candidate[name]
+        expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
+        yield Rule("leakage alarm", expected, metric.text(value), metric.worse_by(value, limit) >= 0)
