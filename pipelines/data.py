@@ -67,11 +67,11 @@ def _add_contract(tasks: Tasks, raw: Any) -> tuple[PipelineTask, Any]:
     )
     verdict, reasons, report = (validated.outputs[name] for name in ("verdict", "reasons", "validation"))
     # The webhook is told before the run is ended.
-    told = [_add_alert(tasks, validated, "validate", report)] if file.alerts != "never" else []
+    told = [add_alert(tasks, validated, "validate", report)] if file.alerts != "never" else []
     return tasks.add(require_contract, verdict=verdict, reasons=reasons, report=report).after(*told), report
 
 
-def _add_alert(tasks: Tasks, judged: PipelineTask, stage: str, report: Any) -> PipelineTask:
+def add_alert(tasks: Tasks, judged: PipelineTask, stage: str, report: Any) -> PipelineTask:
     """Add the task that tells the webhook what a stage judged."""
     told = tasks.add(
         alert,
@@ -109,7 +109,7 @@ def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> tup
         against=settings.freshness_against,
     )
     if project.file.alerts != "never":
-        _add_alert(tasks, aged, "freshness", feature_tables)
+        add_alert(tasks, aged, "freshness", feature_tables)
     retrieved = tasks.add(
         retrieve_training_set,
         snapshot=raw,

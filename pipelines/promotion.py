@@ -14,7 +14,9 @@ def promotion(project: Project, tasks: Tasks) -> Any:
     file = project.file
 
     @dsl.pipeline(name=f"{project.name}-promotion", description=f"Promote or roll back {file.model}.")
-    def pipeline(store: str = project.store, action: str = "promote", version: int = 0, reason: str = "") -> None:
+    def pipeline(
+        store: str = project.store, action: str = "promote", version: int = 0, reason: str = "", to: str = "champion"
+    ) -> None:
         """Promote, roll back or archive a version.
 
         Args:
@@ -22,8 +24,9 @@ def promotion(project: Project, tasks: Tasks) -> Any:
             action: promote, rollback or archive.
             version: The version to promote (0 for the one in staging), to withdraw by rollback, or to archive.
             reason: Why; kept in the ledger. To promote what was rolled back takes its number and a reason.
+            to: The alias that a promoted version gets: staging, shadow, canary or champion.
         """
         tasks.begin(store)
-        tasks.add(promote, model_name=file.model, action=action, version=version, reason=reason)
+        tasks.add(promote, model_name=file.model, action=action, version=version, reason=reason, to=to)
 
     return pipeline

@@ -21,7 +21,7 @@ from gatehouse.components.training.stage import train
 from gatehouse.components.training.transformation.stage import fit_transformation
 from gatehouse.components.tuning.stage import tune
 from gatehouse.images import image
-from gatehouse.pipelines.data import Data, add_data_tasks, configuration_slice
+from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project, ProjectFile
 
@@ -148,4 +148,6 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
         policy=policy,
     )
     evaluation = evaluated.outputs["evaluation"]
-    tasks.add(register, model_name=name, model=candidate, evaluation=evaluation, policy=policy)
+    registered = tasks.add(register, model_name=name, model=candidate, evaluation=evaluation, policy=policy)
+    if tasks.project.policy.approval == "manual" and tasks.project.file.alerts != "never":
+        add_alert(tasks, registered, "register", evaluation)

@@ -1,5 +1,6 @@
 """Compiled specs: current, within the policy, and a check that can fail."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -53,6 +54,13 @@ def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(project: Project) -> None:
     assert set(cut.function.pipeline_spec.root.dag.tasks) == {task for task, _, _ in cut.plan}
     with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
         cut_after("leakage", with_a_short_stack(build, "training", project))
+
+
+def test_under_a_manual_policy_the_webhook_is_told_that_a_candidate_waits(project: Project) -> None:
+    policy = project.policy.model_copy(update={"approval": "manual"})
+    told = dataclasses.replace(project, file=project.file.model_copy(update={"alerts": "fail"}))
+    plans = [build("training", each).plan for each in (told, dataclasses.replace(told, policy=policy))]
+    assert [title for _, _, title in plans[1][len(plans[0]) :]] == ["Tell of the register"]
 
 
 def test_a_stale_spec_and_a_missing_one_fail_the_check(compiled: Path, project: Project, tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 """JSON records beside artifacts, such as leases, tombstones and markers: created once, never changed."""
 
+import base64
 import getpass
 import json
 import os
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError
+
+USER = "GATEHOUSE_USER"
+_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 def create_record(objects: ObjectStore, key: str, body: Mapping[str, Any]) -> bool:
@@ -46,16 +51,32 @@ def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[st
 
 
 def author(by: str = "") -> dict[str, str]:
-    """Who writes a record, and when by this machine's clock. This is for people; nothing is decided by it.
+    """Who writes a record, and when by this machine's clock.
 
     Args:
         by: The author; empty for the user of this process.
     """
+    return {"by": by or whoami(), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+
+
+def whoami() -> str:
+    """Who acts in this process: what `GATEHOUSE_USER` says, else the pod's service account, else the system's user.
+
+    This is what the environment says of itself. Who must be sure sets it where users cannot, as a server does.
+    """
     try:
-        user = by or getpass.getuser()
+        return os.environ.get(USER, "").strip() or _service_account() or getpass.getuser()
     except (KeyError, OSError):
-        user = str(os.getuid())
-    return {"by": user, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        return str(os.getuid())
+
+
+def _service_account() -> str:
+    """`system:serviceaccount:<namespace>:<name>`, as the pod's token says; empty outside of a cluster."""
+    try:
+        body = _TOKEN.read_text().split(".")[1]
+        return str(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["sub"])
+    except (OSError, ValueError, IndexError, KeyError, TypeError):
+        return ""
 
 
 def remove_record(objects: ObjectStore, key: str) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.components.artifacts.records import read_record
+from gatehouse.components.artifacts.records import read_record, whoami
 from gatehouse.components.artifacts.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
 RUN_ID = "GATEHOUSE_RUN_ID"
+REASON = "GATEHOUSE_REASON"
+"""Variables of the environment: the run that a process belongs to, and why a person started it."""
 _RETRY_SECONDS = 900.0
 
 
@@ -71,9 +73,10 @@ class Attempt:
         self.note("warned", message=message)
 
     def provenance(self, references: Iterable[str]) -> None:
-        """Record of each reference in which run it was made, and when."""
+        """Record of each reference who made it, in which run, when, and under which key of which code."""
         for reference in references:
-            body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time()}
+            body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time(), "by": whoami()}
+            body |= {"why": os.environ.get(REASON, "")} | self.facts
             self._store.append(f"provenance/{reference}", body)
 
 

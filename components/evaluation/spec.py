@@ -37,6 +37,8 @@ class GatePolicy(*(family.policy for family in reversed(families()))):  # type: 
     format_version: ClassVar[int] = 2
 
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
+    approval_days: int = Field(7, ge=1, le=365, description="How long an approval by a person holds.")
+    four_eyes: bool = Field(False, description="Who trained or submitted a model may not approve it; for manual.")
 
     def resolved(self, judging: Judging) -> "GatePolicy":
         """The policy with the task's values in place of what is null."""

@@ -5,10 +5,8 @@ before it give, and created under the next number only if nobody else did so fir
 writers never contradict each other, and a writer that is killed leaves a whole number of records.
 """
 
-import getpass
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +14,7 @@ from pydantic import ValidationError
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
 from gatehouse.components.artifacts.declaration import Effects
+from gatehouse.components.artifacts.records import author
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.state import LedgerError, Record, State, fold
@@ -47,12 +46,13 @@ class Ledger:
         """What the records say."""
         return fold(self.records())
 
-    def extend(self, decide: Callable[[State], Record | None]) -> State:
+    def extend(self, decide: Callable[[State], Record | None], by: str = "") -> State:
         """Append what `decide` asks for, one record after another, until it asks for nothing.
 
         Args:
             decide: A pure function of the state; it may be asked several times, as other writers go ahead. What it
                 raises goes to the caller.
+            by: Who asks for it; empty for the user of this process.
 
         Returns:
             The state in which nothing is left to do.
@@ -60,9 +60,9 @@ class Ledger:
         read = self._read()
         state, head = fold(record for record, _ in read), read[-1][1] if read else ""
         while (record := decide(state)) is not None:
-            record = record.model_copy(update={"provenance": provenance()})
+            record = record.model_copy(update={"provenance": author(by) | {"run": os.environ.get(RUN_ID, "")}})
             after = fold([record], state)
-            body = _sealed(record, head)
+            body = _sealed(record.model_dump(mode="json"), head)
             if self.store.objects.put_bytes(self._key(after.size), (canonical_json(body) + "\n").encode()):
                 state, head = after, str(body["digest"])
             else:
@@ -86,7 +86,8 @@ class Ledger:
                 )
             try:
                 body: dict[str, Any] = json.loads(self.store.objects.get_bytes(key))
-                sealed = _sealed(Record.model_validate(body["record"]), head)
+                record = Record.model_validate(body["record"])
+                sealed = _sealed(body["record"], head)
             except (ValueError, KeyError, TypeError, ValidationError) as error:
                 raise LedgerError(f"{key} is not a ledger record: {error}. Restore the ledger from a copy.") from error
             if sealed != body:
@@ -96,25 +97,15 @@ class Ledger:
                     f"{body.get('previous')}. Restore the ledger from a copy."
                 )
             head = str(body["digest"])
-            yield Record.model_validate(body["record"]), head
+            yield record, head
 
 
-def _sealed(record: Record, previous: str) -> dict[str, Any]:
+def _sealed(record: dict[str, Any], previous: str) -> dict[str, Any]:
     """The record as stored: chained to the one before it by digest."""
-    body = {"format": FORMAT, "previous": previous, "record": record.model_dump(mode="json")}
+    body = {"format": FORMAT, "previous": previous, "record": record}
     return body | {"digest": digest_of(body)}
 
 
 def model_names(store: ArtifactStore) -> list[str]:
     """Names of all models that have a ledger in this store."""
     return [name for name in store.objects.folders("registry") if any(store.objects.list(f"registry/{name}/ledger"))]
-
-
-def provenance() -> dict[str, Any]:
-    """Who writes, when, and in which run."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {"by": user, "at": now, "run": os.environ.get(RUN_ID, "")}

@@ -1,4 +1,4 @@
-"""The ledger as MLflow shows it: registered model, versions with lineage, the aliases `staging` and `champion`.
+"""The ledger as MLflow shows it: registered model, versions with lineage and tags, and the aliases.
 
 The ledger is the truth, this is its projection: written after the ledger changed, from any state that a killed
 projection left behind, and never read back into a decision.
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.registry.state import CHAMPION, STAGING, ModelVersion, State, Verdict
+from gatehouse.components.registry.state import ALIASES, ModelVersion, State, Verdict
 from gatehouse.components.tracking.lineage import lineage_tags
 from gatehouse.components.tracking.mlflow_client import Point, Tracking, log, short, tracking_of, warning_on_failure
 from gatehouse.components.tracking.training import show_training
@@ -99,18 +99,18 @@ def _source(tracking: Tracking, model: str) -> str:
 
 
 def _status_tags(state: State, version: ModelVersion) -> dict[str, str]:
-    status = version.ended or " ".join(state.aliases_of(version.version)) or "registered"
+    status = version.ended or " ".join(state.aliases_of(version.version)) or state.stage_of(version)
     return {
         "gatehouse.version": str(version.version),
         "gatehouse.status": status,
         _EVALUATION: version.evaluation,
-    }
+    } | dict(version.tags)
 
 
 def _set_aliases(client: "MlflowClient", model_name: str, state: State, shown: dict[str, "ShownVersion"]) -> None:
     present = {name: str(number) for name, number in client.get_registered_model(model_name).aliases.items()}
-    for alias, number in ((STAGING, state.staging), (CHAMPION, state.champion)):
-        version = state.version(number)
+    for alias in ALIASES:
+        version = state.version(state.holder(alias))
         wanted = str(shown[version.model].version) if version else ""
         if wanted and present.get(alias) != wanted:
             client.set_registered_model_alias(model_name, alias, wanted)

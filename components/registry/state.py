@@ -1,15 +1,17 @@
 """What a ledger says: the state of a registered model, as a fold over the ledger's records."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.errors import GatehouseError
 
-STAGING = "staging"
-CHAMPION = "champion"
+STAGING, SHADOW, CANARY, CHAMPION = "staging", "shadow", "canary", "champion"
+ALIASES = (STAGING, SHADOW, CANARY, CHAMPION)
+"""What one version of a model is at a time, in the order in which a version rises."""
 
 
 class LedgerError(GatehouseError):
@@ -41,25 +43,52 @@ class Verdict(BaseModel):
     subject: Subject
     champion: str
     evaluation: str
-    verdict: Literal["pass", "refused"]
+    verdict: Literal["pass", "refused", "inconclusive"]
     reasons: tuple[str, ...] = ()
     approval: Literal["automatic", "manual"] = "automatic"
+    approval_days: int = Field(7, description="How long an approval of it holds.")
+    four_eyes: bool = Field(False, description="Who trained or submitted the candidate may not approve it.")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that it says: what an approval signs."""
+        return digest_of(self.model_dump(mode="json"))
+
+
+class Approval(BaseModel):
+    """A person's word on one verdict.
+
+    Attributes:
+        verdict: Digest of the verdict; the word says nothing about another one.
+        by: Who gave it.
+        until: Until when an approval holds, in UTC as `2013-01-15T08:15:00Z`; empty for a rejection.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verdict: str
+    by: str
+    until: str = ""
 
 
 class Record(BaseModel):
     """One entry of a ledger.
 
-    `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`. `version` is 0
-    for `refused`, and for `rolled_back` the version that is the champion again. `provenance` (who, when, in which run)
-    and `reason` (what a person gave) decide nothing.
+    `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`, `approval` for
+    `approved` and `rejected`, `tags` for `tagged`. `version` is 0 for `refused`, and for `rolled_back` the version that
+    is the champion again. `provenance` (who, when, in which run) and `reason` (what a person gave) decide nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["registered", "refused", "promoted", "rolled_back", "archived"]
+    kind: Literal[
+        "registered", "refused", "approved", "rejected", "promoted", "withdrawn", "rolled_back", "archived", "tagged"
+    ]
     version: int = Field(0, ge=0)
-    alias: Literal["", "staging", "champion"] = ""
+    alias: Literal["", "staging", "shadow", "canary", "champion"] = ""
     verdict: Verdict | None = None
+    approval: Approval | None = None
+    tags: dict[str, str] = Field(default_factory=dict, description="An empty value removes a tag.")
     lineage: tuple[str, ...] = ()
     override: bool = False
     reason: str = ""
@@ -78,6 +107,7 @@ class ModelVersion:
         registered_at, staged_at, promoted_at: Numbers of the last records that did so; 0 for never.
         withdrawn: A rollback took it out of production and of staging; only a person promotes it again, with a reason.
         archived: It is kept for the record and cannot be promoted.
+        tags: What people noted about it, by name.
     """
 
     version: int
@@ -89,6 +119,7 @@ class ModelVersion:
     promoted_at: int = 0
     withdrawn: bool = False
     archived: bool = False
+    tags: tuple[tuple[str, str], ...] = ()
 
     @property
     def ended(self) -> str:
@@ -104,7 +135,8 @@ class State:
         size: Number of records.
         versions: Registered versions; version n is at n - 1.
         verdicts: Number of the record and verdict, in order.
-        staging: The version with the alias `staging`; 0 for none.
+        staging, shadow, canary: The version with this alias; 0 for none.
+        approvals: What people said of verdicts, in order: records `approved` and `rejected`.
         champions: The champion last, before it the champions that a rollback can return to. No version twice.
     """
 
@@ -112,6 +144,9 @@ class State:
     versions: tuple[ModelVersion, ...] = ()
     verdicts: tuple[tuple[int, Verdict], ...] = ()
     staging: int = 0
+    shadow: int = 0
+    canary: int = 0
+    approvals: tuple[Record, ...] = ()
     champions: tuple[int, ...] = ()
 
     @property
@@ -128,9 +163,32 @@ class State:
         return next((each for each in self.versions if each.model == model), None)
 
     def aliases_of(self, version: int) -> tuple[str, ...]:
-        """The aliases of a version, `staging` before `champion`."""
-        held = ((STAGING, self.staging), (CHAMPION, self.champion))
-        return tuple(alias for alias, holder in held if holder == version and version)
+        """The aliases of a version, in the order of `ALIASES`."""
+        return tuple(alias for alias in ALIASES if version and self.holder(alias) == version)
+
+    def holder(self, alias: str) -> int:
+        """The version that holds an alias; 0 for none."""
+        held: int = getattr(self, alias)
+        return held
+
+    def stage_of(self, version: ModelVersion) -> str:
+        """Where a version is: its highest alias, archived, rolled back, replaced (as champion), or candidate."""
+        if version.ended or not (held := self.aliases_of(version.version)):
+            return version.ended or ("replaced" if version.version in self.champions else "candidate")
+        return held[-1]
+
+    def last_verdict(self, model: str) -> tuple[int, Verdict] | None:
+        """The last verdict on a model under any policy, with the number of its record; None for none."""
+        return next((each for each in reversed(self.verdicts) if each[1].subject.model == model), None)
+
+    def word_on(self, verdict: Verdict) -> Record | None:
+        """What a person said last of a verdict, or None."""
+        return self.word_with(verdict.digest)
+
+    def word_with(self, digest: str) -> Record | None:
+        """What a person said last of the verdict with this digest, or None."""
+        words = (each for each in reversed(self.approvals) if each.approval and each.approval.verdict == digest)
+        return next(words, None)
 
     def champion_other_than(self, model: str) -> str:
         """Identity of the newest champion that is not `model`; empty for none."""
@@ -144,7 +202,7 @@ class State:
     def settled(self, number: int, verdict: Verdict) -> bool:
         """Whether everything that the verdict of record `number` calls for has been done, or ruled out."""
         version = self.version_of(verdict.subject.model)
-        if verdict.verdict == "refused" or version is None:
+        if verdict.verdict != "pass" or version is None:
             return True
         promoted = version.promoted_at > number or self.champion == version.version
         return promoted or version.withdrawn or version.archived
@@ -196,7 +254,7 @@ def _registered(state: State, record: Record) -> State:
 
 
 def _refused(state: State, record: Record) -> State:
-    verdict = _verdict(state, record, "refused")
+    verdict = _verdict(state, record, "refused", "inconclusive")
     last = state.verdict_on(verdict.subject)
     if last is not None and last[1] == verdict:
         return state
@@ -212,11 +270,26 @@ def _promoted(state: State, record: Record) -> State:
         return state
     if record.alias == STAGING:
         return replace(state, staging=version.version, versions=_changed(state, replace(version, staged_at=number)))
+    if not record.alias:
+        raise _impossible(state, record, "promotes to no alias", f"one of {', '.join(ALIASES)}")
     if record.alias != CHAMPION:
-        raise _impossible(state, record, "promotes to no alias", "staging or champion")
+        if version.version == state.champion:
+            raise _impossible(state, record, f"makes the champion the {record.alias}", "another version")
+        back = replace(version, withdrawn=False)
+        return replace(state, **{record.alias: version.version}, versions=_changed(state, back))
     others = tuple(each for each in state.champions if each != version.version)
     changed = replace(version, promoted_at=number, withdrawn=False)
-    return replace(state, champions=(*others, version.version), versions=_changed(state, changed))
+    risen = _without(state, {version.version}, SHADOW, CANARY)
+    return replace(risen, champions=(*others, version.version), versions=_changed(state, changed))
+
+
+def _withdrawn(state: State, record: Record) -> State:
+    version = _known(state, record)
+    if state.champion == version.version:
+        raise _impossible(state, record, f"withdraws version {version.version}, the champion", "another version")
+    changed = _changed(state, replace(version, withdrawn=True))
+    champions = tuple(each for each in state.champions if each != version.version)
+    return replace(_without(state, {version.version}, *_PLACES), champions=champions, versions=changed)
 
 
 def _rolled_back(state: State, record: Record) -> State:
@@ -226,8 +299,8 @@ def _rolled_back(state: State, record: Record) -> State:
     kept = state.champions.index(target) + 1
     withdrawn = state.champions[kept:]
     versions = tuple(replace(each, withdrawn=True) if each.version in withdrawn else each for each in state.versions)
-    staging = 0 if state.staging in withdrawn else state.staging
-    return replace(state, staging=staging, champions=state.champions[:kept], versions=versions)
+    cleared = _without(state, {*withdrawn, target}, SHADOW, CANARY)
+    return replace(_without(cleared, {*withdrawn}, STAGING), champions=state.champions[:kept], versions=versions)
 
 
 def _archived(state: State, record: Record) -> State:
@@ -235,20 +308,46 @@ def _archived(state: State, record: Record) -> State:
     if state.champion == version.version:
         raise _impossible(state, record, f"archives version {version.version}, the champion", "another version")
     return replace(
-        state,
-        staging=0 if state.staging == version.version else state.staging,
+        _without(state, {version.version}, *_PLACES),
         champions=tuple(each for each in state.champions if each != version.version),
         versions=_changed(state, replace(version, archived=True)),
     )
 
 
+def _judged_by_a_person(state: State, record: Record) -> State:
+    version, given = _known(state, record), record.approval
+    verdicts = {each.digest for _, each in state.verdicts if each.subject.model == version.model}
+    if given is None or given.verdict not in verdicts:
+        found = f"is about the verdict {given.verdict if given else 'none'}"
+        raise _impossible(state, record, found, f"a verdict on version {version.version}")
+    bare = record.model_copy(update={"provenance": {}})
+    return state if state.word_with(given.verdict) == bare else replace(state, approvals=(*state.approvals, bare))
+
+
+def _tagged(state: State, record: Record) -> State:
+    version = _known(state, record)
+    tags = {name: value for name, value in (dict(version.tags) | record.tags).items() if value}
+    return replace(state, versions=_changed(state, replace(version, tags=tuple(sorted(tags.items())))))
+
+
+_PLACES = (STAGING, SHADOW, CANARY)
 _APPLY = {
     "registered": _registered,
     "refused": _refused,
+    "approved": _judged_by_a_person,
+    "rejected": _judged_by_a_person,
+    "withdrawn": _withdrawn,
+    "tagged": _tagged,
     "promoted": _promoted,
     "rolled_back": _rolled_back,
     "archived": _archived,
 }
+
+
+def _without(state: State, versions: Set[int], *aliases: str) -> State:
+    """The state in which none of the versions holds any of these aliases."""
+    cleared: dict[str, int] = {alias: 0 for alias in aliases if state.holder(alias) in versions}
+    return replace(state, **cleared)  # type: ignore[arg-type]  # mypy takes each value for each field.
 
 
 def _changed(state: State, version: ModelVersion) -> tuple[ModelVersion, ...]:
@@ -262,10 +361,10 @@ def _known(state: State, record: Record) -> ModelVersion:
     return version
 
 
-def _verdict(state: State, record: Record, word: str) -> Verdict:
-    if record.verdict is None or record.verdict.verdict != word:
+def _verdict(state: State, record: Record, *words: str) -> Verdict:
+    if record.verdict is None or record.verdict.verdict not in words:
         found = record.verdict.verdict if record.verdict else "none"
-        raise _impossible(state, record, f"has the verdict {found}", f"the verdict {word}")
+        raise _impossible(state, record, f"has the verdict {found}", f"the verdict {' or '.join(words)}")
     return record.verdict
 
 

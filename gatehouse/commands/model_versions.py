@@ -1,4 +1,4 @@
-"""How a version of a model is named, everywhere: NAME:2 by its number, NAME@champion and NAME@staging by what it is.
+"""How a version of a model is named, everywhere: NAME:2 by its number, NAME@champion by what it is.
 
 The name may be left out where the store has one model only: `:2`, `@champion`.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger, model_names
-from gatehouse.components.registry.state import CHAMPION, STAGING, ModelVersion
+from gatehouse.components.registry.state import ALIASES, CHAMPION, ModelVersion
 from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import nearest
 
@@ -54,7 +54,7 @@ def named(store: ArtifactStore, text: str) -> Named:
     if not found["alias"]:
         return Named(ledger, 0)
     state = ledger.state()
-    holders = {CHAMPION: state.champion, STAGING: state.staging}
+    holders = {alias: state.holder(alias) for alias in reversed(ALIASES)}
     if not holders.get(found["alias"]):
         held = [f"{ledger.model_name}@{alias}" for alias, number in holders.items() if number]
         raise ConfigurationError(

@@ -1,6 +1,6 @@
 """`gatehouse models`: registered versions, what each was made from, and who is champion."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -10,21 +10,24 @@ from gatehouse.commands.model_versions import Named, named
 from gatehouse.commands.output import StoreOption, open_store, print_table
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.approving.approval import ApproveRequest, approve
 from gatehouse.components.registry.ledger import Ledger, model_names
-from gatehouse.components.registry.promoting.stage import UNCHANGED, PromoteRequest, promote
-from gatehouse.components.registry.state import CHAMPION, STAGING, ModelVersion, Record, State
+from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
+from gatehouse.components.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, Record, State
 from gatehouse.components.tasks.judging import objective_of
 from gatehouse.errors import ConfigurationError, GatehouseError
 
-app = typer.Typer(no_args_is_help=True, help="Registered models: list, show, promote, rollback, archive.")
+app = typer.Typer(no_args_is_help=True, help="Registered models: origin, approval, promotion, rollback.")
 _HOW = "NAME, NAME:2 or NAME@champion; without the name where there is one model"
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}.")]
 ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the ledger.")]
 _MEANINGS = {
     CHAMPION: "in production; candidates are compared with it",
+    CANARY: "gets a share of the requests beside the champion",
+    SHADOW: "is asked what the champion is asked, and nobody gets its answers",
     STAGING: "passed the gate; a person promotes it with `gatehouse models promote`",
     "replaced": "was champion; a rollback can return to it",
-    "registered": "passed the gate, and another took its place before it was promoted",
+    "candidate": "passed the gate, and another took its place before it was promoted",
     "rolled back": "withdrawn by a person; to promote it again needs its number and a reason",
     "archived": "kept for the record; it cannot be promoted any more",
 }
@@ -41,8 +44,8 @@ def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = 
         ledger = Ledger(opened, each)
         records, state = ledger.records(), ledger.state()
         for version in state.versions:
-            status = _status(state, version)
-            seen |= dict.fromkeys(status.split(", "))
+            status = state.stage_of(version)
+            seen |= dict.fromkeys([status])
             at = str(records[version.registered_at - 1].provenance.get("at", ""))[:16].replace("T", " ")
             last = _last_verdict(state, version)
             against = Reference.parse(last).short if last else "no champion"
@@ -80,11 +83,35 @@ def promote_version(
     override: Annotated[
         bool, typer.Option("--override", help="Promote although the gate refused it; needs --reason.")
     ] = False,
+    to: Annotated[str, typer.Option(help=f"The alias that it gets: {', '.join(ALIASES)}.")] = CHAMPION,
     store: StoreOption = "",
 ) -> None:
-    """Make a version the champion: approval by a person. One that was rolled back needs its number and a reason."""
+    """Make a version the champion, or canary or shadow. One that was rolled back needs its number and a reason."""
     opened = open_store(store)
-    _act(opened, named(opened, model), "promote", reason, override)
+    _act(opened, named(opened, model), "promote", reason, override=override, to=to)
+
+
+@app.command("approve")
+def approve_version(model: ModelArgument = "", reason: ReasonOption = "", store: StoreOption = "") -> None:
+    """Sign the last verdict on a version (default: the one in staging), so that it may be promoted for some days."""
+    _sign(store, model, "approve", reason)
+
+
+@app.command("reject")
+def reject_version(model: ModelArgument = "", reason: ReasonOption = "", store: StoreOption = "") -> None:
+    """Sign that a version (default: the one in staging) may not be promoted, whatever the gate said."""
+    _sign(store, model, "reject", reason)
+
+
+def _sign(store: str, model: str, word: str, reason: str) -> None:
+    opened = open_store(store)
+    found = named(opened, model)
+    name = found.ledger.model_name
+    body = {"model_name": name, "version": found.number, "word": word, "reason": reason}
+    result = approve(ApproveRequest.model_validate(body), opened)
+    typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
+    if result.until:
+        typer.echo(f"Until {result.until}: gatehouse models promote {name}:{result.version}, or the promotion pipeline")
 
 
 @app.command()
@@ -93,7 +120,7 @@ def rollback(
     reason: ReasonOption = "",
     store: StoreOption = "",
 ) -> None:
-    """Take the champion out of production and of staging, and return to the one before it."""
+    """Take the champion out of production, and return to the one before it; or end NAME@canary or NAME@shadow."""
     opened = open_store(store)
     found = named(opened, model)
     _act(opened, Named(found.ledger, found.number or found.ledger.state().champion), "rollback", reason)
@@ -109,12 +136,12 @@ def archive(model: ModelArgument, reason: ReasonOption = "", store: StoreOption 
     _act(opened, found, "archive", reason)
 
 
-def _act(store: ArtifactStore, found: Named, action: str, reason: str, override: bool = False) -> None:
+def _act(store: ArtifactStore, found: Named, action: str, reason: str, **more: Any) -> None:
     name = found.ledger.model_name
-    body = {"model_name": name, "action": action, "version": found.number, "reason": reason, "override": override}
+    body = {"model_name": name, "action": action, "version": found.number, "reason": reason} | more
     result = promote(PromoteRequest.model_validate(body), store)
-    if result.decision == UNCHANGED:
-        typer.echo(f"{name}:{result.version} is the champion already; nothing was changed.")
+    if result.decision.endswith("already"):
+        typer.echo(f"{name}:{result.version} is {result.decision}; nothing was changed.")
         return
     champion = Reference.parse(result.champion).short if result.champion else "none"
     typer.echo(f"{name}:{result.version} is {result.decision}; the champion is {champion}")
@@ -131,13 +158,6 @@ def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
     return "  ".join(f"{metric} {found[metric]:.4f}" for metric in ordered[:_METRICS])
 
 
-def _status(state: State, version: ModelVersion) -> str:
-    if version.ended:
-        return version.ended
-    held = ", ".join(state.aliases_of(version.version))
-    return held or ("replaced" if version.version in state.champions else "registered")
-
-
 def _last_verdict(state: State, version: ModelVersion) -> str:
     verdicts = (verdict for _, verdict in reversed(state.verdicts) if verdict.subject.model == version.model)
     return next(verdicts).champion
@@ -148,14 +168,16 @@ def _what(record: Record) -> str:
         return f"refused {Reference.parse(record.verdict.subject.model).short}"
     if record.kind == "promoted":
         return f"version {record.version} is {record.alias}{', gate overridden' if record.override else ''}"
-    words = {"registered": "registered as", "rolled_back": "rolled back to", "archived": "archived"}
-    return f"{words[record.kind]} version {record.version}"
+    words = {"registered": "registered as", "rolled_back": "rolled back to", "withdrawn": "took back"}
+    tags = ", ".join(f"{name}={value}" for name, value in record.tags.items())
+    until = f" until {record.approval.until}" if record.approval and record.approval.until else ""
+    return f"{words.get(record.kind, record.kind)} version {record.version}{until}{f': {tags}' if tags else ''}"
 
 
 def _show_version(found: Named) -> None:
     version, state = found.version, found.ledger.state()
     grid = Table(box=None, show_header=False, pad_edge=False)
-    facts = [("version", f"{found.ledger.model_name}:{found.number}"), ("status", _status(state, version))]
+    facts = [("version", f"{found.ledger.model_name}:{found.number}"), ("status", state.stage_of(version))]
     facts += [("model", version.model), ("evaluation", version.evaluation)]
     facts += [("metrics", _metrics(found.ledger.store, version))]
     facts += [("judged against", _last_verdict(state, version) or "no champion")]

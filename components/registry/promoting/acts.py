@@ -1,8 +1,20 @@
 """Promotion, rollback and archiving of registered versions: what a person, or an approval pipeline, does."""
 
+from gatehouse.components.artifacts.records import whoami
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.approving.approval import now, require_approval, require_other_eyes
 from gatehouse.components.registry.ledger import Ledger
-from gatehouse.components.registry.state import CHAMPION, ModelVersion, Record, StaleVerdictError, State
+from gatehouse.components.registry.registering.evaluated import require_binding
+from gatehouse.components.registry.state import (
+    ALIASES,
+    CANARY,
+    CHAMPION,
+    SHADOW,
+    ModelVersion,
+    Record,
+    StaleVerdictError,
+    State,
+)
 from gatehouse.errors import GatehouseError
 
 
@@ -12,33 +24,71 @@ class PromotionError(GatehouseError):
     permanent = True
 
 
-def promote(store: ArtifactStore, model_name: str, version: int, reason: str = "", override: bool = False) -> State:
-    """Make a version the champion. A version that is champion already stays so.
+def promote(
+    store: ArtifactStore,
+    model_name: str,
+    version: int,
+    reason: str = "",
+    override: bool = False,
+    to: str = CHAMPION,
+    by: str = "",
+) -> State:
+    """Give a version an alias, by default make it the champion. A version that has the alias already keeps it.
+
+    What it is bound to is verified again: the evaluation says what the ledger says of it, the model is whole, and where
+    the policy's approval is manual, a person's approval of the last verdict holds now. `shadow` and `staging` need no
+    approval: nobody gets the model's answers.
 
     Args:
         store: The store that holds the ledger.
         model_name: Name under which models are registered.
         version: The version; 0 for the one in staging.
         reason: Why, in a person's words; goes into the ledger. A version that was rolled back needs one.
-        override: Promote although the gate's last word was no, or was about another champion. Needs a reason.
+        override: Promote although the gate's last word was no, or was about another champion, or nobody approved it.
+            Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted the model.
+        to: The alias.
+        by: Who; empty for the user of this process.
 
     Raises:
-        PromotionError: if there is no such version, or it is archived, or refused since, or it was rolled back and
-            there is no reason.
+        PromotionError: if there is no such version or alias, or it is archived, or refused since, or it was rolled back
+            and there is no reason.
         StaleVerdictError: if it was judged against another champion than the present one.
+        ApprovalError: if the policy asks for an approval, and none holds.
+        WrongEvaluationError, MissingArtifactError, CorruptArtifactError: if the evaluation does not say what the ledger
+            does, or model or evaluation are not whole.
     """
     if override and not reason.strip():
         raise PromotionError("An override needs a reason: expected some words, found none. Give them with --reason.")
-    return Ledger(store, model_name).extend(lambda state: next_promotion(state, model_name, version, reason, override))
+    ledger = Ledger(store, model_name)
+
+    def decide(state: State) -> Record | None:
+        record = next_promotion(state, model_name, version, reason, override, to)
+        if record is not None:
+            _require_sound(ledger, state, record, by or whoami())
+        return record
+
+    return ledger.extend(decide, by)
 
 
-def next_promotion(state: State, model_name: str, version: int, reason: str, override: bool) -> Record | None:
-    """The record that promotes `version`, or None where it is champion; raises as `promote` does."""
+def next_promotion(
+    state: State, model_name: str, version: int, reason: str, override: bool, to: str = CHAMPION
+) -> Record | None:
+    """The record that promotes `version`, or None where it has the alias; raises as `promote` does.
+
+    It looks at the state alone: approval and binding are held against clock and store by `promote`.
+    """
+    if to not in ALIASES:
+        raise PromotionError(f"{model_name}: expected one of the aliases {', '.join(ALIASES)}, found {to!r}.")
     wanted = _version(state, model_name, version or state.staging)
-    if state.champion == wanted.version:
+    if state.holder(to) == wanted.version:
         return None
     if wanted.archived:
         raise PromotionError(f"Version {wanted.version} of {model_name} is archived. {_choices(state)}")
+    if state.champion == wanted.version and to in (SHADOW, CANARY):
+        raise PromotionError(
+            f"Version {wanted.version} of {model_name} is the champion: expected another version for {to}. Promote "
+            "another version to champion first."
+        )
     if wanted.withdrawn and not (version and reason.strip()):
         raise PromotionError(
             f"Version {wanted.version} of {model_name} was rolled back: expected its number and a reason to promote it "
@@ -46,15 +96,33 @@ def next_promotion(state: State, model_name: str, version: int, reason: str, ove
         )
     if not override:
         _require_verdict(state, model_name, wanted)
-    return Record(kind="promoted", version=wanted.version, alias=CHAMPION, reason=reason, override=override)
+    return Record.model_validate(
+        {"kind": "promoted", "version": wanted.version, "alias": to, "reason": reason, "override": override}
+    )
+
+
+def _require_sound(ledger: Ledger, state: State, record: Record, by: str) -> None:
+    """Hold what is to be promoted against store and clock: its binding, and the approval that its policy asks for."""
+    version = state.version(record.version)
+    assert version is not None
+    last = state.last_verdict(version.model)
+    assert last is not None
+    require_binding(ledger.store, last[1])
+    if last[1].approval == "automatic" or record.alias not in (CANARY, CHAMPION):
+        return
+    if record.override:
+        require_other_eyes(ledger.store, ledger, version, last[1], by)
+        return
+    given = require_approval(state, ledger.model_name, version, last[1], now())
+    require_other_eyes(ledger.store, ledger, version, last[1], given.by)
 
 
 def _require_verdict(state: State, model_name: str, version: ModelVersion) -> None:
     last = next(each for _, each in reversed(state.verdicts) if each.subject.model == version.model)
-    if last.verdict == "refused":
+    if last.verdict != "pass":
         reasons = "".join(f"\n  - {reason}" for reason in last.reasons)
         raise PromotionError(
-            f"Version {version.version} of {model_name} was refused when it was last judged "
+            f"Version {version.version} of {model_name} was {last.verdict} when it was last judged "
             f"({last.evaluation}):{reasons}\n"
             "Promote it all the same with --override and a --reason."
         )
@@ -68,19 +136,22 @@ def _require_verdict(state: State, model_name: str, version: ModelVersion) -> No
         )
 
 
-def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = "") -> State:
-    """Take `version` out of production and of staging, and return to the champion before it; a repeat changes nothing.
+def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
+    """Take `version` out of production and of staging; a repeat changes nothing.
+
+    Of the champion, it returns to the one before it; canary, shadow and staging only end.
 
     Args:
         store: The store that holds the ledger.
         model_name: Name under which models are registered.
-        version: The champion to withdraw; naming it makes a retry harmless.
+        version: What to withdraw; naming it makes a retry harmless.
         reason: Why, in a person's words; goes into the ledger.
+        by: Who; empty for the user of this process.
 
     Raises:
-        PromotionError: if `version` is not the champion, or there was none before it.
+        PromotionError: if `version` has no alias, or is the champion and there was none before it.
     """
-    return Ledger(store, model_name).extend(lambda state: next_rollback(state, model_name, version, reason))
+    return Ledger(store, model_name).extend(lambda state: next_rollback(state, model_name, version, reason), by)
 
 
 def next_rollback(state: State, model_name: str, version: int, reason: str) -> Record | None:
@@ -89,6 +160,8 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
     if state.champion != wanted.version:
         if wanted.withdrawn:
             return None
+        if state.aliases_of(wanted.version):
+            return Record(kind="withdrawn", version=wanted.version, reason=reason)
         raise PromotionError(
             f"Version {wanted.version} of {model_name} is not the champion: expected version "
             f"{state.champion or 'none'}."
@@ -101,13 +174,13 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
     return Record(kind="rolled_back", version=state.champions[-2], alias=CHAMPION, reason=reason)
 
 
-def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "") -> State:
+def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
     """Archive a version: it is kept for the record and cannot be promoted any more. A repeat changes nothing.
 
     Raises:
         PromotionError: if there is no such version, or it is the champion.
     """
-    return Ledger(store, model_name).extend(lambda state: next_archiving(state, model_name, version, reason))
+    return Ledger(store, model_name).extend(lambda state: next_archiving(state, model_name, version, reason), by)
 
 
 def next_archiving(state: State, model_name: str, version: int, reason: str) -> Record | None:

@@ -8,7 +8,7 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def promote(store: str, model_name: str, action: str, version: int, reason: str) -> NamedTuple(
+def promote(store: str, model_name: str, action: str, version: int, reason: str, to: str = "champion") -> NamedTuple(
     "Outputs", [("decision", str), ("version", int), ("champion", str)]
 ):
     """Promote, roll back or archive a registered version.
@@ -19,11 +19,12 @@ def promote(store: str, model_name: str, action: str, version: int, reason: str)
         action: promote, rollback or archive.
         version: The version to act on: to promote (0 for the one in staging), to withdraw, or to archive.
         reason: Why, in a person's words; goes into the ledger.
+        to: The alias that a promoted version gets: staging, shadow, canary or champion.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.registry.promoting.stage import PromoteRequest
     from gatehouse.components.registry.promoting.stage import promote as act
 
-    request = PromoteRequest(model_name=model_name, action=action, version=version, reason=reason)
+    request = PromoteRequest(model_name=model_name, action=action, version=version, reason=reason, to=to)
     result = act(request, ArtifactStore.open(store))
     return (result.decision, result.version, result.champion)

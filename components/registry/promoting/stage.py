@@ -1,31 +1,38 @@
 """The stage that promotes, rolls back or archives a registered version."""
 
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import WRITES_LEDGER, Ledger
 from gatehouse.components.registry.projection import project
 from gatehouse.components.registry.promoting import acts
+from gatehouse.components.registry.state import CHAMPION
 from gatehouse.errors import ConfigurationError
 
-UNCHANGED = "champion already"
 _DONE = {"promote": "promoted", "rollback": "rolled back", "archive": "archived"}
 
 
 class PromoteRequest(StageModel):
-    """An act on one version: `promote`, `rollback` or `archive`. For `promote`, version 0 is the one in staging."""
+    """An act on one version: `promote`, `rollback` or `archive`.
+
+    For `promote`, version 0 is the one in staging, and `to` the alias that it gets. `by` is who acts; empty for the
+    user of the process.
+    """
 
     model_name: str
     action: str = "promote"
     version: int = 0
     reason: str = ""
     override: bool = False
+    to: str = CHAMPION
+    by: str = operational("")
 
 
 class PromoteResult(StageModel):
     """The version that was acted on, what became of it, the aliases that it holds now, and the champion after the act.
 
-    `decision` is `promoted`, `champion already`, `rolled back` or `archived`; `champion` is an identity, empty for
-    none.
+    `decision` is `promoted`, `rolled back`, `archived`, or such as `champion already` where nothing was to be done;
+    `champion` is an identity, empty for none.
     """
 
     decision: str
@@ -42,6 +49,8 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
         ConfigurationError: if there is no such action.
         PromotionError: if the version cannot be acted on so.
         StaleVerdictError: if the version was judged against another champion than the present one.
+        ApprovalError: if the policy asks for an approval, and none holds.
+        WrongEvaluationError: if the evaluation does not say what the ledger does.
     """
     if request.action not in _DONE:
         raise ConfigurationError(f"action: expected one of {', '.join(_DONE)}, found {request.action!r}.")
@@ -49,14 +58,15 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     before = Ledger(store, name).state()
     version = request.version or before.staging
     if request.action == "promote":
-        state = acts.promote(store, name, version, reason, request.override)
+        state = acts.promote(store, name, request.version, reason, request.override, request.to, request.by)
     else:
         act = acts.rollback if request.action == "rollback" else acts.archive
-        state = act(store, name, request.version, reason)
+        state = act(store, name, request.version, reason, request.by)
     project(store, name, state, "promote:projection")
     champion = state.version(state.champion)
+    known = request.action == "promote" and before.holder(request.to) == version
     return PromoteResult(
-        decision=UNCHANGED if request.action == "promote" and version == before.champion else _DONE[request.action],
+        decision=f"{request.to} already" if known else _DONE[request.action],
         version=version,
         aliases=state.aliases_of(version),
         champion=champion.model if champion else "",

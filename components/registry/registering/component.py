@@ -10,7 +10,7 @@ from gatehouse.images import image
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
 def register(
     store: str, model_name: str, model: str, evaluation: str, policy: str, summary: dsl.Output[dsl.Markdown]
-) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str)]):
+) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list)]):
     """Enter the gate's verdict in the ledger; a candidate that passed becomes a version with its aliases.
 
     Args:
@@ -34,4 +34,4 @@ def register(
         lines.append(f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}")
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")
-    return (result.decision, result.version, result.alias)
+    return (result.decision, result.version, result.alias, result.verdict, list(result.reasons))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import identity_digest, identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
@@ -53,7 +54,33 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, policy: GatePo
         verdict=body["verdict"],
         reasons=tuple(_reason(rule) for rule in body["rules"] if not rule["holds"]),
         approval=policy.approval,
+        approval_days=policy.approval_days,
+        four_eyes=policy.four_eyes,
     )
+
+
+def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
+    """Make sure that a verdict of the ledger is what its evaluation says of this model, data, champion and policy.
+
+    Raises:
+        WrongEvaluationError: if the evaluation says something else.
+        MissingArtifactError, CorruptArtifactError: if evaluation or model are not whole.
+    """
+    manifest, subject = store.manifest(verdict.evaluation), verdict.subject
+    expected = {"model": subject.model, "training_set": subject.training_set, "split": subject.split}
+    expected |= {"champion": verdict.champion, "policy": subject.policy, "verdict": verdict.verdict}
+    found = {role: manifest.derived_from.get(role, "") for role in ("model", "training_set", "split", "champion")}
+    found["policy"] = digest_of(manifest.configuration.get("policy"))
+    found["verdict"] = store.read_json(verdict.evaluation, "verdict.json")["verdict"]
+    for name, value in expected.items():
+        if found[name] != value:
+            raise WrongEvaluationError(
+                f"{verdict.evaluation}: {name}: expected {value or 'none'}, which the ledger says, found "
+                f"{found[name] or 'none'}. Run the training pipeline again to judge the model."
+            )
+    for reference in (verdict.evaluation, subject.model):
+        if problems := store.problems(reference):
+            raise problems[0]
 
 
 def _reason(rule: dict[str, Any]) -> str:

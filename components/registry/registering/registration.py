@@ -1,5 +1,8 @@
 """What a verdict does to the ledger: a pure function of the state, asked until nothing is left to do."""
 
+from datetime import datetime
+
+from gatehouse.components.registry.approving.approval import standing
 from gatehouse.components.registry.state import CHAMPION, STAGING, Record, StaleVerdictError, State, Verdict
 
 
@@ -21,7 +24,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     last = state.verdict_on(subject)
     if last is None or (last[1].verdict, last[1].champion) != (verdict.verdict, verdict.champion):
         _require_champion(state.expected_champion(subject), verdict)
-        if verdict.verdict == "refused":
+        if verdict.verdict != "pass":
             return Record(kind="refused", verdict=verdict)
         known = state.version_of(subject.model)
         number = known.version if known else len(state.versions) + 1
@@ -47,9 +50,13 @@ def _require_champion(present: str, verdict: Verdict) -> None:
         )
 
 
-def decision_on(state: State, verdict: Verdict) -> str:
-    """What became of a judged candidate, in a word: approved, awaiting approval, refused, rolled back, archived."""
+def decision_on(state: State, verdict: Verdict, now: datetime) -> str:
+    """What became of a judged candidate, in a word.
+
+    `approved`, `awaiting approval`, `awaiting promotion` (approved by a person and not promoted yet), `rejected`,
+    `refused`, `inconclusive`, `rolled back` or `archived`.
+    """
     version = state.version_of(verdict.subject.model)
-    if verdict.verdict == "refused" or version is None:
-        return "refused"
-    return version.ended or ("approved" if version.promoted_at else "awaiting approval")
+    if verdict.verdict != "pass" or version is None:
+        return "refused" if verdict.verdict == "pass" else verdict.verdict
+    return version.ended or ("approved" if version.promoted_at else standing(state, verdict, now))

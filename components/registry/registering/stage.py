@@ -3,10 +3,12 @@
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.approving.approval import now
 from gatehouse.components.registry.ledger import WRITES_LEDGER, Ledger
 from gatehouse.components.registry.projection import project
 from gatehouse.components.registry.registering.evaluated import verdict_on
 from gatehouse.components.registry.registering.registration import decision_on, next_registration
+from gatehouse.components.registry.state import Verdict
 from gatehouse.components.tracking.lineage import lineage_of
 
 
@@ -22,11 +24,14 @@ class RegisterRequest(StageModel):
 class RegisterResult(StageModel):
     """What became of the candidate.
 
-    `decision` is `approved`, `awaiting approval`, `refused`, `rolled back` or `archived`; `version` is 0 where there is
-    none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty.
+    `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`,
+    `rolled back` or `archived`; `verdict` is `pass` for `approved`, else the decision: what somebody is told. `version`
+    is 0 where there is none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty.
+    `reasons` say why the gate refused, or which command goes on.
     """
 
     decision: str
+    verdict: str
     version: int
     aliases: tuple[str, ...]
     alias: str
@@ -56,10 +61,23 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     version = state.version_of(verdict.subject.model)
     number = version.version if version else 0
     aliases = state.aliases_of(number)
+    decision = decision_on(state, verdict, now())
     return RegisterResult(
-        decision=decision_on(state, verdict),
+        decision=decision,
+        verdict="pass" if decision == "approved" else decision,
         version=number,
         aliases=aliases,
         alias=aliases[-1] if aliases else "",
-        reasons=verdict.reasons,
+        reasons=verdict.reasons or _next_step(decision, f"{request.model_name}:{number}", verdict),
     )
+
+
+def _next_step(decision: str, name: str, verdict: Verdict) -> tuple[str, ...]:
+    """What a person does where a candidate waits for one."""
+    if decision == "awaiting approval":
+        eyes = "; not by who trained or submitted it" if verdict.four_eyes else ""
+        return (
+            f'gatehouse models approve {name} --reason "…" (or reject): holds for {verdict.approval_days} days{eyes}',
+            f"then gatehouse models promote {name}, or the promotion pipeline",
+        )
+    return (f"gatehouse models promote {name}, or the promotion pipeline",) if decision == "awaiting promotion" else ()

@@ -6,6 +6,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.approving.approval import ApproveRequest, approve
 from gatehouse.components.registry.registering.stage import RegisterRequest, RegisterResult, register
 from gatehouse.components.registry.resolving.stage import ResolveRequest, resolve
 
@@ -27,11 +28,17 @@ class Gate:
         history = [{"epoch": epoch, "log_loss": 0.6 - 0.01 * epoch, "roc_auc": 0.7} for epoch in range(3)]
         files = {"model.json": canonical_json({"seed": seed}), "history.json": canonical_json(history)}
         inputs = {"training_set": self.training_set, "split": self.split}
-        return str(
-            self.store.publish(
-                "models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}}
-            )
+        model = self.store.publish(
+            "models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}}
         )
+        if not any(self.store.objects.list(f"provenance/{model}")):
+            self.store.append(f"provenance/{model}", {"run": "r", "stage": "train", "attempt": 1, "by": "ada"})
+        return str(model)
+
+    def approve(self, version: int = 0, word: str = "approve", reason: str = "looks right", by: str = "") -> None:
+        """A person's word on the last verdict on a version."""
+        body = {"model_name": NAME, "version": version, "word": word, "reason": reason, "by": by}
+        approve(ApproveRequest.model_validate(body), self.store)
 
     def resolve(self, model: str, policy: GatePolicy = POLICY) -> str:
         """The champion that a model must compare with."""

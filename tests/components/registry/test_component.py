@@ -21,7 +21,9 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
     evaluation = gate.evaluate(model, "", policy=MANUAL)
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
     entered = register.python_func(store, NAME, asked[0], gate.store.address_of(evaluation), policy, summary)
-    assert entered == ("awaiting approval", 1, "staging")
+    assert entered[:4] == ("awaiting approval", 1, "staging", "awaiting approval")
+    assert "gatehouse models approve delays:1" in entered[4][0]
+    gate.approve()
     assert Path(summary.path).read_text().startswith(f"# {NAME}: awaiting approval\n")
     assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model)
     assert component_of("champion").python_func(store, NAME) == (model, gate.training_set, gate.split)
@@ -31,7 +33,7 @@ def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) 
     model, policy = gate.model(1), canonical_json(MANUAL.model_dump(mode="json"))
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
     evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
-    assert register.python_func(gate.store.address, NAME, model, evaluation, policy, summary) == ("refused", 0, "")
+    assert register.python_func(gate.store.address, NAME, model, evaluation, policy, summary)[:3] == ("refused", 0, "")
     assert "- bar roc_auc: expected at least 0.7, found 0.6" in Path(summary.path).read_text()
 
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from gatehouse.commands.models import app
 from gatehouse.commands.output import find
 from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.registry.approving.approval import ApprovalError
 from gatehouse.components.registry.promoting.acts import PromotionError
 from gatehouse.errors import ConfigurationError
 from tests.components.registry.gate import MANUAL, NAME, Gate
@@ -56,7 +57,7 @@ def test_a_version_is_named_in_one_way(gate: Gate) -> None:
 
 def test_a_champion_is_not_promoted_again(gate: Gate) -> None:
     gate.run(gate.model(1))
-    assert f"{NAME}:1 is the champion already; nothing was changed" in _call(gate, "promote", "@champion")
+    assert f"{NAME}:1 is champion already; nothing was changed" in _call(gate, "promote", "@champion")
 
 
 def test_show_tells_the_ledger_with_reasons(gate: Gate) -> None:
@@ -77,7 +78,10 @@ def test_promote_rollback_and_archive(gate: Gate) -> None:
     first, second = gate.model(1), gate.model(2)
     gate.run(first)
     gate.run(second, policy=MANUAL)
-    assert f"the champion is {_short(second)}" in _call(gate, "promote", "--reason", "approved on Monday")
+    with pytest.raises(ApprovalError, match="found none"):
+        _call(gate, "promote")
+    assert f"{NAME}:2 is approved by " in _call(gate, "approve", "--reason", "approved on Monday")
+    assert f"the champion is {_short(second)}" in _call(gate, "promote")
     assert _call(gate, "list").splitlines()[1].split()[:2] == [f"{NAME}:1", "replaced"]
     assert f"the champion is {_short(first)}" in _call(gate, "rollback", "--reason", "it rained")
     assert _call(gate, "list").splitlines()[2].split()[:3] == [f"{NAME}:2", "rolled", "back"]

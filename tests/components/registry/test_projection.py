@@ -80,6 +80,9 @@ def test_aliases_follow_the_ledger(shown: Gate) -> None:
     shown.run(shown.model(2))
     shown.run(shown.model(3), policy=MANUAL)
     assert _aliases(shown.store) == {"staging": "3", "champion": "2"}
+    promote(PromoteRequest(model_name=NAME, version=1, to="canary", override=True, reason="a look back"), shown.store)
+    promote(PromoteRequest(model_name=NAME, version=3, to="shadow"), shown.store)
+    assert _aliases(shown.store) == {"staging": "3", "shadow": "3", "canary": "1", "champion": "2"}
     promote(PromoteRequest(model_name=NAME, action="rollback", version=2), shown.store)
     promote(PromoteRequest(model_name=NAME, action="archive", version=3), shown.store)
     assert _aliases(shown.store) == {"champion": "1"}

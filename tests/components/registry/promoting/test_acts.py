@@ -6,7 +6,7 @@ from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.promoting.acts import PromotionError, archive, promote, rollback
 from gatehouse.components.registry.promoting.stage import PromoteRequest
 from gatehouse.components.registry.promoting.stage import promote as promote_stage
-from gatehouse.components.registry.state import StaleVerdictError
+from gatehouse.components.registry.state import LedgerError, Record, StaleVerdictError, fold
 from tests.components.registry.gate import MANUAL, NAME, Gate
 
 
@@ -39,6 +39,7 @@ def test_a_version_that_was_rolled_back_is_promoted_again_only_by_number_and_wit
     assert (again.decision, again.version, again.aliases, again.alias) == ("rolled back", 3, (), "")
     judged_anew = three.run(model, policy=MANUAL)
     assert (judged_anew.decision, judged_anew.aliases) == ("rolled back", ())
+    three.approve(3)
     state = promote(three.store, NAME, 3, "the sensor was mended")
     assert state.champion == 3 and Ledger(three.store, NAME).records()[-1].reason == "the sensor was mended"
     assert three.run(model).decision == "approved"
@@ -104,3 +105,48 @@ def test_the_stage_says_what_it_did_and_who_is_champion(three: Gate) -> None:
     result = promote_stage(PromoteRequest(model_name=NAME, action="rollback", version=3), three.store)
     assert (result.decision, result.version, result.aliases) == ("rolled back", 3, ())
     assert result.champion == three.model(2)
+
+
+def test_a_version_rises_through_shadow_and_canary_and_is_one_of_them_no_more_as_champion(three: Gate) -> None:
+    three.run(three.model(4), policy=MANUAL)
+    three.approve(4)
+    for alias in ("shadow", "canary"):
+        state = promote(three.store, NAME, 4, to=alias)
+        assert (state.holder(alias), state.champion) == (4, 3)
+    assert state.aliases_of(4) == ("staging", "shadow", "canary") and state.stage_of(state.versions[3]) == "canary"
+    state = promote(three.store, NAME, 4)
+    assert (state.champion, state.aliases_of(4)) == (4, ("staging", "champion"))
+    for alias in ("shadow", "canary"):
+        with pytest.raises(PromotionError, match=f"is the champion: expected another version for {alias}"):
+            promote(three.store, NAME, 4, to=alias)
+    with pytest.raises(PromotionError, match="staging, shadow, canary, champion, found 'best'"):
+        promote(three.store, NAME, 4, to="best")
+
+
+def test_a_canary_is_rolled_back_and_the_champion_stays(three: Gate) -> None:
+    promote(three.store, NAME, 2, "a look back", override=True, to="canary")
+    state = rollback(three.store, NAME, 2, "it was slow")
+    assert (state.canary, state.champion, state.champions) == (0, 3, (1, 3))
+    assert state.stage_of(state.versions[1]) == "rolled back"
+    assert rollback(three.store, NAME, 2) == state
+    assert rollback(three.store, NAME, 3).champion == 1
+
+
+def test_a_canary_that_becomes_champion_by_a_rollback_is_the_champion_alone(three: Gate) -> None:
+    promote(three.store, NAME, 2, "a look back", override=True, to="canary")
+    state = rollback(three.store, NAME, 3)
+    assert (state.champion, state.canary) == (2, 0)
+
+
+def test_an_archived_version_holds_no_alias(three: Gate) -> None:
+    promote(three.store, NAME, 2, "a look back", override=True, to="shadow")
+    assert archive(three.store, NAME, 2).shadow == 0
+
+
+@pytest.mark.parametrize("alias", ["canary", "shadow"])
+def test_a_ledger_in_which_the_champion_is_something_else_too_is_refused(three: Gate, alias: str) -> None:
+    records = Ledger(three.store, NAME).records()
+    with pytest.raises(LedgerError, match=f"makes the champion the {alias}"):
+        fold([*records, Record.model_validate({"kind": "promoted", "version": 3, "alias": alias})])
+    with pytest.raises(LedgerError, match="withdraws version 3, the champion"):
+        fold([*records, Record(kind="withdrawn", version=3)])

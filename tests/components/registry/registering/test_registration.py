@@ -135,7 +135,9 @@ def test_manual_approval_waits_in_staging_until_a_person_promotes(
     assert (waiting.decision, waiting.aliases) == ("awaiting approval", ("staging",))
     before = ledger_keys()
     assert gate.run(model, policy=MANUAL) == waiting and ledger_keys() == before
-    assert promote(gate.store, NAME, 0, "looks right").champion == 1
+    gate.approve()
+    assert gate.run(model, policy=MANUAL).decision == "awaiting promotion"
+    assert promote(gate.store, NAME, 0).champion == 1
     assert gate.run(model, policy=MANUAL).decision == "approved"
 
 
@@ -160,6 +162,7 @@ def test_a_waiting_candidate_is_judged_again_once_the_champion_moved(gate: Gate)
         promote(gate.store, NAME, 1)
     assert gate.resolve(waiting, MANUAL) == other
     gate.run(waiting, policy=MANUAL)
+    gate.approve(1)
     assert promote(gate.store, NAME, 1).champions == (2, 1)
 
 

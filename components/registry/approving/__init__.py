@@ -1,0 +1,1 @@
+"""A person's word on a verdict, where the policy asks for one."""

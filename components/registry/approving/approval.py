@@ -1,0 +1,175 @@
+"""Approval: a person signs one verdict with a name and a reason, for some days, and may not be who made the model."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from gatehouse.components.artifacts.records import read_record, whoami
+from gatehouse.components.artifacts.stage import StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.ledger import Ledger
+from gatehouse.components.registry.state import Approval, ModelVersion, Record, State, Verdict
+from gatehouse.errors import GatehouseError
+
+_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class ApprovalError(GatehouseError):
+    """A verdict cannot be approved by this person, or a version lacks an approval that holds; the message says why."""
+
+
+class ApproveRequest(StageModel):
+    """A person's word on the last verdict on a version.
+
+    Attributes:
+        model_name: Name under which models are registered.
+        version: The version; 0 for the one in staging.
+        word: `approve` or `reject`.
+        reason: Why, in a person's words.
+        by: Who; empty for the user of this process.
+    """
+
+    model_name: str
+    version: int = 0
+    word: Literal["approve", "reject"] = "approve"
+    reason: str
+    by: str = ""
+
+
+class ApproveResult(StageModel):
+    """What was signed: the version, the digest of its verdict, by whom, and until when an approval holds."""
+
+    decision: Literal["approved", "rejected"]
+    version: int
+    verdict: str
+    by: str
+    until: str
+
+
+def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
+    """Sign the last verdict on a version in the ledger: that it may be promoted, or that it may not.
+
+    Raises:
+        ApprovalError: if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if who
+            approves trained or submitted the model, or nobody knows who did.
+    """
+    ledger, by = Ledger(store, request.model_name), request.by or whoami()
+    if not request.reason.strip():
+        raise ApprovalError(f"To {request.word} needs a reason: expected some words, found none. Give --reason.")
+    state = ledger.state()
+    version, verdict = judged(state, request.model_name, request.version or state.staging)
+    signed = _signed(request, version, verdict, by)
+    if request.word == "approve":
+        require_other_eyes(store, ledger, version, verdict, by)
+
+    def decide(current: State) -> Record | None:
+        if judged(current, request.model_name, version.version)[1] != verdict:
+            raise ApprovalError(
+                f"{request.model_name}:{version.version} was judged again while it was to be signed: expected the "
+                f"verdict of {verdict.evaluation}. Look at the new one, and sign again."
+            )
+        return None if current.word_on(verdict) == signed else signed
+
+    ledger.extend(decide, by)
+    assert signed.approval is not None
+    decision: Literal["approved", "rejected"] = "approved" if request.word == "approve" else "rejected"
+    return ApproveResult(
+        decision=decision, version=version.version, verdict=verdict.digest, by=by, until=signed.approval.until
+    )
+
+
+def require_approval(state: State, model_name: str, version: ModelVersion, verdict: Verdict, now: datetime) -> Approval:
+    """The approval of a verdict that holds now.
+
+    Raises:
+        ApprovalError: if there is none, it was a rejection, or it has expired.
+    """
+    word, name = state.word_on(verdict), f"{model_name}:{version.version}"
+    again = f'Approve it with `gatehouse models approve {name} --reason "…"`.'
+    expected = f"{name}: expected an approval of the verdict of {verdict.evaluation}, found"
+    if word is None or word.approval is None:
+        others = sum(each.version == version.version for each in state.approvals)
+        raise ApprovalError(f"{expected} {f'only words on {others} earlier ones' if others else 'none'}. {again}")
+    if word.kind == "rejected":
+        raise ApprovalError(f"{expected} that {word.approval.by} rejected it: {word.reason} {again}")
+    if _text(now) > word.approval.until:
+        raise ApprovalError(
+            f"{expected} one by {word.approval.by} that expired: it held for {verdict.approval_days} days, until "
+            f"{word.approval.until}, and it is {_text(now)}. {again}"
+        )
+    return word.approval
+
+
+def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersion, verdict: Verdict, by: str) -> None:
+    """Under a policy with `four_eyes`, make sure that `by` is nobody who trained or submitted the model.
+
+    Raises:
+        ApprovalError: if it is, or if nobody knows who did.
+    """
+    if not verdict.four_eyes:
+        return
+    name, made_by = f"{ledger.model_name}:{version.version}", makers_of(store, ledger, version.model)
+    if not made_by:
+        raise ApprovalError(
+            f"{name}: the policy asks for four eyes, and the store does not say who trained {version.model}: expected "
+            "`by` in its provenance. Train it again."
+        )
+    if by in made_by:
+        raise ApprovalError(
+            f"{name}: the policy asks for four eyes: expected somebody other than who trained or submitted it "
+            f"({', '.join(sorted(made_by))}), found {by}. Ask another person."
+        )
+
+
+def makers_of(store: ArtifactStore, ledger: Ledger, model: str) -> set[str]:
+    """Who trained a model, as provenance says, and who submitted it, as the ledger does; none if one is unknown."""
+    made = [read_record(store.objects, key) or {} for key in store.objects.list(f"provenance/{model}")]
+    entered = [each.provenance for each in ledger.records() if each.verdict and each.verdict.subject.model == model]
+    trained, submitted = ({str(body["by"]) for body in bodies if body.get("by")} for bodies in (made, entered))
+    return trained | submitted if trained and submitted else set()
+
+
+def standing(state: State, verdict: Verdict, now: datetime) -> str:
+    """What people say of a verdict that waits for them: `awaiting approval`, `awaiting promotion` or `rejected`."""
+    word = state.word_on(verdict)
+    if word is None or word.approval is None or (word.kind == "approved" and _text(now) > word.approval.until):
+        return "awaiting approval"
+    return "awaiting promotion" if word.kind == "approved" else "rejected"
+
+
+def judged(state: State, model_name: str, number: int) -> tuple[ModelVersion, Verdict]:
+    """A version and the last verdict on it.
+
+    Raises:
+        ApprovalError: if there is no such version, it is archived, or its last verdict is not `pass`.
+    """
+    version = state.version(number)
+    if version is None:
+        found = f"version {number}" if number else "no version in staging"
+        known = ", ".join(str(each.version) for each in state.versions) or "none"
+        raise ApprovalError(f"{model_name}: expected one of the versions {known}, found {found}.")
+    last = state.last_verdict(version.model)
+    assert last is not None, "a version has the verdict that it was registered with"
+    if version.archived or last[1].verdict != "pass":
+        found = "it is archived" if version.archived else f"{last[1].verdict}: {'; '.join(last[1].reasons)}"
+        raise ApprovalError(f"{model_name}:{number}: expected a version whose last verdict is pass, found {found}.")
+    return version, last[1]
+
+
+def now() -> datetime:
+    """The time, to the second, in UTC."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def _signed(request: ApproveRequest, version: ModelVersion, verdict: Verdict, by: str) -> Record:
+    approves = request.word == "approve"
+    until = _text(now() + timedelta(days=verdict.approval_days)) if approves else ""
+    return Record(
+        kind="approved" if approves else "rejected",
+        version=version.version,
+        approval=Approval(verdict=verdict.digest, by=by, until=until),
+        reason=request.reason,
+    )
+
+
+def _text(moment: datetime) -> str:
+    return moment.strftime(_FORMAT)
