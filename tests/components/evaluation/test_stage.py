@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.components.artifacts.identity import identity_of
+from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation import gate
@@ -90,7 +90,8 @@ def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
         size = sum(file.bytes for file in evidence.model.files)
         yield Rule("model size", "at most 10 bytes", f"{size} bytes", size <= 10)
 
-    monkeypatch.setattr(gate, "RULES", (*gate.RULES, small))
+    found = (*gate.families(), gate.Family(Spec, small))
+    monkeypatch.setattr(gate, "families", lambda: found)
     model = bench.model(steps=5)
     result = bench.evaluate(model)
     reason = f"expected at most 10 bytes, found {sum(file.bytes for file in bench.store.manifest(model).files)} bytes"
