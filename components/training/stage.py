@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -62,8 +63,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
 
     An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
     the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (all that scoring needs: architecture,
-    inputs, feature tables, transformation, label) and `history.json`; how long it took, all settings, and the worker's
-    log go to a measurement beside it.
+    inputs, feature tables, transformation, label) and `history.json`; how long it took, settings, environment and the
+    worker's log go to a measurement beside it.
 
     Raises:
         BuilderError: if the package of a builder of one's own is not here.
@@ -74,6 +75,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
 
     from gatehouse.components.launchers.choose import launcher
     from gatehouse.components.launchers.launcher import LOG, METRICS, PLACE, RESULT, TrainingJob
+    from gatehouse.components.tracking.environment import capture_environment
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
     from gatehouse.components.training.data.job import job_directory, prepare_job
 
@@ -108,7 +110,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         place = json.loads((directory / PLACE).read_text()) if (directory / PLACE).exists() else {}
         measured = {"stage": "train", "seconds": time.monotonic() - began, "log": log, "place": place, "job": key}
         # All values, as they were: the manifest leaves out what is the default.
-        store.append(f"measurements/{model}", measured | {"settings": spec.model_dump(mode="json")})
+        environment = {"environment": asdict(capture_environment())}
+        store.append(f"measurements/{model}", measured | environment | {"settings": spec.model_dump(mode="json")})
         where.forget(job)
     best = result["history"][result["best_epoch"]]
     metrics = {name: value for name, value in best.items() if name != "epoch" and not name.startswith("train_")}

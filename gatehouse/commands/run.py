@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gatehouse.commands.place import in_folder, project_folder, store_address
+from gatehouse.components.artifacts.run import REASON
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 from gatehouse.local_run import LocalRun, run_pipeline
@@ -26,6 +28,7 @@ def run(
     force: Annotated[str, typer.Option(help="Stages to run whatever the memo holds, e.g. train,evaluate.")] = "",
     backfill: Annotated[str, typer.Option(help="Why rows of the earlier snapshot may change; recorded with it.")] = "",
     until: Annotated[str, typer.Option(help="The last stage that runs, e.g. validate or split; default: all.")] = "",
+    reason: Annotated[str, typer.Option(help="Why you run it; kept with what it makes.")] = "",
     param: Annotated[list[str] | None, typer.Option(help="Any other parameter of the pipeline, as NAME=VALUE.")] = None,
     strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate is refused.")] = False,
 ) -> None:
@@ -37,6 +40,8 @@ def run(
     if seed is not None:
         arguments["seed"] = seed
     arguments |= dict(_parameter(text) for text in param or ())
+    if reason:
+        os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
     importing = threading.Thread(target=_import_for_the_end, daemon=True)
     with Screen(opened) as screen:
