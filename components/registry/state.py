@@ -276,7 +276,8 @@ def _promoted(state: State, record: Record) -> State:
         if version.version == state.champion:
             raise _impossible(state, record, f"makes the champion the {record.alias}", "another version")
         back = replace(version, withdrawn=False)
-        return replace(state, **{record.alias: version.version}, versions=_changed(state, back))
+        placed: dict[str, Any] = {record.alias: version.version}
+        return replace(state, **placed, versions=_changed(state, back))
     others = tuple(each for each in state.champions if each != version.version)
     changed = replace(version, promoted_at=number, withdrawn=False)
     risen = _without(state, {version.version}, SHADOW, CANARY)
@@ -346,8 +347,8 @@ _APPLY = {
 
 def _without(state: State, versions: Set[int], *aliases: str) -> State:
     """The state in which none of the versions holds any of these aliases."""
-    cleared: dict[str, int] = {alias: 0 for alias in aliases if state.holder(alias) in versions}
-    return replace(state, **cleared)  # type: ignore[arg-type]  # mypy takes each value for each field.
+    cleared: dict[str, Any] = {alias: 0 for alias in aliases if state.holder(alias) in versions}
+    return replace(state, **cleared)
 
 
 def _changed(state: State, version: ModelVersion) -> tuple[ModelVersion, ...]:

@@ -6,14 +6,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands.model_versions import Named, named
+from gatehouse.commands.models_explained import explain
 from gatehouse.commands.output import StoreOption, open_store, print_table
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.approving.approval import ApproveRequest, approve
+from gatehouse.components.registry.explaining.explanation import said
 from gatehouse.components.registry.ledger import Ledger, model_names
+from gatehouse.components.registry.naming import Named, named
 from gatehouse.components.registry.promoting.stage import PromoteRequest, promote
-from gatehouse.components.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, Record, State
+from gatehouse.components.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, State
 from gatehouse.components.tasks.judging import objective_of
 from gatehouse.errors import ConfigurationError, GatehouseError
 
@@ -70,10 +72,13 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
     table = Table("record", "at", "by", "what", "reasons", box=None, pad_edge=False)
     for number, record in enumerate(found.ledger.records(), start=1):
         reasons = record.verdict.reasons if record.verdict else ()
-        said = "; ".join([*reasons, *filter(None, [record.reason])])
+        why = "; ".join([*reasons, *filter(None, [record.reason])])
         at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
-        table.add_row(str(number), at, by, _what(record), said)
+        table.add_row(str(number), at, by, said(record), why)
     print_table(table)
+
+
+app.command("explain")(explain)
 
 
 @app.command("promote")
@@ -161,17 +166,6 @@ def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
 def _last_verdict(state: State, version: ModelVersion) -> str:
     verdicts = (verdict for _, verdict in reversed(state.verdicts) if verdict.subject.model == version.model)
     return next(verdicts).champion
-
-
-def _what(record: Record) -> str:
-    if record.kind == "refused" and record.verdict:
-        return f"refused {Reference.parse(record.verdict.subject.model).short}"
-    if record.kind == "promoted":
-        return f"version {record.version} is {record.alias}{', gate overridden' if record.override else ''}"
-    words = {"registered": "registered as", "rolled_back": "rolled back to", "withdrawn": "took back"}
-    tags = ", ".join(f"{name}={value}" for name, value in record.tags.items())
-    until = f" until {record.approval.until}" if record.approval and record.approval.until else ""
-    return f"{words.get(record.kind, record.kind)} version {record.version}{until}{f': {tags}' if tags else ''}"
 
 
 def _show_version(found: Named) -> None:

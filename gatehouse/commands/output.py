@@ -46,7 +46,7 @@ def find(store: ArtifactStore, text: str) -> Reference:
         ConfigurationError: if several do.
     """
     if "/" not in text:
-        from gatehouse.commands.model_versions import named, names_a_version
+        from gatehouse.components.registry.naming import named, names_a_version
 
         if names_a_version(text):
             return Reference.parse(named(store, text).version.model)

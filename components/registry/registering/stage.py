@@ -4,6 +4,7 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.approving.approval import now
+from gatehouse.components.registry.explaining.answers import require_answers
 from gatehouse.components.registry.ledger import WRITES_LEDGER, Ledger
 from gatehouse.components.registry.projection import project
 from gatehouse.components.registry.registering.evaluated import verdict_on
@@ -47,6 +48,7 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     Raises:
         WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
         StaleVerdictError: if the champion moved since the candidate was judged.
+        IncompleteLineageError: if the candidate cannot say what it was made from, how, where or by whom.
         CorruptArtifactError: if the candidate, or anything it was made from, does not verify.
     """
     verdict = verdict_on(store, request.model, request.evaluation, request.policy)
@@ -55,6 +57,7 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     lineage: tuple[str, ...] = ()
     if next_registration(before, verdict, lineage) is not None:
         store.verify(request.model)
+        require_answers(store, request.model)
         lineage = lineage_of(store, request.model)
     state = ledger.extend(lambda current: next_registration(current, verdict, lineage))
     project(store, request.model_name, state)

@@ -32,7 +32,11 @@ class Gate:
             "models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}}
         )
         if not any(self.store.objects.list(f"provenance/{model}")):
-            self.store.append(f"provenance/{model}", {"run": "r", "stage": "train", "attempt": 1, "by": "ada"})
+            made = {"run": "r", "stage": "train", "attempt": 1, "by": "ada", "why": "the seasons changed"}
+            self.store.append(f"provenance/{model}", made | {"code": "c" * 64, "key": "k" * 64})
+            environment = {"hardware": "x86_64, two cores", "python": "3.13", "distributions": {"torch": "2.13"}}
+            trained = {"stage": "train", "settings": {"seed": seed}, "environment": environment}
+            self.store.append(f"measurements/{model}", trained)
         return str(model)
 
     def approve(self, version: int = 0, word: str = "approve", reason: str = "looks right", by: str = "") -> None:

@@ -1,0 +1,137 @@
+"""Explains a registered version: the seven answers, what happened to it, its numbers, and its lineage as a graph."""
+
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.stage import StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.explaining.answers import Answer, seven_answers
+from gatehouse.components.registry.explaining.numbers import Number, numbers_of
+from gatehouse.components.registry.ledger import Ledger
+from gatehouse.components.registry.naming import named
+from gatehouse.components.registry.state import ModelVersion, Record
+from gatehouse.components.tracking.lineage import lineage_of
+
+
+class ExplainRequest(StageModel):
+    """The version to explain, as NAME:2 or NAME@champion."""
+
+    model: str
+
+
+class Node(StageModel):
+    """One artifact of a lineage, its rows where it is a table, and how far it is from the sources, from 0."""
+
+    identity: str
+    rows: int | None
+    level: int
+
+
+class Edge(StageModel):
+    """`after` was derived from `before`, which is its `role`."""
+
+    before: str
+    after: str
+    role: str
+
+
+class Act(StageModel):
+    """What happened to a version: which record of the ledger, when, by whom, and why."""
+
+    number: int
+    at: str
+    by: str
+    what: str
+    reason: str
+
+
+class Explanation(StageModel):
+    """All that is known of a version."""
+
+    name: str
+    version: int
+    stage: str
+    model: str
+    evaluation: str
+    verdict: str
+    tags: dict[str, str]
+    numbers: tuple[Number, ...]
+    answers: tuple[Answer, ...]
+    acts: tuple[Act, ...]
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+def explain(request: ExplainRequest, store: ArtifactStore) -> Explanation:
+    """Explain a version.
+
+    Raises:
+        ConfigurationError: if there is no such model or version.
+        MissingArtifactError, CorruptArtifactError: if a manifest of its lineage is not there or was altered.
+    """
+    found = named(store, request.model)
+    version, state = found.version, found.ledger.state()
+    last = state.last_verdict(version.model)
+    nodes, edges = graph_of(store, version.model)
+    return Explanation(
+        name=found.ledger.model_name,
+        version=version.version,
+        stage=state.stage_of(version),
+        model=version.model,
+        evaluation=version.evaluation,
+        verdict=last[1].verdict if last else "",
+        tags=dict(version.tags),
+        numbers=numbers_of(store, version.evaluation),
+        answers=seven_answers(store, version.model),
+        acts=acts_on(found.ledger, version),
+        nodes=nodes,
+        edges=edges,
+    )
+
+
+def acts_on(ledger: Ledger, version: ModelVersion) -> tuple[Act, ...]:
+    """What the ledger holds about a version, in order."""
+    numbered = list(enumerate(ledger.records(), start=1))
+    return tuple(
+        Act(
+            number=number,
+            at=str(record.provenance.get("at", "")),
+            by=str(record.provenance.get("by", "")),
+            what=said(record),
+            reason="; ".join([*(record.verdict.reasons if record.verdict else ()), *filter(None, [record.reason])]),
+        )
+        for number, record in numbered
+        if record.version == version.version or (record.verdict and record.verdict.subject.model == version.model)
+    )
+
+
+def said(record: Record) -> str:
+    """What a record did, in words."""
+    if record.kind == "refused" and record.verdict:
+        return f"{record.verdict.verdict} {Reference.parse(record.verdict.subject.model).short}"
+    if record.kind == "promoted":
+        return f"version {record.version} is {record.alias}{', gate overridden' if record.override else ''}"
+    words = {"registered": "registered as", "rolled_back": "rolled back to", "withdrawn": "took back"}
+    tags = ", ".join(f"{name}={value}" for name, value in record.tags.items())
+    until = f" until {record.approval.until}" if record.approval and record.approval.until else ""
+    return f"{words.get(record.kind, record.kind)} version {record.version}{until}{f': {tags}' if tags else ''}"
+
+
+def graph_of(store: ArtifactStore, reference: str) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
+    """An artifact and all that it was derived from, with the rows of tables, and what was derived from what."""
+    manifests = {identity: store.manifest(identity) for identity in (*lineage_of(store, reference), reference)}
+    levels: dict[str, int] = {}
+
+    def level(identity: str) -> int:
+        if identity not in levels:
+            parents = manifests[identity].derived_from.values()
+            levels[identity] = 1 + max((level(parent) for parent in parents), default=-1)
+        return levels[identity]
+
+    nodes = tuple(
+        Node(identity=identity, rows=each.rows, level=level(identity)) for identity, each in manifests.items()
+    )
+    edges = tuple(
+        Edge(before=parent, after=identity, role=role)
+        for identity, each in manifests.items()
+        for role, parent in each.derived_from.items()
+    )
+    return nodes, edges
