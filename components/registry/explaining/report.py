@@ -14,7 +14,7 @@ _LONGEST = 26
 _STYLE = (
     f":root {{ {' '.join(f'--{name}: {value};' for name, value in LIGHT.items())} }}"
     " text { font: 12px system-ui, sans-serif; fill: var(--soft); } .label { fill: var(--ink); }"
-    " .grid { fill: none; stroke: var(--line); } .own { fill: var(--a); fill-opacity: 0.28; stroke: var(--a); }"
+    " .grid { fill: none; stroke: var(--line); } .axis { stroke: var(--axis); } .own { fill: var(--a); fill-opacity: 0.28; stroke: var(--a); }"
 )
 
 
@@ -98,4 +98,4 @@ def _line(before: tuple[float, float], after: tuple[float, float]) -> str:
     x, y, end, target = before[0] + _WIDTH, before[1] + _HEIGHT / 2, after[0], after[1] + _HEIGHT / 2
     middle = (x + end) / 2
     curve = f"C{middle:.0f} {y:.0f} {middle:.0f} {target:.0f} {end:.0f} {target:.0f}"
-    return f'<path class="grid" d="M{x:.0f} {y:.0f}{curve}"/>'
+    return f'<path class="grid axis" d="M{x:.0f} {y:.0f}{curve}"/>'
