@@ -14,7 +14,8 @@ _LONGEST = 26
 _STYLE = (
     f":root {{ {' '.join(f'--{name}: {value};' for name, value in LIGHT.items())} }}"
     " text { font: 12px system-ui, sans-serif; fill: var(--soft); } .label { fill: var(--ink); }"
-    " .grid { fill: none; stroke: var(--line); } .axis { stroke: var(--axis); } .own { fill: var(--a); fill-opacity: 0.28; stroke: var(--a); }"
+    " .grid { fill: none; stroke: var(--line); } .axis { stroke: var(--axis); }"
+    " .own { fill: var(--a); fill-opacity: 0.28; stroke: var(--a); }"
 )
 
 
