@@ -5,6 +5,7 @@ from typing import Any, get_args
 from _pages import main, table
 from pydantic import BaseModel
 
+from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.definitions import (
     Entity,
@@ -293,6 +294,7 @@ def page() -> dict[str, str]:
         "transformation": TransformationSpec,
         "training": NetworkTraining,
         "tuning": SearchSpace,
+        "calibration": CalibrationSpec,
         "evaluation": EvaluationSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,

@@ -13,6 +13,7 @@ from gatehouse.components.artifacts.publishing import manifest_of
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.features.definitions.loading import FILE
 from gatehouse.components.features.definitions.published import published_files
@@ -105,6 +106,9 @@ class ProjectFile(BaseModel):
         Launch, Field(description="Where training runs; changes no bit of a model, unless elastic nodes come and go.")
     ] = LocalLaunch()
     tuning: SearchSpace
+    calibration: CalibrationSpec | None = Field(
+        None, description="What is fitted on the validation part after training; null for nothing."
+    )
     evaluation: EvaluationSpec
     policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec
@@ -148,6 +152,19 @@ class ProjectFile(BaseModel):
         if wrong:
             raise ValidationError.from_exception_data("project", wrong)
         return changed(self.training, self.tuning.budget)
+
+    @model_validator(mode="after")
+    def _calibratable(self) -> "ProjectFile":
+        problems = self.calibration.problems(task_of(self.training).name) if self.calibration else ()
+        wrong = [
+            InitErrorDetails(
+                type=PydanticCustomError("uncalibratable", "{why}", {"why": why}), loc=("calibration",), input=None
+            )
+            for why in problems
+        ]
+        if wrong:
+            raise ValidationError.from_exception_data("project", wrong)
+        return self
 
     @model_validator(mode="after")
     def _tunable(self) -> "ProjectFile":

@@ -6,6 +6,7 @@ from kfp import dsl
 from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.calibration.stage import calibrate
 from gatehouse.components.control.stage import require_no_leakage
 from gatehouse.components.evaluation.stage import evaluate
 from gatehouse.components.features.leakage.stage import check_leakage
@@ -77,7 +78,11 @@ def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
 
 
 def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any:
-    """The fitted transformation, tuning, and training of its best trial on the full budget; returns the candidate."""
+    """The fitted transformation, tuning, training of its best trial on the full budget, and calibration where wanted.
+
+    Returns:
+        The candidate.
+    """
     file = tasks.project.file
     scheduling = 0.0 if isinstance(file.launch, LocalLaunch) else file.launch.scheduling_minutes
     minutes = stage_minutes(scheduling, file.training.operation.timeout_minutes)
@@ -112,7 +117,16 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
     )
     for task in (tuned, trained):
         _say_where(task, file)
-    return trained.outputs["model"]
+    if file.calibration is None:
+        return trained.outputs["model"]
+    calibrated = tasks.add(
+        calibrate,
+        model=trained.outputs["model"],
+        training_set=data.training_set,
+        split=parts,
+        spec=configuration_slice(file.calibration),
+    )
+    return calibrated.outputs["model"]
 
 
 def _say_where(task: PipelineTask, file: ProjectFile) -> None:

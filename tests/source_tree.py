@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ROOT / "components"
-ROOMS_WITHOUT_A_STAGE = ("artifacts", "tracking", "reports", "launchers", "metrics", "distances")
+ROOMS_WITHOUT_A_STAGE = ("artifacts", "tracking", "reports", "launchers", "arithmetic", "metrics", "distances")
 _FOLDERS = ("components", "pipelines", "feature_repo", "gatehouse", "tests", "benchmarks", "images", "docs")
 
 

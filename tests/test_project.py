@@ -192,3 +192,17 @@ def test_definitions_that_do_not_run_are_refused_with_everything_else(project: P
     (project / "policy.yaml").write_text("champion: {tolerance: much}\n")
     with pytest.raises(ConfigurationError, match=r"(?s)2 problems.*policy\.yaml:1: .*definitions\.py:\d+ does not run"):
         load_project(project)
+
+
+def test_a_calibration_of_another_task_is_refused(project: Path) -> None:
+    body = yaml.safe_load((project / "project.yaml").read_text())
+    body["calibration"] = {"method": "temperature"}
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(
+        ConfigurationError, match=r"calibration: method: expected platt or isotonic or none .* found temp"
+    ):
+        load_project(project)
+    body["calibration"] = {"threshold": {"rule": "f_beta", "beta": 2}}
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    calibration = load_project(project).file.calibration
+    assert calibration is not None and calibration.resolved("binary") == "platt"

@@ -175,7 +175,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
     from gatehouse.components.tasks.judging import judging_of
 
     try:
-        predicted = _predicted(store, role, reference, part, task)
+        predicted, threshold = _predicted(store, role, reference, part, task)
     except GatehouseError as error:
         advice = "Keep them in the feature service until another champion is promoted." if role == CHAMPION else ""
         raise ScoringError(f"The {role} {reference} cannot score the test rows. {error} {advice}".rstrip()) from error
@@ -192,28 +192,32 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
         learned = store.manifest(reference).derived_from.get("training_set", "")
         classes = store.manifest(learned).details.get("classes", ()) if learned else part.classes
         predicted = by_class(predicted, classes, part.classes, int(part.labels.max()) + 1)
-    return task.read(predicted, part.groups)
+    read = task.read(predicted, part.groups)
+    return read if threshold is None else read.decided(threshold)
 
 
-def _predicted(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> Any:
+def _predicted(
+    store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task"
+) -> "tuple[Any, float | None]":
+    """Predictions, and the threshold that travels with a calibrated model."""
     from gatehouse.components.evaluation.judgement import BASELINE, CONSTANT, TREES
     from gatehouse.components.training.scoring.predictor import Predictor
 
     if role in (BASELINE, CONSTANT):
         from gatehouse.components.evaluation.baseline.linear_model import LinearModel
 
-        return LinearModel.from_json(store.read_json(reference, f"{role}.json")).predict(part.table)
+        return LinearModel.from_json(store.read_json(reference, f"{role}.json")).predict(part.table), None
     if role == TREES:
         from gatehouse.components.evaluation.baseline.boosted_trees import BoostedTrees
 
         grown = store.path(reference, "trees.ubj").read_bytes()
-        return BoostedTrees.from_json(store.read_json(reference, "trees.json"), grown).predict(part.table)
+        return BoostedTrees.from_json(store.read_json(reference, "trees.json"), grown).predict(part.table), None
     model = Predictor.load(store, reference)
     if model.task != task:
         raise ConfigurationError(
             f"It is of the task {model.task.name}, expected {task.name}. Register models of one task under one name."
         )
-    return model.predict(part.table)
+    return model.predict(part.table), model.calibration.threshold if model.calibration else None
 
 
 def _publish(

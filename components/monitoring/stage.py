@@ -201,7 +201,7 @@ def _scores(
     from gatehouse.components.training.scoring.predictor import Predictor
 
     predictor = Predictor.load(store, request.model)
-    read = [predictor.task.read(predictor.predict(table), None) for table in (trained, current)]
+    read = [predictor.read(predictor.predict(table)) for table in (trained, current)]
     several = read[0].scores.ndim == 2
     then, now = (pa.chunked_array([each.form("classes") if several else each.scores]) for each in read)
     bins = CategoryBins.fit(then, request.spec.categories) if several else NumericBins.fit(then, request.spec.bins)

@@ -99,6 +99,8 @@ def show_training(
     """
     store = tracking.store
     manifest = store.manifest(model)
+    if trained := manifest.derived_from.get("model"):  # A calibrated model is shown by the training of its weights.
+        return show_training(tracking, client, Reference.parse(trained), name=name, parent=parent, new=new)
     experiment = tracking.experiment(client, model.name.removesuffix("-trial"))
     tags = lineage_tags(lineage_of(store, model))
     measured = _measured(store, model, "train")

@@ -13,7 +13,7 @@ from gatehouse.components.reports.row_charts import bar_chart
 
 Json = Mapping[str, Any]
 
-_TRAIN = "train_"
+_TRAIN, _CALIBRATION = "train_", "calibration.json"
 _MARKED = 30  # Most epochs that each have a dot.
 _SHOWN = 20
 
@@ -37,6 +37,8 @@ def page(store: ArtifactStore, reference: str) -> str:
     if gains := model.get("importance"):
         bars = sorted(gains.items(), key=lambda one: (-one[1], one[0]))[:_SHOWN]
         drawn.section("Importance").figure(bar_chart(bars), "What the splits on each feature gained the loss.")
+    if manifest.entry(_CALIBRATION) is not None:
+        _add_calibration(drawn, store.read_json(reference, _CALIBRATION))
     drawn.section("Settings", "A setting that is not named has its default.").facts(settings)
     drawn.section("Inputs", count=f"{len(inputs):,}")
     drawn.folded(f"{len(inputs):,} inputs", table(["input", "type"], [list(one) for one in inputs.items()]))
@@ -76,6 +78,28 @@ def _add_training(drawn: Report, history: Sequence[Json], best: int) -> None:
     rows = [[row[name] for name in names] for row in history]
     headers = ["epoch", f"validation {_title(loss)}", f"train {_title(loss)}", *map(_title, others)]
     drawn.folded("Every epoch", table(headers, rows, {best: "good"}, label="Every epoch"))
+
+
+def _add_calibration(drawn: Report, fitted: Json) -> None:
+    told = (
+        f"Fitted on {fitted['rows']:,} validation rows, which therefore say nothing of how well it works: the "
+        "evaluation looks at test rows."
+    )
+    drawn.section("Calibration", told)
+    lines = [
+        Series(when, [(point[0], point[1]) for point in fitted[when]["reliability"]], marked=when == "after")
+        for when in ("before", "after")
+    ]
+    chart = line_chart([*lines, Series("perfect", [(0, 0), (1, 1)], True)], "predicted probability", "observed rate")
+    drawn.figure(chart, "The rate that came true against the predicted one, in groups of equal size.")
+    facts = {"method": fitted["method"]} | {name: _short(each) for name, each in fitted["parameters"].items()}
+    facts |= {"threshold": number(fitted["threshold"]), "chosen by": canonical_json(fitted["rule"])}
+    facts |= {f"log loss {when}": number(fitted[when]["log_loss"]) for when in ("before", "after")}
+    drawn.facts(facts)
+
+
+def _short(value: Any) -> str:
+    return f"{len(value)} breakpoints" if isinstance(value, list) else number(value)
 
 
 def _loss(row: Json) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xgboost
 
-from gatehouse.components.evaluation.baseline.linear_fit import exponential, logistic
+from gatehouse.components.arithmetic.elementary import exponential, logistic
 from gatehouse.components.tasks.task import TaskName
 
 _ROUNDS = 80

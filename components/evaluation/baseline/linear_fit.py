@@ -1,8 +1,8 @@
 """Fits linear models to the same bits on every x86-64 processor and with any number of threads.
 
 OpenBLAS has other kernels for other processors, which add in another order, and NumPy's `exp` has other last digits
-with AVX-512. Neither is used here. NumPy's elementwise sums, products and quotients are right to the last bit with any
-instruction set, its `sum` has one order, and SciPy's sparse products add in the order of the entries, on one thread.
+with AVX-512. Neither is used here. NumPy's elementwise arithmetic is right to the last bit with any instruction set,
+its `sum` has one order, and SciPy's sparse products add in the order of the entries, on one thread.
 """
 
 import logging
@@ -11,35 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gatehouse.components.arithmetic.elementary import logistic
+
 logger = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
 _STEPS = 500
 _TOLERANCE = 1e-6
-_PER_LN2 = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")
-_EXP_TERMS = tuple(1.0 / factorial for factorial in np.cumprod([1.0, *range(1, 14)])[::-1].tolist())
-
-
-def exponential(values: Floats) -> Floats:
-    """exp(value) of every value between -700 and 700; any shape.
-
-    exp(x) is 2^k exp(r) with |r| <= ln(2) / 2, and exp(r) its Taylor series to r^13, whose rest is below 1e-17.
-    """
-    exponents = np.clip(values, -700.0, 700.0)
-    powers = np.rint(exponents * _PER_LN2)
-    rest = exponents - powers * _LN2_HIGH - powers * _LN2_LOW
-    series = np.full_like(rest, _EXP_TERMS[0])
-    for term in _EXP_TERMS[1:]:
-        series *= rest
-        series += term
-    return np.ldexp(series, powers.astype(np.int32))
-
-
-def logistic(margins: Floats) -> Floats:
-    """1 / (1 + exp(-margin)) of every margin; any shape."""
-    return np.asarray(1.0 / (1.0 + exponential(-margins)))
 
 
 def fit_logistic(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gatehouse.components.arithmetic.elementary import logistic
 from gatehouse.components.evaluation.baseline.design import Design, Floats
-from gatehouse.components.evaluation.baseline.linear_fit import fit_least_squares, fit_logistic, logistic
+from gatehouse.components.evaluation.baseline.linear_fit import fit_least_squares, fit_logistic
 from gatehouse.components.tasks.task import TaskName
 
 _ROOT_ROWS_PER_PENALTY = 25.0

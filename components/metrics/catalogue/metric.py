@@ -38,6 +38,12 @@ class Predictions:
         """The predictions for some rows, by number; a row may come more than once."""
         return replace(self, **{name: each[rows] for name, each in vars(self).items() if each is not None})
 
+    def decided(self, threshold: float) -> "Predictions":
+        """The same where two classes have this threshold; several have none."""
+        if self.probabilities is None or self.probabilities.ndim > 1:
+            return self
+        return replace(self, classes=self.probabilities >= threshold)
+
     def form(self, name: str) -> Array:
         """One form of the predictions, by name, of a task that has it."""
         found = getattr(self, name)

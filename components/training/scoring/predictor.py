@@ -1,4 +1,4 @@
-"""Scores rows with a published model: reads `model.json` and the weights, and needs nothing else."""
+"""Scores rows with a published model: reads `model.json`, the weights and its calibration, and needs nothing else."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.metrics.catalogue.metric import Predictions
 from gatehouse.components.tasks.found import task_of_loss
 from gatehouse.components.training.models.weights_file import weights_file
+from gatehouse.components.training.scoring.calibration import FILE, Calibration
 from gatehouse.components.training.scoring.frameworks import framework_of
 from gatehouse.components.training.transformation.columns import table_of_rows
 from gatehouse.components.training.transformation.fitted import Transformation
@@ -28,9 +30,10 @@ class Predictor:
         >>> predictor.predict_online([{"distance": 1400, "wind": None, "carrier": "UA"}])   # doctest: +SKIP
     """
 
-    def __init__(self, description: dict[str, Any], weights: Any) -> None:
-        """Make it from `model.json` and what the framework reads from its weights."""
+    def __init__(self, description: dict[str, Any], weights: Any, calibration: Calibration | None = None) -> None:
+        """Make it from `model.json`, what the framework reads from its weights, and the calibration where there is."""
         self.description = description
+        self.calibration = calibration
         self._transformation = Transformation.from_json(description["transformation"])
         architecture = description["architecture"]
         self.task = task_of_loss(architecture["loss"])
@@ -46,7 +49,10 @@ class Predictor:
         description = store.read_json(model, "model.json")
         architecture = description["architecture"]["model"]["architecture"]
         path = store.path(model, weights_file(architecture))
-        return cls(description, framework_of(architecture).read(path))
+        weights = framework_of(architecture).read(path)
+        if store.manifest(model).entry(FILE) is None:
+            return cls(description, weights)
+        return cls(description, weights, Calibration.from_json(store.read_json(model, FILE)))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -61,7 +67,18 @@ class Predictor:
         Raises:
             FeatureError: if a feature column is missing, is not of the kind it was in training, or holds an infinity.
         """
-        return self._score(*self._transformation.apply(table))
+        predicted = self._score(*self._transformation.apply(table))
+        return predicted if self.calibration is None else self.calibration.apply(predicted)
+
+    def read(self, predicted: npt.NDArray[np.float64], groups: npt.NDArray[np.int64] | None = None) -> Predictions:
+        """What `predict` gave in the forms that metrics read: of two classes, positive from the model's threshold on.
+
+        Args:
+            predicted: Shape (rows,), or (rows, classes).
+            groups: Number of the group of each row, of rankings.
+        """
+        read = self.task.read(predicted, groups)
+        return read if self.calibration is None else read.decided(self.calibration.threshold)
 
     def predict_online(self, rows: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float64]:
         """Probability of the positive label for rows of features by name, as `predict`; None is a missing value.

@@ -15,7 +15,7 @@ from gatehouse.components.tracking.lineage import lineage_of
 from gatehouse.components.tracking.mlflow_client import tracking_of
 from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool
 from gatehouse.components.tracking.spool import SpoolWriter
-from gatehouse.components.tracking.training import track_experiment, track_training
+from gatehouse.components.tracking.training import show_training, track_experiment, track_training
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,19 @@ def _runs(store: ArtifactStore, experiment: str) -> list[Any]:
     with tracking.client() as client:
         found = client.get_experiment_by_name(experiment)
         return list(client.search_runs([found.experiment_id], order_by=["attribute.run_name ASC"])) if found else []
+
+
+def test_a_calibrated_model_has_the_run_of_its_training(shared: ArtifactStore) -> None:
+    model = _model(shared, "calibrated", learning_rate=0.002)
+    files: dict[str, Any] = {entry.path: entry for entry in shared.manifest(model).files} | {"calibration.json": "{}"}
+    made = shared.publish("models", "calibrated", files, derived_from={"model": model})
+    track_training(shared, model)
+    tracking = tracking_of(shared)
+    assert tracking is not None
+    with tracking.client() as client:
+        run = show_training(tracking, client, made)
+    assert run.data.tags["gatehouse.reference"] == model
+    assert len([each for each in _runs(shared, "calibrated") if each.data.params]) == 1
 
 
 def test_a_run_has_parameters_history_lineage_and_environment(shared: ArtifactStore) -> None:

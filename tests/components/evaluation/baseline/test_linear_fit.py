@@ -1,4 +1,4 @@
-"""The fits of linear models: at the minimum, whatever the data; and its own logistic function."""
+"""The fits of linear models: at the minimum, whatever the data."""
 
 from typing import Any
 
@@ -13,7 +13,6 @@ from gatehouse.components.evaluation.baseline.linear_fit import (
     cholesky,
     fit_least_squares,
     fit_logistic,
-    logistic,
     solve,
 )
 
@@ -22,18 +21,6 @@ def slope(design: Any, labels: Any, penalties: Any, point: Any) -> Any:
     """The gradient, summed by BLAS and calculated with NumPy's own exp."""
     dense = design.toarray()
     return dense.T @ (expit(dense @ point) - labels) + penalties * point
-
-
-@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=50))
-def test_the_logistic_function_is_right_to_the_last_digits(margins: list[float]) -> None:
-    given = np.array(margins)
-    assert logistic(given) == pytest.approx(expit(np.clip(given, -700, 700)), rel=1e-15, abs=0)
-
-
-def test_the_logistic_function_is_monotone_and_takes_any_shape() -> None:
-    margins = np.linspace(-40, 40, 400_001).reshape(-1, 1)
-    assert (np.diff(logistic(margins), axis=0) >= 0).all()
-    assert logistic(np.array([[-np.inf, np.inf]])).tolist() == [[pytest.approx(0, abs=1e-300), 1.0]]
 
 
 @given(st.integers(0, 2**32), st.integers(2, 60), st.integers(1, 8), st.floats(0.1, 1e3), st.floats(1e-3, 10))

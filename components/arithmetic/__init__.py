@@ -1,0 +1,1 @@
+"""Functions of numbers whose results have the same bits on every processor."""

@@ -1,0 +1,1 @@
+"""What makes the probabilities of a model come true, and the threshold of its positive class; travels with it."""
