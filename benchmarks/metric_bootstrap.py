@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn import metrics as sklearn
 
+from gatehouse.components.evaluation.bootstrap import Units
 from gatehouse.components.metrics.catalogue.found import metrics_for
 from gatehouse.components.metrics.catalogue.metric import Predictions
 from gatehouse.components.tasks.found import TASKS
@@ -68,13 +69,17 @@ def _example(task: str, rows: int) -> tuple[Any, Predictions]:
 
 
 def _ours(metric: Any, labels: Any, predictions: Predictions, rounds: int) -> float:
-    draw, units = np.random.default_rng(3), metric.units(predictions)
-    draws = [draw.integers(0, units, units) for _ in range(_DRAWS)]
+    units = Units("row", len(labels)) if predictions.groups is None else Units("group", *_numbered(predictions.groups))
+    draws = list(units.draws(_DRAWS, 3))
     seconds = -time.process_time()
     measured = metric.on_draws(labels, predictions)
     for number in range(rounds):
         measured(draws[number % _DRAWS])
     return seconds + time.process_time()
+
+
+def _numbered(groups: Any) -> tuple[int, Any]:
+    return len(np.unique(groups)), groups
 
 
 def _theirs(measured: _Theirs, labels: Any, predictions: Predictions, rounds: int) -> float:

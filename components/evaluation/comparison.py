@@ -1,41 +1,37 @@
-"""Candidate against champion on the same rows, with a paired bootstrap interval."""
+"""Candidate against champion in one metric, from what both have on the same draws of the test rows."""
 
 import numpy as np
 
 from gatehouse.components.evaluation.gate import Comparison
-from gatehouse.components.metrics.catalogue.metric import Array, Metric, Predictions
+from gatehouse.components.metrics.catalogue.metric import Array, Metric
 
 
-def compare(
-    metric: Metric,
-    labels: Array,
-    candidate: Predictions,
-    champion: Predictions,
-    *,
-    confidence: float,
-    samples: int,
-    seed: int,
+def compared(
+    metric: Metric, candidate: float, champion: float, on_draws: tuple[Array, Array], confidence: float
 ) -> Comparison:
-    """Compare two models' predictions for the same rows.
+    """Compare two models in a metric.
 
-    The bounds are those of the percentile interval of the paired bootstrap (Efron 1979): rows, or groups of a ranking,
-    are drawn with replacement, both models are measured on the same draw, and the difference is kept.
+    The bounds are those of the percentile interval of the paired bootstrap (Efron 1979), whose draws are the same for
+    both models; the standard error is the standard deviation of the difference over draws.
 
     Args:
         metric: What is compared.
-        labels: Shape (rows,).
-        candidate: The candidate's predictions for the rows.
+        candidate: Its value on the test rows.
         champion: The champion's.
+        on_draws: The values of candidate and champion on each draw, shape (samples,) each.
         confidence: Of each one-sided bound, above a half.
-        samples: Number of draws.
-        seed: Of the draws.
     """
-    ours, theirs = metric.on_draws(labels, candidate), metric.on_draws(labels, champion)
-    generator, units = np.random.default_rng(seed), metric.units(candidate)
-    worse_by = np.empty(samples)
-    for index in range(samples):
-        drawn = generator.integers(0, units, units)
-        worse_by[index] = metric.worse_by(ours(drawn), theirs(drawn))
-    mine, other = metric.measure(labels, candidate), metric.measure(labels, champion)
-    best, worst = np.quantile(worse_by, (1 - confidence, confidence))
-    return Comparison(metric.name, mine, other, metric.worse_by(mine, other), float(worst), float(best))
+    ours, theirs = on_draws
+    sign = 1.0 if metric.better == "lower" else -1.0
+    worse_by = sign * (ours - theirs)
+    known = worse_by[~np.isnan(worse_by)]
+    best, worst = np.quantile(known, (1 - confidence, confidence)) if len(known) else (np.nan, np.nan)
+    return Comparison(
+        metric=metric.name,
+        candidate=candidate,
+        champion=champion,
+        worse_by=metric.worse_by(candidate, champion),
+        worst_bound=float(worst),
+        best_bound=float(best),
+        standard_error=float(known.std(ddof=1)) if len(known) > 1 else np.nan,
+    )

@@ -5,25 +5,33 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from statistics import NormalDist
+from typing import Any, Literal
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.artifacts.manifest import Manifest
 
 # The last part stands for every module of the folder, also to what takes the digest of code.
 _ROOM = "gatehouse.components.evaluation.rules.*"
+_POWER = 0.8
 _FIRST = ("bars", "baseline", "leakage_alarm", "champion", "slices", "data_checks")
+Outcome = Literal["pass", "refused", "inconclusive"]
 Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule as it was applied: what was expected, what was found, and whether it holds."""
+    """One rule as it was applied: what was expected, what was found, and whether it holds.
+
+    A rule that does not hold is `inconclusive` where the test rows can neither show that it is kept nor that it is
+    broken.
+    """
 
     name: str
     expected: str
     found: str
     holds: bool
+    inconclusive: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}: expected {self.expected}, found {self.found}"
@@ -34,7 +42,7 @@ class Comparison:
     """Candidate against champion on the same rows.
 
     `worse_by` and its two bounds are positive to the candidate's disadvantage, whatever the metric's direction. The
-    bounds are each one-sided, at the confidence of the policy.
+    bounds are each one-sided, at the confidence of the policy. `standard_error` is that of `worse_by`, from the draws.
     """
 
     metric: str
@@ -43,6 +51,16 @@ class Comparison:
     worse_by: float
     worst_bound: float
     best_bound: float
+    standard_error: float = 0.0
+
+    def smallest_shown(self, confidence: float) -> float:
+        """The smallest regression that these test rows can show, in the metric's own unit.
+
+        An equal candidate keeps a tolerance of that size with a chance of 80 %: (z of confidence + z of 0.8) times the
+        standard error of the difference (Julious 2004, section 4.1).
+        """
+        normal = NormalDist()
+        return (normal.inv_cdf(confidence) + normal.inv_cdf(_POWER)) * self.standard_error
 
 
 NOT_CHECKED = "not checked"
@@ -68,7 +86,7 @@ class Evidence:
         model: The candidate's manifest: its files, what it was made from and how.
         candidate: Its test metrics.
         baseline: The same metrics of the baseline on the same rows and features.
-        comparison: Against the champion, or None where there is none.
+        comparison: Against the champion in the metric of the policy, or None where there is none.
         slices: By metric, its value in every judged slice, by the slice's name.
         slices_asked: Whether the policy states limits on slices itself: then a slice must be judged. Limits that come
             from the task alone ask for none.
@@ -123,6 +141,7 @@ def judge(policy: Spec, evidence: Evidence) -> tuple[Rule, ...]:
     return tuple(rule for each in families() for rule in each.rules(policy, evidence))
 
 
-def verdict_of(rules: tuple[Rule, ...]) -> str:
-    """`pass` if every rule holds, else `refused`."""
-    return "pass" if all(rule.holds for rule in rules) else "refused"
+def verdict_of(rules: tuple[Rule, ...]) -> Outcome:
+    """`pass` if every rule holds, `refused` if one is broken, `inconclusive` if the rows cannot tell of one."""
+    missed = [rule for rule in rules if not rule.holds]
+    return "refused" if any(not rule.inconclusive for rule in missed) else "inconclusive" if missed else "pass"

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gatehouse.components.artifacts.manifest import Manifest
-from gatehouse.components.evaluation.comparison import compare
-from gatehouse.components.evaluation.gate import Comparison, DataCheck, Evidence, Rule, judge, verdict_of
+from gatehouse.components.evaluation.bootstrap import Units
+from gatehouse.components.evaluation.comparison import compared
+from gatehouse.components.evaluation.gate import Comparison, DataCheck, Evidence, Outcome, Rule, judge, verdict_of
 from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.evaluation.slices import Slice, slice_metrics
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.evaluation.uncertainty import Uncertainty, uncertainty_of
 from gatehouse.components.metrics.catalogue.found import measure, metric_named
 from gatehouse.components.metrics.catalogue.metric import Predictions
 from gatehouse.components.tasks.judging import judging_of
@@ -19,17 +21,33 @@ CANDIDATE, CHAMPION, BASELINE, TREES, CONSTANT = "candidate", "champion", "basel
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found: metrics by role, the comparison with the champion, slices, and the rules as they were applied."""
+    """What was found.
+
+    Attributes:
+        metrics: By role, by name.
+        uncertainty: Their intervals.
+        comparisons: The candidate against the champion in every metric; empty where there is none.
+        judged_by: The metric of these that the policy judges by.
+        slices: The slices.
+        rules: The rules as they were applied.
+    """
 
     metrics: Mapping[str, Mapping[str, float]]
-    comparison: Comparison | None
+    uncertainty: Uncertainty
+    comparisons: Mapping[str, Comparison]
+    judged_by: str
     slices: tuple[Slice, ...]
     rules: tuple[Rule, ...]
 
     @property
-    def verdict(self) -> str:
-        """`pass` or `refused`."""
+    def verdict(self) -> Outcome:
+        """`pass`, `refused` or `inconclusive`."""
         return verdict_of(self.rules)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The comparison that the policy judges by."""
+        return self.comparisons.get(self.judged_by)
 
 
 def judged(
@@ -39,6 +57,7 @@ def judged(
     model: Manifest,
     part: Part,
     predictions: Mapping[str, Predictions],
+    units: Units,
     data_checks: tuple[DataCheck, ...] = (),
 ) -> Judgement:
     """Measure and judge predictions for the test rows.
@@ -50,24 +69,25 @@ def judged(
         model: The candidate's manifest.
         part: The test rows.
         predictions: Of `candidate`, `baseline`, `constant` and, where there are such, `champion` and `boosted trees`.
+        units: What the bootstrap draws.
         data_checks: Of the data that the candidate was made from.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
-    comparison = None
-    if CHAMPION in predictions:
-        comparison = compare(
-            metric_named(policy.champion.metric or ""),
-            labels,
-            predictions[CANDIDATE],
-            predictions[CHAMPION],
-            confidence=policy.champion.confidence,
-            samples=spec.bootstrap_samples,
-            seed=spec.seed,
+    uncertainty, drawn = uncertainty_of(task, labels, predictions, units, spec)
+    comparisons = {
+        name: compared(
+            metric_named(name),
+            metrics[CANDIDATE][name],
+            metrics[CHAMPION][name],
+            (drawn[CANDIDATE][name], drawn[CHAMPION][name]),
+            policy.champion.confidence,
         )
+        for name in (metrics[CANDIDATE] if CHAMPION in predictions else ())
+    }
     shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
     limits = tuple(sorted(policy.slices or ()))
-    slices = tuple(slice_metrics(part.table, labels, shown, spec, task, limits))
+    slices = tuple(slice_metrics(part.table, labels, shown, spec, task, limits, units))
     values = {
         metric: {each.name: each.metrics[CANDIDATE][metric] for each in slices if each.judged} for metric in limits
     }
@@ -75,10 +95,9 @@ def judged(
         model,
         metrics[CANDIDATE],
         metrics[BASELINE],
-        comparison,
+        comparisons.get(policy.champion.metric),
         values,
         slices_asked=asked.slices is not None,
         data_checks=data_checks,
     )
-    rules = judge(policy, evidence)
-    return Judgement(metrics, comparison, slices, rules)
+    return Judgement(metrics, uncertainty, comparisons, policy.champion.metric, slices, judge(policy, evidence))

@@ -6,6 +6,8 @@ from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.reports.figures import figures
+from gatehouse.components.evaluation.reports.intervals import add_comparisons, best_of, estimate
+from gatehouse.components.evaluation.reports.intervals import told as told_of
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.rules.champion import ChampionRule
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
@@ -29,8 +31,8 @@ def page(store: ArtifactStore, reference: str) -> str:
         reference: Of the evaluation.
     """
     manifest = store.manifest(reference)
-    metrics, slices, curves, verdict = (
-        store.read_json(reference, f"{name}.json") for name in ("metrics", "slices", "curves", "verdict")
+    metrics, uncertainty, slices, curves, verdict = (
+        store.read_json(reference, f"{name}.json") for name in ("metrics", "uncertainty", "slices", "curves", "verdict")
     )
     # What both leave out has its default.
     policy = GatePolicy.model_validate(verdict["policy"])
@@ -41,7 +43,7 @@ def page(store: ArtifactStore, reference: str) -> str:
         f"{manifest.details['rows']:,} test rows, {level['title']} {_level(level, level['value'])}",
         _verdict(verdict, metrics, slices),
     )
-    _add_metrics(drawn, metrics, policy)
+    _add_metrics(drawn, metrics, uncertainty, policy)
     _add_gate(drawn, verdict, policy, spec)
     shown = {role: curves[role] for role in _ROLES if role in curves}
     drawn.section("Curves").figures(*figures(shown, level["value"]))
@@ -76,6 +78,10 @@ def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
         named = f"{', '.join(unjudged[:_NAMED])}{', …' if len(unjudged) > _NAMED else ''}"
         why = f"{len(unjudged)} of {len(slices)} have too few rows, or labels that do not differ: {named}"
         unchecked.append(f"slices: {why if slices else 'evaluation.slices names no column'}")
+    if verdict["verdict"] == "inconclusive":
+        todo = "judge on more test rows, or state a tolerance that these can show; whatever was champion stays it."
+        title = "The test rows cannot tell"
+        return Verdict("warn", "\n".join(broken), (), tuple(warnings), tuple(unchecked), todo, title)
     if not broken:
         text = f"The candidate keeps all {len(verdict['rules'])} rules of the policy."
         return Verdict("pass", text, (), tuple(warnings), tuple(unchecked), title="Passed the gate")
@@ -91,14 +97,17 @@ def _broken(verdict: Json) -> list[Json]:
     return [rule for rule in verdict["rules"] if not rule["holds"]]
 
 
-def _add_metrics(drawn: Report, metrics: Json, policy: GatePolicy) -> None:
+def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json, policy: GatePolicy) -> None:
     roles = [role for role in _ROLES if role in metrics]
+    intervals, effect = uncertainty["intervals"], uncertainty["design_effect"]
     rows = []
     for name in metrics["candidate"]:
         metric = metric_named(name)
         values = [metrics[role][name] for role in roles]
-        cells = [Marked(value, "best" if not _beaten(metric, value, values) else "") for value in values]
-        rows.append([metric.title, *cells, _bar(policy.bars.get(name))])
+        cells = best_of(
+            metric, values, [estimate(metric, metrics[role][name], intervals[role].get(name)) for role in roles]
+        )
+        rows.append([metric.title, *cells, _bar(policy.bars.get(name)), *([effect.get(name)] if effect else [])])
     told = (
         "All on the same test rows. The baseline is a linear model on the same features, the constant one without any."
     )
@@ -107,12 +116,13 @@ def _add_metrics(drawn: Report, metrics: Json, policy: GatePolicy) -> None:
         name for role, name in (("boosted trees", "boosted trees"), ("constant", "the constant")) if role in roles
     ]
     told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
-    drawn.section("Metrics", told)
-    drawn.table(["metric", *roles, "bar"], rows)
-
-
-def _beaten(metric: Metric, value: float, values: Sequence[float]) -> bool:
-    return any(metric.is_better(other, value) for other in values)
+    drawn.section("Metrics", f"{told} {told_of(uncertainty)}")
+    drawn.table(["metric", *roles, "bar", *(["design effect"] if effect else [])], rows)
+    if effect:
+        drawn.note(
+            f"The design effect is the variance over draws by {uncertainty['unit']} over that of draws by row: as many "
+            "times fewer independent rows tell as much."
+        )
 
 
 def _bar(bar: Bar | None) -> str:
@@ -129,12 +139,12 @@ def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: Evaluation
         ["", "rule", "expected", "found"],
         [
             [
-                Marked("✓\u00a0holds", "good") if rule["holds"] else "✕\u00a0broken",
+                _outcome(rule),
                 *(rule[key] for key in ("name", "expected", "found")),
             ]
             for rule in rules
         ],
-        {index: "bad" for index, rule in enumerate(rules) if not rule["holds"]},
+        {index: "bad" for index, rule in enumerate(rules) if not rule["holds"] and not rule["inconclusive"]},
     )
     if verdict["comparison"] is None:
         beaten = [metric_named(name).title for name in policy.must_beat_baseline or ()]
@@ -144,6 +154,13 @@ def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: Evaluation
         drawn.note(f"There is no champion yet: the rules {told}.")
         return
     _add_comparison(drawn, verdict["comparison"], policy.champion, spec.bootstrap_samples)
+    add_comparisons(drawn, verdict["comparisons"], verdict["comparison"]["metric"], policy.champion)
+
+
+def _outcome(rule: Json) -> Marked | str:
+    if rule["holds"]:
+        return Marked("✓\u00a0holds", "good")
+    return Marked("?\u00a0cannot tell", "warn") if rule["inconclusive"] else "✕\u00a0broken"
 
 
 def _add_comparison(drawn: Report, found: Json, rule: ChampionRule, samples: int) -> None:
@@ -219,10 +236,7 @@ def _slice_table(slices: Sequence[Json], metrics: Json, limits: Mapping[str, flo
     shown = [(role, name) for role in ("candidate", "champion") if role in metrics for name in named]
     headers = [f"{metric_named(name).title}{' of the champion' if role == 'champion' else ''}" for role, name in shown]
     rows = [
-        [
-            *(entry["name"], entry["rows"], entry["level"]),
-            *(entry["metrics"][role].get(name) for role, name in shown),
-        ]
+        [*(entry["name"], entry["rows"], entry["level"]), *(_estimate(entry, role, name) for role, name in shown)]
         for entry in slices
     ]
     marks = {index: mark for index, entry in enumerate(slices) if (mark := _mark(entry, limits))}
@@ -230,8 +244,13 @@ def _slice_table(slices: Sequence[Json], metrics: Json, limits: Mapping[str, flo
     return table(["slice", "rows", level["title"], *headers], rows, marks, formats, "Slices")
 
 
+def _estimate(entry: Json, role: str, name: str) -> Html | None:
+    ends = entry["intervals"].get(role, {}).get(name)
+    return estimate(metric_named(name), entry["metrics"][role].get(name), ends)
+
+
 def _dot(entry: Json, metric: Metric, limit: float) -> Dot:
-    low, high = entry["intervals"].get(metric.name, (math.nan, math.nan))
+    low, high = entry["intervals"]["candidate"].get(metric.name, (math.nan, math.nan))
     champion = entry["metrics"].get("champion", {}).get(metric.name, math.nan)
     mark = _mark(entry, {metric.name: limit})
     return Dot(entry["name"], entry["metrics"]["candidate"][metric.name], low, high, champion, mark)

@@ -1,13 +1,14 @@
 """Metrics by the values of a column: where a good average hides a bad corner."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Array, Predictions
@@ -30,7 +31,7 @@ class Slice:
         level: The level of their labels.
         metrics: By role (`candidate`, and `champion` where there is one), metrics by name. A metric that slices are
             judged by is given only where labels differ enough to measure it.
-        intervals: 95 % interval of the candidate's value, of metrics that tell one.
+        intervals: By role and metric, the ends of the 95 % interval.
         judged: Whether the slice is large enough for the gate, and its labels differ enough.
     """
 
@@ -38,7 +39,7 @@ class Slice:
     rows: int
     level: float
     metrics: Mapping[str, Mapping[str, float]]
-    intervals: Mapping[str, tuple[float, float]]
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
     judged: bool
 
 
@@ -49,6 +50,7 @@ def slice_metrics(
     spec: EvaluationSpec,
     task: Task,
     metrics: Sequence[str],
+    units: Units,
 ) -> list[Slice]:
     """One entry a value of each slice column, largest first within a column.
 
@@ -61,6 +63,7 @@ def slice_metrics(
         spec: Which columns, and from how many rows on a slice is judged.
         task: Says when labels differ enough, and which metric is given of every slice.
         metrics: Names of the metrics that slices are judged by.
+        units: What the bootstrap draws.
 
     Raises:
         ConfigurationError: if the training set has no such column, or one cuts the groups of a ranking apart.
@@ -75,10 +78,8 @@ def slice_metrics(
     for column in spec.slices:
         names, members = group(table[column])
         _require_whole_groups(column, members, predictions)
-        entries = []
-        for index, name in enumerate(names):
-            rows = np.flatnonzero(members == index)
-            entries.append(_slice(f"{column}={name}", rows, labels, predictions, spec, task, metrics))
+        titles = [f"{column}={name}" for name in names]
+        entries = _slices(titles, members, labels, predictions, spec, task, metrics, units)
         found.extend(sorted(entries, key=lambda entry: (-entry.rows, entry.name)))
     return found
 
@@ -117,33 +118,49 @@ def _units(predictions: Predictions, rows: Array) -> int:
     return len(rows) if predictions.groups is None else len(np.unique(predictions.groups[rows]))
 
 
-def _slice(
-    name: str,
-    rows: Array,
+def _slices(
+    names: Sequence[str],
+    members: Array,
     every: Array,
     predictions: Mapping[str, Predictions],
     spec: EvaluationSpec,
     task: Task,
     metrics: Sequence[str],
-) -> Slice:
-    labels = every[rows]
-    enough = not task.lacks(labels)
-    objective = judging_of(task).objective
-    named = [metric_named(each) for each in dict.fromkeys([objective, *(metrics if enough else ())])]
-    measured = {
-        role: {metric.name: metric.measure(labels, given) for metric in named}
-        for role, given in ((role, each.take(rows)) for role, each in predictions.items())
-    }
-    intervals = {
-        metric.name: metric.interval(measured["candidate"][metric.name], labels)
-        for metric in named
-        if metric.interval is not None
-    }
-    return Slice(
-        name=name,
-        rows=len(labels),
-        level=level_of(task).of(labels, every)[0],
-        metrics=measured,
-        intervals=intervals,
-        judged=enough and _units(next(iter(predictions.values())), rows) >= spec.min_slice_rows,
-    )
+    units: Units,
+) -> list[Slice]:
+    """The slices that the rows are divided into, all measured on the same draws of all rows."""
+    order = np.argsort(members, kind="stable")
+    ends = np.searchsorted(members[order], np.arange(len(names) + 1))
+    measured: list[Measured] = []
+    entries: list[tuple[Slice, list[tuple[str, str]]]] = []
+    for index, name in enumerate(names):
+        start, stop = ends[index], ends[index + 1]
+        rows = order[start:stop]
+        labels = every[rows]
+        enough = not task.lacks(labels)
+        given = {role: each.take(rows) for role, each in predictions.items()}
+        named = dict.fromkeys([judging_of(task).objective, *(metrics if enough else ())])
+        values = {
+            role: {each: metric_named(each).measure(labels, read) for each in named} for role, read in given.items()
+        }
+        measured += [
+            Measured(metric_named(each).on_draws(labels, read), start, stop)
+            for read in given.values()
+            for each in named
+        ]
+        judged = enough and _units(next(iter(predictions.values())), rows) >= spec.min_slice_rows
+        slice_ = Slice(name, len(rows), level_of(task).of(labels, every)[0], values, {}, judged)
+        entries.append((slice_, [(role, each) for role in given for each in named]))
+    drawn = iter(on_draws(measured, units, spec.bootstrap_samples, spec.seed, order).T)
+    return [replace(entry, intervals=_intervals(entry, keys, drawn)) for entry, keys in entries]
+
+
+def _intervals(
+    entry: Slice, keys: Sequence[tuple[str, str]], drawn: Iterator[Array]
+) -> dict[str, dict[str, tuple[float, float]]]:
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for role, metric in keys:
+        of_draws = next(drawn)
+        if not np.isnan(of_draws).all():
+            found.setdefault(role, {})[metric] = interval(metric_named(metric), entry.metrics[role][metric], of_draws)
+    return found

@@ -22,7 +22,12 @@ class EvaluationSpec(Spec):
         500, ge=1, description="Slices of fewer rows, or of fewer groups of a ranking, are counted and not judged."
     )
     calibration_bins: int = Field(20, ge=2, le=200)
-    bootstrap_samples: int = Field(500, ge=20, le=10_000, description="Paired resamples of the champion comparison.")
+    bootstrap_samples: int = Field(500, ge=20, le=10_000, description="Resamples of the test rows, for intervals.")
+    resample_by: str = Field(
+        "",
+        description="A column whose values are resampled whole, as their rows are not independent; `day`, that of the "
+        "decision; nothing for rows, or groups of a ranking.",
+    )
     seed: int = Field(7, ge=0)
     boosted_trees: bool = Field(True, description="Show gradient-boosted trees beside the candidate; not judged by.")
 
@@ -37,6 +42,11 @@ class GatePolicy(*(family.policy for family in reversed(families()))):  # type: 
     format_version: ClassVar[int] = 2
 
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
+    inconclusive: Literal["refuse", "approval"] = Field(
+        "refuse",
+        description="What follows where the test rows cannot tell whether a rule is kept: nothing is promoted, or a "
+        "person decides.",
+    )
     approval_days: int = Field(7, ge=1, le=365, description="How long an approval by a person holds.")
     four_eyes: bool = Field(False, description="Who trained or submitted a model may not approve it; for manual.")
 

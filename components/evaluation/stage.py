@@ -43,10 +43,10 @@ class EvaluateRequest(StageModel):
 
 
 class EvaluateResult(StageModel):
-    """The evaluation, its verdict with the reasons of a refusal, and the test metrics."""
+    """The evaluation, its verdict with the reasons where it is no pass, and the test metrics."""
 
     evaluation: str
-    verdict: Literal["pass", "refused"]
+    verdict: Literal["pass", "refused", "inconclusive"]
     reasons: tuple[str, ...]
     metrics: dict[str, float]
     champion_metrics: dict[str, float]
@@ -73,16 +73,17 @@ class ScoringError(GatehouseError):
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 
-    The artifact holds `metrics.json`, `slices.json`, `curves.json` and `verdict.json`, whatever the verdict is. Latency
-    is recorded beside it, under `measurements/`.
+    The artifact holds `metrics.json`, `uncertainty.json`, `slices.json`, `curves.json` and `verdict.json`, whatever the
+    verdict is. Latency is recorded beside it, under `measurements/`.
 
     Raises:
         SelfComparisonError: if the champion is the candidate.
         ConfigurationError: if candidate, champion and label are of different tasks, or the policy names metrics that
-            the task does not have.
+            the task does not have, or slices or resamples are of columns that are not there.
         UnusablePartError: if the test part cannot be judged on.
         ScoringError: if a model cannot score the test rows.
     """
+    from gatehouse.components.evaluation.bootstrap import Units
     from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, TREES, judged
     from gatehouse.components.evaluation.parts import read_part
     from gatehouse.components.tasks.judging import judging_of
@@ -113,13 +114,15 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     }
     data_checks = _data_checks(request, store)
     manifest = store.manifest(request.model)
-    found = judged(task, request.spec, request.policy, manifest, part, predictions, data_checks)
+    decided = store.manifest(request.training_set).details.get("decision_time", "")
+    units = Units.of(part, request.spec.resample_by, decided)
+    found = judged(task, request.spec, request.policy, manifest, part, predictions, units, data_checks)
     reference = _publish(request, store, policy, baseline, task, part, predictions, found, data_checks)
     latency = measure_latency(candidate.predict, part.table)
     store.append(f"measurements/{request.model}", {"stage": "evaluate", "latency": latency})
     return EvaluateResult(
         evaluation=reference,
-        verdict="pass" if found.verdict == "pass" else "refused",
+        verdict=found.verdict,
         reasons=tuple(str(rule) for rule in found.rules if not rule.holds),
         metrics=found.metrics[CANDIDATE],
         champion_metrics=found.metrics.get(CHAMPION, {}),
@@ -244,6 +247,10 @@ def _publish(
         "verdict": found.verdict,
         "rules": [asdict(rule) for rule in found.rules],
         "comparison": asdict(found.comparison) if found.comparison else None,
+        "comparisons": {
+            name: asdict(each) | {"smallest_shown": each.smallest_shown(policy.champion.confidence)}
+            for name, each in found.comparisons.items()
+        },
         "policy": identity_of(policy),
         "warnings": [f"{check.name}: {text}" for check in data_checks for text in check.warnings],
     }
@@ -254,6 +261,7 @@ def _publish(
         Reference.parse(request.model).name,
         {
             "metrics.json": canonical_json(found.metrics),
+            "uncertainty.json": canonical_json(asdict(found.uncertainty)),
             "slices.json": canonical_json([asdict(entry) for entry in found.slices]),
             "curves.json": canonical_json(curves),
             "verdict.json": canonical_json(verdict),

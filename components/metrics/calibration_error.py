@@ -17,7 +17,14 @@ def _prepare(labels: Array, probabilities: Array) -> OnDraw:
     return on_draws_of_groups(labels, probabilities, _BINS, _error)
 
 
-@metric(title="calibration error", better="lower", tasks=("binary",), reads="probabilities", prepare=_prepare)
+@metric(
+    title="calibration error",
+    better="lower",
+    tasks=("binary",),
+    reads="probabilities",
+    prepare=_prepare,
+    overstated=True,
+)
 def calibration_error(labels: Array, probabilities: Array) -> float:
     """Distance of observed rate and mean probability over 20 groups of equal size, weighted by rows (Naeini 2015)."""
     return _error(*calibration(labels, probabilities, _BINS).T)

@@ -29,7 +29,14 @@ def _prepare(labels: Array, probabilities: Array) -> OnDraw:
     return on_draws_of_groups(labels, probabilities, _BINS, _error)
 
 
-@metric(title="calibration error, debiased", better="lower", tasks=("binary",), reads="probabilities", prepare=_prepare)
+@metric(
+    title="calibration error, debiased",
+    better="lower",
+    tasks=("binary",),
+    reads="probabilities",
+    prepare=_prepare,
+    overstated=True,
+)
 def calibration_error_debiased(labels: Array, probabilities: Array) -> float:
     """`calibration_error` less what it would grow by if rates were drawn once more (Kumar, Liang and Ma 2019).
 

@@ -9,11 +9,10 @@ from gatehouse.components.metrics.catalogue.metric import Array, OnDraw
 def _prepare(labels: Array, values: Array) -> OnDraw:
     errors = (values - labels) ** 2
 
-    def drawn_rows(drawn: Array) -> float:
-        times = np.bincount(drawn, minlength=len(labels)).astype(np.float64)
+    def drawn_rows(times: Array) -> float:
         # Seen from a drawn label, labels that are all equal are exactly 0.
-        apart = labels - labels[drawn[0]]
-        apart = apart - np.sum(times * apart) / len(drawn)
+        apart = labels - labels[np.argmax(times > 0)]
+        apart = apart - np.sum(times * apart) / times.sum()
         return _explained(float(np.sum(times * errors)), float(np.sum(times * apart**2)))
 
     return drawn_rows

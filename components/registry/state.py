@@ -50,6 +50,11 @@ class Verdict(BaseModel):
     four_eyes: bool = Field(False, description="Who trained or submitted the candidate may not approve it.")
 
     @property
+    def admits(self) -> bool:
+        """Whether the candidate becomes a version: it passed, or the test rows cannot tell and a person decides."""
+        return self.verdict == "pass" or (self.verdict == "inconclusive" and self.approval == "manual")
+
+    @property
     def digest(self) -> str:
         """SHA-256 of all that it says: what an approval signs."""
         return digest_of(self.model_dump(mode="json"))
@@ -202,7 +207,7 @@ class State:
     def settled(self, number: int, verdict: Verdict) -> bool:
         """Whether everything that the verdict of record `number` calls for has been done, or ruled out."""
         version = self.version_of(verdict.subject.model)
-        if verdict.verdict != "pass" or version is None:
+        if not verdict.admits or version is None:
             return True
         promoted = version.promoted_at > number or self.champion == version.version
         return promoted or version.withdrawn or version.archived
@@ -236,7 +241,7 @@ def fold(records: Iterable[Record], state: State | None = None) -> State:
 
 
 def _registered(state: State, record: Record) -> State:
-    verdict = _verdict(state, record, "pass")
+    verdict = _verdict(state, record, admits=True)
     model = verdict.subject.model
     known = state.version_of(model)
     if known and state.verdict_on(verdict.subject) == (known.registered_at, verdict):
@@ -254,7 +259,7 @@ def _registered(state: State, record: Record) -> State:
 
 
 def _refused(state: State, record: Record) -> State:
-    verdict = _verdict(state, record, "refused", "inconclusive")
+    verdict = _verdict(state, record, admits=False)
     last = state.verdict_on(verdict.subject)
     if last is not None and last[1] == verdict:
         return state
@@ -362,10 +367,10 @@ def _known(state: State, record: Record) -> ModelVersion:
     return version
 
 
-def _verdict(state: State, record: Record, *words: str) -> Verdict:
-    if record.verdict is None or record.verdict.verdict not in words:
+def _verdict(state: State, record: Record, *, admits: bool) -> Verdict:
+    if record.verdict is None or record.verdict.admits != admits:
         found = record.verdict.verdict if record.verdict else "none"
-        raise _impossible(state, record, f"has the verdict {found}", f"the verdict {' or '.join(words)}")
+        raise _impossible(state, record, f"has the verdict {found}", "pass" if admits else "refused or inconclusive")
     return record.verdict
 
 

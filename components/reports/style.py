@@ -111,7 +111,8 @@ th, td { padding: 6px 12px; vertical-align: top; overflow-wrap: break-word; }
 th:first-child, td:first-child { padding-left: 2px; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
 th[scope="row"] { color: var(--ink); border-bottom: 1px solid var(--line); font-weight: 500; font-size: inherit; }
-td.prose { min-width: 240px; }
+td.prose { min-width: 240px; } td small { display: block; color: var(--soft); font-size: 11px;
+  font-weight: 400; white-space: nowrap; font-variant-numeric: tabular-nums; }
 td.best { font-weight: 700; } td.good { color: var(--good); } td.bad, tr.bad td { color: var(--bad); }
 td.warn, tr.warn td { color: var(--warn); } td.soft, tr.soft td { color: var(--soft); }
 tr.good td { color: var(--good); }

@@ -30,7 +30,7 @@ def run(
     until: Annotated[str, typer.Option(help="The last stage that runs, e.g. validate or split; default: all.")] = "",
     reason: Annotated[str, typer.Option(help="Why you run it; kept with what it makes.")] = "",
     param: Annotated[list[str] | None, typer.Option(help="Any other parameter of the pipeline, as NAME=VALUE.")] = None,
-    strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate is refused.")] = False,
+    strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate does not pass.")] = False,
 ) -> None:
     """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
     folder = project_folder(project).resolve()
@@ -56,7 +56,7 @@ def run(
     from gatehouse.components.tracking.stages import track_apart
 
     track_apart(opened, outcome.run, outcome.log)
-    refused = outcome.result("register").get("decision") == "refused"
+    refused = outcome.result("register").get("decision") in ("refused", "inconclusive")
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
 
 

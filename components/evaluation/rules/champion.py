@@ -60,11 +60,15 @@ def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
     metric = metric_named(found.metric)
     ours, theirs = metric.text(found.candidate), metric.text(found.champion)
     tolerated = rule.tolerated(found.champion)
+    smallest, spans = found.smallest_shown(rule.confidence), found.best_bound <= tolerated < found.worst_bound
+    blind = spans and tolerated < smallest
+    told = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
     yield Rule(
         f"champion {found.metric}",
         f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",
-        f"{ours}, at worst {_side(found.worst_bound)}",
+        f"{ours}, at worst {_side(found.worst_bound)}{told}",
         found.worst_bound <= tolerated,
+        inconclusive=blind,
     )
     if rule.min_improvement is not None:
         yield Rule(

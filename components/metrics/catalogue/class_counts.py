@@ -45,8 +45,8 @@ def class_metric(
             cells, cell = np.unique(numbers[: len(labels)] * len(names) + numbers[len(labels) :], return_inverse=True)
             label, said = np.divmod(cells, len(names))
 
-            def counted(drawn: Array) -> float:
-                rows = np.bincount(cell[drawn], minlength=len(cells))
+            def counted(times: Array) -> float:
+                rows = np.bincount(cell, weights=times, minlength=len(cells))
                 by_class = np.array(
                     [
                         np.bincount(of, weights=weights, minlength=len(names))
@@ -61,7 +61,7 @@ def class_metric(
             return counted
 
         def measured(labels: Array, classes: Array) -> float:
-            return prepare(labels, classes)(np.arange(len(labels)))
+            return prepare(labels, classes)(np.ones(len(labels)))
 
         return Metric(of_counts.__name__, title, better, tasks, "classes", form, measured, prepare)
 

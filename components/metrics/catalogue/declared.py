@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from gatehouse.components.metrics.catalogue.metric import Array, Interval, Measure, Metric, OnDraw, Reads
+from gatehouse.components.metrics.catalogue.metric import Array, Measure, Metric, OnDraw, Reads
 
 
 def metric(
@@ -16,11 +16,12 @@ def metric(
     reads: Reads,
     form: str = ".4f",
     prepare: Callable[..., OnDraw] | None = None,
+    overstated: bool = False,
 ) -> Callable[[Measure], Metric]:
     """Declare a function of labels and of what it reads; on draws it measures the drawn rows anew, or as `prepare`."""
 
     def declare(function: Measure) -> Metric:
-        return Metric(function.__name__, title, better, tasks, reads, form, function, prepare)
+        return Metric(function.__name__, title, better, tasks, reads, form, function, prepare, overstated)
 
     return declare
 
@@ -37,15 +38,15 @@ def mean_metric(
     """Declare a function that gives a number for each row, shape (rows,): the metric is their mean, or its root."""
 
     def declare(by_row: Callable[..., Array]) -> Metric:
-        def mean(numbers: Array) -> float:
-            return float(np.sqrt(numbers.mean()) if root else numbers.mean())
+        def of_mean(mean: float) -> float:
+            return float(np.sqrt(mean) if root else mean)
 
         def measured(*given: Array) -> float:
-            return mean(by_row(*given))
+            return of_mean(by_row(*given).mean())
 
         def prepare(*given: Array) -> OnDraw:
             numbers = by_row(*given)
-            return lambda drawn: mean(numbers[drawn])
+            return lambda times: of_mean(times @ numbers / times.sum())
 
         return Metric(by_row.__name__, title, better, tasks, reads, form, measured, prepare)
 
@@ -58,7 +59,6 @@ def ranked_metric(
     better: Literal["higher", "lower"],
     tasks: tuple[str, ...],
     form: str = ".4f",
-    interval: Interval | None = None,
 ) -> Callable[[Callable[[Array, Array], float]], Metric]:
     """Declare a function of the order of scores: scores are sorted once, and each draw only counts.
 
@@ -70,23 +70,21 @@ def ranked_metric(
 
     def declare(of_counts: Callable[[Array, Array], float]) -> Metric:
         def prepare(labels: Array, scores: Array) -> OnDraw:
-            rows = len(labels)
             if scores.ndim == 1:
                 counted = _counter(np.asarray(labels) > 0.5, scores)
-                return lambda drawn: of_counts(*counted(np.bincount(drawn, minlength=rows)))
+                return lambda times: of_counts(*counted(times))
             classes = [_counter(labels == name, _scores_of(int(name), scores)) for name in np.unique(labels)]
 
-            def averaged(drawn: Array) -> float:
-                times = np.bincount(drawn, minlength=rows)
+            def averaged(times: Array) -> float:
                 found = (counted(times) for counted in classes)
                 return float(np.mean([of_counts(hits, rows) for hits, rows in found if hits.any()]))
 
             return averaged
 
         def measured(labels: Array, scores: Array) -> float:
-            return prepare(labels, scores)(np.arange(len(scores)))
+            return prepare(labels, scores)(np.ones(len(scores)))
 
-        return Metric(of_counts.__name__, title, better, tasks, "scores", form, measured, prepare, interval)
+        return Metric(of_counts.__name__, title, better, tasks, "scores", form, measured, prepare)
 
     return declare
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Measure = Callable[..., float]
 OnDraw = Callable[[Array], float]
-Interval = Callable[[float, Array], tuple[float, float]]
 Reads = Literal["scores", "probabilities", "classes"]
 
 
@@ -63,9 +62,10 @@ class Metric:
         reads: Which of the predictions it reads; `groups` stands for scores and groups.
         form: How the number is written, in Python's format language.
         function: From labels, shape (rows,), and what it reads to a number.
-        prepare: From the same to a function of the numbers of drawn units, which measures them quickly; None measures
-            them anew.
-        interval: From a value and the labels that it was measured on to its 95 % interval; None for no formula.
+        prepare: From the same to a function of how often each row was drawn, which measures a draw quickly; None
+            measures the drawn rows anew.
+        overstated: Whether a sample of rows gives a larger value than all rows there could be, on average, and draws of
+            the sample an even larger one; such a metric is never negative.
     """
 
     name: str
@@ -76,12 +76,7 @@ class Metric:
     form: str
     function: Measure
     prepare: Callable[..., OnDraw] | None = None
-    interval: Interval | None = None
-
-    @property
-    def unit(self) -> Literal["row", "group"]:
-        """What is drawn with replacement to measure it again: rows of a group belong together."""
-        return "group" if self.reads == "groups" else "row"
+    overstated: bool = False
 
     def __call__(self, labels: Array, *read: Array) -> float:
         """The metric of labels and of what it reads; NaN where one of these numbers is."""
@@ -91,21 +86,26 @@ class Metric:
         """The metric of labels, shape (rows,), and predictions for the same rows; NaN where a label or score is."""
         return math.nan if _holds_nan(predictions.scores) else self(labels, *self._read(predictions))
 
-    def units(self, predictions: Predictions) -> int:
-        """How many units there are to draw from: rows, or groups."""
-        return len(predictions.scores) if self.unit == "row" else len(np.unique(predictions.form("groups")))
-
     def on_draws(self, labels: Array, predictions: Predictions) -> OnDraw:
-        """A function from the numbers of drawn units, with repeats, to the metric of these rows or groups.
+        """A function from how often each row was drawn, float64, shape (rows,), to the metric of that draw.
 
-        Groups are numbered from 0 in ascending order. One label or score that is NaN makes every draw NaN.
+        Rows of a group are drawn equally often: as a group that comes so often. One label or score that is NaN makes
+        every draw NaN, and so does a draw without rows.
         """
         read = self._read(predictions)
         if _holds_nan(labels, predictions.scores, *read):
-            return lambda drawn: math.nan
-        if self.prepare is not None:
-            return self.prepare(labels, *read)
-        return lambda drawn: self.measure(labels[drawn], predictions.take(drawn))
+            return lambda times: math.nan
+        measured = self.prepare(labels, *read) if self.prepare else self._anew(labels, predictions)
+        return lambda times: measured(times) if times.any() else math.nan
+
+    def _anew(self, labels: Array, predictions: Predictions) -> OnDraw:
+        rows = np.arange(len(labels))
+
+        def drawn_rows(times: Array) -> float:
+            drawn = np.repeat(rows, times.astype(np.int64))
+            return self.measure(labels[drawn], predictions.take(drawn))
+
+        return drawn_rows
 
     def is_better(self, value: float, than: float) -> bool:
         """Whether one value is strictly better than another; never where one is NaN."""

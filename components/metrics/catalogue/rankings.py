@@ -69,17 +69,24 @@ def ranking_metric(*, title: str, form: str = ".4f") -> Callable[[Callable[[Rank
 
     def declare(by_group: Callable[[Rankings], Array]) -> Metric:
         def prepare(labels: Array, scores: Array, groups: Array) -> OnDraw:
-            rankings = Rankings.of(labels, scores, groups)
-            numbers, counts = by_group(rankings), rankings.total(rankings.relevant) > 0
+            numbers, counts = _counting(labels, scores, groups)
+            chosen = np.unique(groups, return_index=True)[1][counts]
 
-            def mean(drawn: Array) -> float:
-                chosen = drawn[counts[drawn]]
-                return float(numbers[chosen].mean()) if len(chosen) else 0.0
+            def mean(times: Array) -> float:
+                drawn = times[chosen]
+                return float(drawn @ numbers / drawn.sum()) if drawn.any() else 0.0
 
             return mean
 
         def measured(labels: Array, scores: Array, groups: Array) -> float:
-            return prepare(labels, scores, groups)(np.arange(len(np.unique(groups))))
+            numbers, _ = _counting(labels, scores, groups)
+            return float(numbers.mean()) if len(numbers) else 0.0
+
+        def _counting(labels: Array, scores: Array, groups: Array) -> tuple[Array, Array]:
+            """The number of each group that counts, and whether each group does."""
+            rankings = Rankings.of(labels, scores, groups)
+            counts = rankings.total(rankings.relevant) > 0
+            return by_group(rankings)[counts], counts
 
         return Metric(by_group.__name__, title, "higher", ("ranking",), "groups", form, measured, prepare)
 

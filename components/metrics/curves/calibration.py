@@ -29,7 +29,7 @@ def calibration(labels: Array, probabilities: Array, bins: int) -> Array:
 
 
 def on_draws_of_groups(labels: Array, probabilities: Array, bins: int, measured: Callable[..., float]) -> OnDraw:
-    """A function from the numbers of drawn rows to what is measured on their calibration curve, sorted only once.
+    """A function from how often each row was drawn to what is measured on their calibration curve, sorted only once.
 
     Args:
         labels: 0 or 1, shape (rows,).
@@ -41,14 +41,14 @@ def on_draws_of_groups(labels: Array, probabilities: Array, bins: int, measured:
     values, came_true = probabilities[order], np.asarray(labels)[order]
     last = np.flatnonzero(np.append(values[1:] != values[:-1], True))
 
-    def drawn_rows(drawn: Array) -> float:
-        times = np.bincount(drawn, minlength=len(order))[order]
+    def drawn_rows(times: Array) -> float:
+        times, drawn = times[order], int(times.sum())
         # A group may end between any two rows of one probability, which all have the same rate: on a line.
         rows, said, right = (
             np.append(0.0, np.cumsum(each)[last]) for each in (times, times * values, times * came_true)
         )
         groups = np.arange(bins + 1)
-        ends = groups * (len(drawn) // bins) + np.minimum(groups, len(drawn) % bins)
+        ends = groups * (drawn // bins) + np.minimum(groups, drawn % bins)
         counts = np.diff(ends)
         some = counts > 0
         means = (np.diff(np.interp(ends, rows, sums))[some] / counts[some] for sums in (said, right))

@@ -149,7 +149,7 @@ def judged(state: State, model_name: str, number: int) -> tuple[ModelVersion, Ve
         raise ApprovalError(f"{model_name}: expected one of the versions {known}, found {found}.")
     last = state.last_verdict(version.model)
     assert last is not None, "a version has the verdict that it was registered with"
-    if version.archived or last[1].verdict != "pass":
+    if version.archived or not last[1].admits:
         found = "it is archived" if version.archived else f"{last[1].verdict}: {'; '.join(last[1].reasons)}"
         raise ApprovalError(f"{model_name}:{number}: expected a version whose last verdict is pass, found {found}.")
     return version, last[1]

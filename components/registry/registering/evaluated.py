@@ -1,6 +1,6 @@
 """The verdict that an evaluation holds, as the ledger keeps it."""
 
-from typing import Any
+from typing import Any, Literal
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import identity_digest, identity_of
@@ -8,6 +8,9 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.state import Subject, Verdict
 from gatehouse.errors import GatehouseError
+
+_ASKED: dict[str, Literal["automatic", "manual"]] = {"refuse": "automatic", "approval": "manual"}
+"""Who decides on an inconclusive verdict, by what the policy says of it; `automatic` keeps the candidate out."""
 
 
 class WrongEvaluationError(GatehouseError):
@@ -47,13 +50,14 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, policy: GatePo
         split=inputs["split"],
         policy=identity_digest(policy),
     )
+    asks = policy.approval if body["verdict"] != "inconclusive" else _ASKED[policy.inconclusive]
     return Verdict(
         subject=subject,
         champion=champion,
         evaluation=evaluation,
         verdict=body["verdict"],
         reasons=tuple(_reason(rule) for rule in body["rules"] if not rule["holds"]),
-        approval=policy.approval,
+        approval=asks,
         approval_days=policy.approval_days,
         four_eyes=policy.four_eyes,
     )

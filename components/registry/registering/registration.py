@@ -24,7 +24,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     last = state.verdict_on(subject)
     if last is None or (last[1].verdict, last[1].champion) != (verdict.verdict, verdict.champion):
         _require_champion(state.expected_champion(subject), verdict)
-        if verdict.verdict != "pass":
+        if not verdict.admits:
             return Record(kind="refused", verdict=verdict)
         known = state.version_of(subject.model)
         number = known.version if known else len(state.versions) + 1
@@ -57,6 +57,6 @@ def decision_on(state: State, verdict: Verdict, now: datetime) -> str:
     `refused`, `inconclusive`, `rolled back` or `archived`.
     """
     version = state.version_of(verdict.subject.model)
-    if verdict.verdict != "pass" or version is None:
+    if not verdict.admits or version is None:
         return "refused" if verdict.verdict == "pass" else verdict.verdict
     return version.ended or ("approved" if version.promoted_at else standing(state, verdict, now))

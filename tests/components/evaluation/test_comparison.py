@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gatehouse.components.evaluation.comparison import compare
+from gatehouse.components.evaluation.bootstrap import Measured, Units, on_draws
+from gatehouse.components.evaluation.comparison import compared as compare
 from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.metrics.catalogue.found import metric_named, metrics_for
+from gatehouse.components.metrics.catalogue.metric import Metric
 from gatehouse.components.metrics.log_loss import log_loss
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.ranking import RANKING
@@ -26,8 +28,17 @@ def scores(noise: float, seed: int = 0) -> tuple[Any, Any]:
 
 def compared(labels: Any, candidate: Any, champion: Any, metric: str = "log_loss", **how: Any) -> Comparison:
     """The comparison of two models' probabilities; the rule is that of a policy that names nothing."""
-    settings = {"confidence": 0.95, "samples": 50, "seed": 7} | how
-    return compare(metric_named(metric), labels, BINARY.read(candidate, None), BINARY.read(champion, None), **settings)
+    models = BINARY.read(candidate, None), BINARY.read(champion, None)
+    return resampled(metric_named(metric), labels, models, Units("row", len(labels)), **how)
+
+
+def resampled(
+    metric: Metric, labels: Any, models: Any, units: Units, confidence: float = 0.95, samples: int = 50, seed: int = 7
+) -> Comparison:
+    """The comparison of two models' predictions on draws of units."""
+    drawn = on_draws([Measured(metric.on_draws(labels, each)) for each in models], units, samples, seed).T
+    values = [metric.measure(labels, each) for each in models]
+    return compare(metric, values[0], values[1], (drawn[0], drawn[1]), confidence)
 
 
 @pytest.mark.parametrize("metric", metrics_for("binary"))
@@ -100,5 +111,5 @@ def test_of_rankings_whole_groups_are_drawn() -> None:
     # In every group of two one model is right and the other wrong: only drawing the rows alone would vary that.
     labels, groups = np.tile([1, 0], 50), np.repeat(np.arange(50), 2)
     right, wrong = (RANKING.read(scores, groups) for scores in (labels * 1.0, 1.0 - labels))
-    found = compare(metric_named("precision_at_1"), labels, right, wrong, confidence=0.95, samples=50, seed=7)
+    found = resampled(metric_named("precision_at_1"), labels, (right, wrong), Units("group", 50, groups))
     assert (found.worse_by, found.worst_bound, found.best_bound) == (-1.0, -1.0, -1.0)

@@ -67,6 +67,23 @@ def test_a_candidate_is_never_compared_with_itself(judged_bench: Bench) -> None:
         judged_bench.evaluate(good, champion=judged_bench.store.address_of(good))
 
 
+def test_a_tolerance_that_the_rows_cannot_show_is_inconclusive(judged_bench: Bench) -> None:
+    policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=1e-5)})
+    result = judged_bench.evaluate(judged_bench.models["other"], judged_bench.models["good"], policy)
+    assert result.verdict == "inconclusive"
+    assert "the smallest regression that these test rows can show is 0.0" in result.reasons[0]
+    html = page(judged_bench.store, result.evaluation)
+    assert "The test rows cannot tell" in html and "cannot tell</td>" in html
+
+
+def test_rows_that_are_not_independent_are_drawn_by_what_the_project_names(judged_bench: Bench) -> None:
+    spec = SPEC.model_copy(update={"resample_by": "origin"})
+    result = judged_bench.evaluate(judged_bench.models["good"], spec=spec)
+    told = judged_bench.store.read_json(result.evaluation, "uncertainty.json")
+    assert (told["unit"], told["units"], set(told["design_effect"])) == ("origin", 2, set(result.metrics))
+    assert "design effect" in page(judged_bench.store, result.evaluation)
+
+
 @pytest.mark.parametrize(("least", "verdict"), [(None, "pass"), (0.1, "refused")])
 def test_an_equal_model_is_judged_as_the_policy_states(judged_bench: Bench, least: float | None, verdict: str) -> None:
     policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=0.05, min_improvement=least)})
@@ -146,6 +163,13 @@ def test_what_is_published(judged_bench: Bench) -> None:
     assert set(store.read_json(result.evaluation, "curves.json")) == {"candidate", "champion", "baseline"}
     assert sum(entry["rows"] for entry in store.read_json(result.evaluation, "slices.json")) == 1500
     assert store.verify(result.evaluation) == 6
+    intervals = store.read_json(result.evaluation, "uncertainty.json")["intervals"]
+    for role, values in store.read_json(result.evaluation, "metrics.json").items():
+        assert set(intervals[role]) == set(values)
+        low, high = intervals[role]["log_loss"]
+        assert low < values["log_loss"] < high or role == "constant"
+    assert set(verdict["comparisons"]) == set(result.metrics)
+    assert verdict["comparisons"]["log_loss"].items() >= verdict["comparison"].items()
 
 
 def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""ROC AUC: as scikit-learn has it, with ties and one class; its interval."""
+"""ROC AUC: as scikit-learn has it, with ties and one class."""
 
 import warnings
 from typing import Any
@@ -6,15 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import assume, given
-from hypothesis import strategies as st
 from sklearn import metrics as sklearn
 from sklearn.preprocessing import label_binarize
 
 from gatehouse.components.metrics.roc_auc import roc_auc
 from tests.components.metrics.rows import BOTH, probabilities_of_classes
-
-interval = roc_auc.interval
-assert interval is not None
 
 
 @given(BOTH)
@@ -39,22 +35,6 @@ def test_equal_scores_tell_nothing() -> None:
     assert roc_auc(np.array([0, 1, 1, 0]), np.full(4, 0.3)) == 0.5
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
-    truth, covered = 0.7602, 0  # Of two normal distributions whose means are one deviation apart: Phi(1 / sqrt 2).
-    for seed in range(300):
-        draw = np.random.default_rng(seed)
-        labels = draw.integers(0, 2, 200)
-        low, high = interval(roc_auc(labels, draw.normal(size=200) + labels), labels)
-        covered += low <= truth <= high
-    assert 270 <= covered <= 297
-
-
-@given(st.floats(0, 1), st.integers(1, 1000), st.integers(1, 1000))
-def test_the_interval_holds_its_area_and_stays_within_0_and_1(area: float, ones: int, zeros: int) -> None:
-    low, high = interval(area, np.repeat([1, 0], [ones, zeros]))
-    assert 0 <= low <= area <= high <= 1
-
-
 @given(probabilities_of_classes())
 def test_of_several_classes_it_is_the_mean_over_those_that_labels_have(rows: tuple[Any, Any]) -> None:
     labels, probabilities = rows
@@ -69,7 +49,3 @@ def test_several_classes_agree_with_sklearn(rows: tuple[Any, Any]) -> None:
     assume(len(names) > 2)
     expected = sklearn.roc_auc_score(label_binarize(labels, classes=names), probabilities[:, names], average="macro")
     assert roc_auc(labels, probabilities) == pytest.approx(expected, abs=1e-9)
-
-
-def test_of_several_classes_the_interval_is_not_known() -> None:
-    assert interval(0.7, np.array([0, 1, 2])) == (0.0, 1.0)

@@ -51,10 +51,12 @@ class Gate:
         )
         return resolve(request, self.store).champion
 
-    def evaluate(self, model: str, champion: str, good: bool = True, policy: GatePolicy = POLICY) -> str:
-        """An evaluation of `model` against `champion` that passes or is refused."""
+    def evaluate(
+        self, model: str, champion: str, good: bool = True, policy: GatePolicy = POLICY, verdict: str = ""
+    ) -> str:
+        """An evaluation of `model` against `champion` that passes or is refused, or says another `verdict`."""
         rules = [{"name": "bar roc_auc", "expected": "at least 0.7", "found": "0.6", "holds": good}]
-        verdict = "pass" if good else "refused"
+        verdict = verdict or ("pass" if good else "refused")
         files = {
             "verdict.json": canonical_json({"verdict": verdict, "rules": rules}),
             "metrics.json": canonical_json({"candidate": {"roc_auc": 0.73, "log_loss": 0.49}}),
@@ -80,9 +82,9 @@ class Gate:
         return self.register(model, self.evaluate(model, self.resolve(model, policy), good, policy), policy)
 
 
-def make_gate(store: ArtifactStore, rows: str = "1,2") -> Gate:
+def make_gate(store: ArtifactStore) -> Gate:
     """A gate over a tiny training set and split."""
-    data = store.publish("datasets", "flights", {"data.csv": f"a,b\n{rows}\n"})
+    data = store.publish("datasets", "flights", {"data.csv": "a,b\n1,2\n"})
     snapshot = store.publish("snapshots", "raw", {"tables.json": "{}"}, derived_from={"flights": data})
     training_set = store.publish("training-sets", "delay", {"rows.csv": "x\n1\n"}, derived_from={"snapshot": snapshot})
     split = store.publish("splits", "delay", {"rows.json": "[0]"}, derived_from={"training_set": training_set})

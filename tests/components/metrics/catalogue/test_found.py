@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts.code import closure_of
 from gatehouse.components.metrics.catalogue import found, names
 from gatehouse.components.metrics.catalogue.found import measure, metric_named, metrics_for
-from gatehouse.components.metrics.catalogue.metric import Metric, Predictions
+from gatehouse.components.metrics.catalogue.metric import Predictions
 from gatehouse.components.metrics.catalogue.names import NAMES
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.found import TASKS
@@ -38,14 +38,13 @@ def example(task: str, rows: int, seed: int, noise: float = 1.0) -> tuple[Any, P
     return labels, TASKS[task].read(np.abs(predicted) if task == "ranking" else predicted, groups)
 
 
-def drawn_units(metric: Metric, labels: Any, predictions: Predictions, drawn: Any) -> tuple[Any, Predictions]:
-    """The drawn rows; or all rows of the drawn groups, where a group that is drawn twice is two groups."""
-    if metric.unit == "row":
-        return labels[drawn], predictions.take(drawn)
-    members = [np.flatnonzero(predictions.groups == group) for group in np.unique(predictions.form("groups"))[drawn]]
-    rows = np.concatenate(members)
-    number = np.repeat(np.arange(len(drawn)), [len(each) for each in members])
-    return labels[rows], replace(predictions.take(rows), groups=number)
+def drawn_rows(labels: Any, predictions: Predictions, times: Any) -> tuple[Any, Predictions]:
+    """The rows as often as each was drawn; a group that is drawn twice is two groups."""
+    rows = np.repeat(np.arange(len(times)), times)
+    copy = np.concatenate([np.arange(each) for each in times])
+    taken = predictions.take(rows)
+    groups = None if taken.groups is None else taken.groups * (times.max() + 1) + copy
+    return labels[rows], replace(taken, groups=groups)
 
 
 CASES = [(name, task) for name in NAMES for task in metric_named(name).tasks]
@@ -77,11 +76,15 @@ def test_a_task_watches_and_judges_by_metrics_of_its_own(task: str) -> None:
 def test_a_prepared_metric_equals_the_plain_one_on_every_draw(name: str, task: str, seed: int, rows: int) -> None:
     labels, predictions = example(task, rows, seed)
     metric = metric_named(name)
-    units = metric.units(predictions)
-    drawn = np.random.default_rng(seed).integers(0, units, units)
-    expected = metric.measure(*drawn_units(metric, labels, predictions, drawn))
+    ranked = metric.reads == "groups"
+    unit = np.unique(predictions.form("groups"), return_inverse=True)[1] if ranked else np.arange(rows)
+    drawn = np.random.default_rng(seed).integers(0, unit.max() + 1, unit.max() + 1)
+    times = np.bincount(drawn, minlength=unit.max() + 1)[unit]
+    expected = metric.measure(*drawn_rows(labels, predictions, times))
     assert metric.prepare is not None
-    assert metric.on_draws(labels, predictions)(drawn) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    for each in (metric,) if ranked else (metric, replace(metric, prepare=None)):
+        assert each.on_draws(labels, predictions)(times.astype(float)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert np.isnan(metric.on_draws(labels, predictions)(np.zeros(rows)))
 
 
 @pytest.mark.parametrize(("name", "task"), CASES)
@@ -92,7 +95,7 @@ def test_one_row_gives_a_number_and_a_score_that_is_nan_gives_none(name: str, ta
     scores[7] = np.nan
     broken = TASKS[task].read(scores, predictions.groups)
     assert np.isnan(metric.measure(labels, broken))
-    assert np.isnan(metric.on_draws(labels, broken)(np.arange(metric.units(broken))))
+    assert np.isnan(metric.on_draws(labels, broken)(np.ones(20)))
     if metric.reads != "classes":
         assert np.isnan(metric(labels, scores, *([broken.groups] if metric.reads == "groups" else [])))
 

@@ -28,13 +28,12 @@ def test_infinite_scores_have_a_place_and_tie() -> None:
 def test_groups_are_drawn_whole_and_gaps_in_their_numbers_are_no_groups() -> None:
     labels, scores, groups = np.array([1, 0, 0, 1]), np.array([1.0, 0, 1, 0]), np.array([7, 7, 90, 90])
     predictions = Predictions(scores, groups=groups)
-    assert (mean_reciprocal_rank.unit, mean_reciprocal_rank.units(predictions)) == ("group", 2)
     drawn = mean_reciprocal_rank.on_draws(labels, predictions)
-    assert [drawn(np.array(groups)) for groups in ([0, 0], [1, 1], [0, 1])] == [1.0, 0.5, 0.75]
+    assert [drawn(np.array(times, float)) for times in ([2, 2, 0, 0], [0, 0, 2, 2], [1, 1, 1, 1])] == [1.0, 0.5, 0.75]
 
 
 def test_a_draw_without_a_group_that_has_something_to_find_gives_0() -> None:
     drawn = mean_reciprocal_rank.on_draws(np.array([0, 1]), Predictions(np.zeros(2), groups=np.array([0, 1])))
-    assert [drawn(np.array(groups)) for groups in ([0, 0], [0, 1])] == [0.0, 1.0]
+    assert [drawn(np.array(times, float)) for times in ([2, 0], [1, 1])] == [0.0, 1.0]
     with pytest.raises(AssertionError, match="reads groups, which its task does not have"):
         mean_reciprocal_rank.measure(np.array([1]), Predictions(np.zeros(1)))

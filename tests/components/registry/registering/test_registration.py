@@ -26,6 +26,28 @@ def test_the_first_candidate_that_passes_becomes_staging_and_champion(gate: Gate
     assert _kinds(gate) == ["registered", "promoted staging", "promoted champion"]
 
 
+@pytest.mark.parametrize("approval", ["automatic", "manual"])
+@pytest.mark.parametrize(
+    ("action", "decision", "kinds"),
+    [
+        ("refuse", "inconclusive", ["refused"]),
+        ("approval", "awaiting approval", ["registered", "promoted staging"]),
+    ],
+)
+def test_an_inconclusive_verdict_promotes_nothing_and_asks_a_person_where_the_policy_says_so(
+    gate: Gate, approval: str, action: str, decision: str, kinds: list[str]
+) -> None:
+    policy, model = GatePolicy.model_validate({"approval": approval, "inconclusive": action}), gate.model(1)
+    evaluation = gate.evaluate(model, gate.resolve(model, policy), False, policy, "inconclusive")
+    for _ in range(2):
+        result = gate.register(model, evaluation, policy)
+        assert (result.decision, _kinds(gate)) == (decision, kinds)
+    if action == "approval":
+        gate.approve()
+        promote(gate.store, NAME, 1)
+        assert gate.register(model, evaluation, policy).decision == "approved"
+
+
 def test_running_again_with_nothing_changed_writes_nothing(gate: Gate, ledger_keys: Callable[[], list[str]]) -> None:
     model = gate.model(1)
     first = gate.run(model)

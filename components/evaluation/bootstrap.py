@@ -1,0 +1,121 @@
+"""The bootstrap: units of the test rows are drawn with replacement, and every number is measured on the same draws.
+
+Efron (1979); for units of several rows it is the cluster bootstrap (Davison and Hinkley 1997, section 3.8).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.metrics.catalogue.metric import Array, Metric, OnDraw
+from gatehouse.errors import ConfigurationError
+
+LEVEL = 0.95
+DAY = "day"
+
+
+@dataclass(frozen=True)
+class Units:
+    """What is drawn with replacement.
+
+    Attributes:
+        name: What a unit is: `row`, `group` of a ranking, `day`, or a column whose values are drawn whole.
+        number: How many there are.
+        of_row: Number of the unit of each row, shape (rows,); None where each row is one.
+    """
+
+    name: str
+    number: int
+    of_row: Array | None = None
+
+    @classmethod
+    def of(cls, part: Part, resample_by: str, decision_time: str) -> "Units":
+        """The units of the test rows.
+
+        Args:
+            part: The test rows.
+            resample_by: A column whose values are drawn whole, `day`, or nothing: then rows, or groups of a ranking.
+            decision_time: The column whose day it is.
+
+        Raises:
+            ConfigurationError: if there is no such column, or it cuts the groups of a ranking apart.
+        """
+        if not resample_by:
+            name = "row" if part.groups is None else "group"
+            return cls(name, len(part.rows)) if part.groups is None else cls._named(name, part.groups)
+        column = decision_time if resample_by == DAY else resample_by
+        if column not in part.table.column_names:
+            raise ConfigurationError(
+                f"evaluation.resample_by: expected `{DAY}` or a column of the training set "
+                f"({', '.join(part.table.column_names)}), found {resample_by}."
+            )
+        values = part.table[column]
+        if resample_by == DAY:
+            values = pc.floor_temporal(values, unit="day")
+        encoded = values.combine_chunks().dictionary_encode(null_encoding="encode")
+        numbers = encoded.indices.to_numpy(zero_copy_only=False)
+        if part.groups is not None:
+            pairs = np.unique(np.column_stack([part.groups, numbers]), axis=0)
+            if len(pairs) > len(np.unique(part.groups)):
+                raise ConfigurationError(
+                    f"evaluation.resample_by: {resample_by}: expected one value in all rows of a group, as a ranking "
+                    "is drawn whole. Name a column of the group."
+                )
+        return cls._named(resample_by, numbers)
+
+    @classmethod
+    def _named(cls, name: str, numbers: Array) -> "Units":
+        found, of_row = np.unique(numbers, return_inverse=True)
+        return cls(name, len(found), of_row)
+
+    def draws(self, samples: int, seed: int) -> Iterator[Array]:
+        """How often each row is drawn, float64, shape (rows,), of each draw; the same whenever it is asked."""
+        generator = np.random.default_rng(seed)
+        for _ in range(samples):
+            drawn = generator.integers(0, self.number, self.number)
+            times = np.bincount(drawn, minlength=self.number).astype(np.float64)
+            yield times if self.of_row is None else times[self.of_row]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Something that is measured on every draw: of the rows from `start` to `stop`, in the order that is asked for."""
+
+    on_draw: OnDraw
+    start: int = 0
+    stop: int | None = None
+
+
+def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int, order: Array | None = None) -> Array:
+    """What is measured on each draw, shape (samples, len(measured)); a draw is held no longer than it is looked at.
+
+    Args:
+        measured: What to measure.
+        units: What is drawn.
+        samples: Number of draws.
+        seed: Of the draws: with one seed, calls see the same ones.
+        order: Numbers of the rows in the order in which `measured` counts them, shape (rows,); None for their own.
+    """
+    found = np.empty((samples, len(measured)))
+    for number, times in enumerate(units.draws(samples, seed)):
+        ordered = times if order is None else times[order]
+        for place, each in enumerate(measured):
+            found[number, place] = each.on_draw(ordered[each.start : each.stop])
+    return found
+
+
+def interval(metric: Metric, value: float, drawn: Array) -> tuple[float, float]:
+    """The ends of the 95 % interval of a metric: percentiles of its draws, reversed where rows overstate it.
+
+    The reversed (basic) interval takes off the bias that draws show (Davison and Hinkley 1997, section 5.2).
+
+    Args:
+        metric: The metric.
+        value: Its value on the test rows.
+        drawn: Its values on draws, shape (samples,); one at least is a number.
+    """
+    low, high = (float(end) for end in np.nanquantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)))
+    return (max(2 * value - high, 0.0), max(2 * value - low, 0.0)) if metric.overstated else (low, high)

@@ -1,0 +1,73 @@
+"""How sure each number of an evaluation is: intervals by role and metric, and what dependent rows cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
+from gatehouse.components.evaluation.spec import EvaluationSpec
+from gatehouse.components.metrics.catalogue.found import metrics_for
+from gatehouse.components.metrics.catalogue.metric import Array, Predictions
+from gatehouse.components.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Intervals of all metrics, and what they come from.
+
+    Attributes:
+        unit: What was drawn: `row`, `group`, `day`, or a column of the training set.
+        units: How many of these the test rows are.
+        samples: Number of draws.
+        intervals: By role and metric, the ends of the 95 % interval.
+        design_effect: By metric, the variance of the candidate's value over draws of units, over that of draws of rows
+            (Kish 1965): how many times fewer independent rows the test part is worth. Empty where rows were drawn.
+    """
+
+    unit: str
+    units: int
+    samples: int
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
+    design_effect: Mapping[str, float]
+
+
+def uncertainty_of(
+    task: Task, labels: Array, predictions: Mapping[str, Predictions], units: Units, spec: EvaluationSpec
+) -> tuple[Uncertainty, dict[str, dict[str, Array]]]:
+    """The intervals of all metrics of a task, and the values on each draw that they come from, by role and metric.
+
+    Roles are measured one after another on the same draws, so that never more than one is prepared.
+
+    Args:
+        task: Says which metrics there are.
+        labels: Shape (rows,).
+        predictions: For the rows, by role, of the candidate first.
+        units: What is drawn.
+        spec: How often, and from which seed.
+    """
+    drawn = {role: _drawn(task, labels, each, units, spec) for role, each in predictions.items()}
+    metrics = metrics_for(task.name)
+    intervals = {
+        role: {
+            name: interval(metrics[name], metrics[name].measure(labels, read), drawn[role][name]) for name in metrics
+        }
+        for role, read in predictions.items()
+    }
+    effect: dict[str, float] = {}
+    if units.of_row is not None and task.name != "ranking":
+        candidate = next(iter(predictions))
+        alone = _drawn(task, labels, predictions[candidate], Units("row", len(labels)), spec)
+        effect = {
+            name: float(np.nanvar(drawn[candidate][name]) / spread)
+            for name, each in alone.items()
+            if (spread := np.nanvar(each)) > 0
+        }
+    return Uncertainty(units.name, units.number, spec.bootstrap_samples, intervals, effect), drawn
+
+
+def _drawn(task: Task, labels: Array, predictions: Predictions, units: Units, spec: EvaluationSpec) -> dict[str, Array]:
+    metrics = metrics_for(task.name)
+    measured = [Measured(metric.on_draws(labels, predictions)) for metric in metrics.values()]
+    found = on_draws(measured, units, spec.bootstrap_samples, spec.seed)
+    return dict(zip(metrics, found.T, strict=True))

@@ -1,0 +1,91 @@
+"""The bootstrap: which units are drawn, that all numbers see the same draws, and what dependent rows cost."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
+from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.evaluation.spec import EvaluationSpec
+from gatehouse.components.evaluation.uncertainty import uncertainty_of
+from gatehouse.components.metrics.calibration_error import calibration_error
+from gatehouse.components.metrics.log_loss import log_loss
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.errors import ConfigurationError
+
+
+def part(groups: Any = None) -> Part:
+    """Six rows of three planes on two days."""
+    decided = [datetime(2024, 1, 1, 6, tzinfo=UTC) + timedelta(hours=8 * hour) for hour in range(6)]
+    table = pa.table({"plane": ["b", "a", "b", None, "a", "b"], "decided": decided})
+    return Part(np.arange(6), table, np.array([0.0, 1, 0, 1, 1, 0]), groups)
+
+
+@pytest.mark.parametrize(
+    ("resample_by", "units"),
+    [("", None), ("plane", [0, 1, 0, 2, 1, 0]), ("day", [0, 0, 0, 1, 1, 1])],
+)
+def test_units_are_rows_values_of_a_column_or_days(resample_by: str, units: list[int] | None) -> None:
+    found = Units.of(part(), resample_by, "decided")
+    assert found.name == (resample_by or "row")
+    assert found.number == (len(set(units)) if units else 6)
+    assert (None if found.of_row is None else found.of_row.tolist()) == units
+
+
+def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
+    groups = np.array([0, 0, 0, 1, 1, 1])
+    assert Units.of(part(groups), "", "decided").name == "group"
+    assert Units.of(part(groups), "day", "decided").number == 2
+    with pytest.raises(ConfigurationError, match="resample_by: plane: expected one value in all rows of a group"):
+        Units.of(part(groups), "plane", "decided")
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected `day` or a column .*plane, decided\), found tail"):
+        Units.of(part(), "tail", "decided")
+
+
+def test_rows_of_a_unit_are_drawn_together_and_the_seed_decides() -> None:
+    units = Units.of(part(), "plane", "")
+    draws = np.array(list(units.draws(200, 3)))
+    assert (draws[:, 0] == draws[:, 2]).all() and (draws[:, 1] == draws[:, 4]).all()
+    assert (draws[:, [0, 1, 3]].sum(axis=1) == 3).all()
+    assert (draws == np.array(list(units.draws(200, 3)))).all()
+    assert (draws != np.array(list(units.draws(200, 4)))).any()
+
+
+def test_what_is_measured_of_some_rows_sees_the_draw_of_all() -> None:
+    units, order = Units("row", 6), np.array([5, 4, 3, 2, 1, 0])
+    whole, last = on_draws([Measured(np.sum), Measured(lambda times: times[0], 1, 3)], units, 50, 7, order).T
+    assert (whole == 6).all()
+    assert last.tolist() == [times[4] for times in units.draws(50, 7)]
+
+
+def test_rows_of_one_unit_that_are_alike_tell_less_and_the_design_effect_says_so() -> None:
+    draw = np.random.default_rng(5)
+    labels = np.repeat(draw.integers(0, 2, 60).astype(float), 10)
+    probabilities = np.repeat(draw.uniform(0.2, 0.8, 60), 10)
+    units = Units("plane", 60, np.repeat(np.arange(60), 10))
+    models = {"candidate": BINARY.read(probabilities, None)}
+    spec = EvaluationSpec(bootstrap_samples=200)
+    found, _ = uncertainty_of(BINARY, labels, models, units, spec)
+    assert (found.unit, found.units, found.samples) == ("plane", 60, 200)
+    assert 6 < found.design_effect["log_loss"] < 16, "ten equal rows are one"
+    alone, _ = uncertainty_of(BINARY, labels, models, Units("row", 600), spec)
+    assert alone.design_effect == {}
+    wide, narrow = (each.intervals["candidate"]["log_loss"] for each in (found, alone))
+    assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
+
+
+def test_the_interval_of_a_metric_that_rows_overstate_is_reversed() -> None:
+    drawn = np.linspace(0.2, 0.3, 101)
+    assert interval(log_loss, 0.22, drawn) == pytest.approx((0.2025, 0.2975))
+    assert interval(calibration_error, 0.22, drawn) == pytest.approx((0.1425, 0.2375))
+    assert interval(calibration_error, 0.01, drawn) == (0.0, 0.0), "it is never negative"
+
+
+def test_draws_without_a_number_do_not_count() -> None:
+    assert interval(log_loss, 0.5, np.array([0.4, np.nan, 0.6])) == pytest.approx((0.405, 0.595))
