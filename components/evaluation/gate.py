@@ -79,6 +79,23 @@ class DataCheck:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What a model costs, as it was measured: another number each time.
+
+    Attributes:
+        hardware: The machine that it was measured on.
+        latency_ms: Milliseconds in which 95 of 100 single rows were scored.
+        memory_mb: Most megabytes of a process that scores with it; None where nobody asked.
+        measurement: Key of the record that holds all that was measured.
+    """
+
+    hardware: str
+    latency_ms: float
+    memory_mb: float | None
+    measurement: str
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the rules look at.
 
@@ -91,6 +108,7 @@ class Evidence:
         slices_asked: Whether the policy states limits on slices itself: then a slice must be judged. Limits that come
             from the task alone ask for none.
         data_checks: Of the data that the candidate was made from.
+        cost: As it was measured; None where it was not.
     """
 
     model: Manifest
@@ -100,6 +118,7 @@ class Evidence:
     slices: Mapping[str, Metrics]
     slices_asked: bool
     data_checks: tuple[DataCheck, ...] = ()
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)

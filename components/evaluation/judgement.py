@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.evaluation.bootstrap import Units
 from gatehouse.components.evaluation.comparison import compared
-from gatehouse.components.evaluation.gate import Comparison, DataCheck, Evidence, Outcome, Rule, judge, verdict_of
+from gatehouse.components.evaluation.gate import (
+    Comparison,
+    Cost,
+    DataCheck,
+    Evidence,
+    Outcome,
+    Rule,
+    judge,
+    verdict_of,
+)
 from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.evaluation.slices import Slice, slice_metrics
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
@@ -59,6 +68,7 @@ def judged(
     predictions: Mapping[str, Predictions],
     units: Units,
     data_checks: tuple[DataCheck, ...] = (),
+    cost: Cost | None = None,
 ) -> Judgement:
     """Measure and judge predictions for the test rows.
 
@@ -71,6 +81,7 @@ def judged(
         predictions: Of `candidate`, `baseline`, `constant` and, where there are such, `champion` and `boosted trees`.
         units: What the bootstrap draws.
         data_checks: Of the data that the candidate was made from.
+        cost: Of the candidate, as it was measured.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
@@ -99,5 +110,6 @@ def judged(
         values,
         slices_asked=asked.slices is not None,
         data_checks=data_checks,
+        cost=cost,
     )
     return Judgement(metrics, uncertainty, comparisons, policy.champion.metric, slices, judge(policy, evidence))

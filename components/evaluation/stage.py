@@ -15,11 +15,12 @@ from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.errors import ConfigurationError, GatehouseError
 
 if TYPE_CHECKING:
-    from gatehouse.components.evaluation.gate import DataCheck
+    from gatehouse.components.evaluation.gate import Cost, DataCheck
     from gatehouse.components.evaluation.judgement import Judgement
     from gatehouse.components.evaluation.parts import Part
     from gatehouse.components.metrics.catalogue.metric import Predictions
     from gatehouse.components.tasks.task import Task
+    from gatehouse.components.training.scoring.predictor import Predictor
 
 _DATA_CHECKS = ("validation", "leakage", "split_checks")
 
@@ -74,7 +75,8 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 
     The artifact holds `metrics.json`, `uncertainty.json`, `slices.json`, `curves.json` and `verdict.json`, whatever the
-    verdict is. Latency is recorded beside it, under `measurements/`.
+    verdict is. What the candidate costs is recorded beside it, under `measurements/`; where the policy bounds it, in
+    `verdict.json` too.
 
     Raises:
         SelfComparisonError: if the champion is the candidate.
@@ -87,7 +89,6 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, TREES, judged
     from gatehouse.components.evaluation.parts import read_part
     from gatehouse.components.tasks.judging import judging_of
-    from gatehouse.components.tracking.latency import measure_latency
     from gatehouse.components.training.scoring.predictor import Predictor
 
     if request.champion == request.model:
@@ -116,10 +117,9 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     manifest = store.manifest(request.model)
     decided = store.manifest(request.training_set).details.get("decision_time", "")
     units = Units.of(part, request.spec.resample_by, decided)
-    found = judged(task, request.spec, request.policy, manifest, part, predictions, units, data_checks)
-    reference = _publish(request, store, policy, baseline, task, part, predictions, found, data_checks)
-    latency = measure_latency(candidate.predict, part.table)
-    store.append(f"measurements/{request.model}", {"stage": "evaluate", "latency": latency})
+    cost = _cost(request, store, candidate, part)
+    found = judged(task, request.spec, request.policy, manifest, part, predictions, units, data_checks, cost)
+    reference = _publish(request, store, policy, baseline, task, part, predictions, found, data_checks, cost)
     return EvaluateResult(
         evaluation=reference,
         verdict=found.verdict,
@@ -129,6 +129,28 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         baseline_metrics=found.metrics[BASELINE],
         boosted_trees_metrics=found.metrics.get(TREES, {}),
     )
+
+
+def _cost(request: EvaluateRequest, store: ArtifactStore, candidate: "Predictor", part: "Part") -> "Cost":
+    """Measure the candidate, and keep that beside it; memory, which takes a process of its own, where it is bounded."""
+    import pyarrow.parquet as pq
+
+    from gatehouse.components.evaluation.footprint import measured_memory
+    from gatehouse.components.evaluation.gate import Cost
+    from gatehouse.components.tracking.latency import measure_latency
+
+    latency = measure_latency(candidate.predict, part.table)
+    size = sum(file.bytes for file in store.manifest(request.model).files)
+    told: dict[str, Any] = {"stage": "evaluate", "latency": latency, "size_bytes": size}
+    if request.policy.cost.memory_mb is not None:
+        with store.workspace() as workspace:
+            rows = workspace / "rows.parquet"
+            pq.write_table(part.table.slice(0, latency["batch"]["rows"]), rows)
+            told["memory_mb"] = measured_memory(store, request.model, rows)
+    place = f"measurements/{request.model}"
+    number = store.append(place, told)
+    measurement = f"{place}/{number:06d}.json"
+    return Cost(latency["hardware"], latency["single_row_ms"]["p95"], told.get("memory_mb"), measurement)
 
 
 def _require_fit(task: "Task", policy: GatePolicy, request: EvaluateRequest, store: ArtifactStore) -> None:
@@ -233,6 +255,7 @@ def _publish(
     predictions: "dict[str, Predictions]",
     found: "Judgement",
     data_checks: "tuple[DataCheck, ...]",
+    cost: "Cost",
 ) -> str:
     from dataclasses import asdict
 
@@ -243,7 +266,7 @@ def _publish(
 
     names, bins, level = judging_of(task).curves, request.spec.calibration_bins, level_of(task)
     curves = {role: curves_of(names, part.labels, each, bins) for role, each in predictions.items() if role != CONSTANT}
-    verdict = {
+    verdict: dict[str, Any] = {
         "verdict": found.verdict,
         "rules": [asdict(rule) for rule in found.rules],
         "comparison": asdict(found.comparison) if found.comparison else None,
@@ -254,6 +277,8 @@ def _publish(
         "policy": identity_of(policy),
         "warnings": [f"{check.name}: {text}" for check in data_checks for text in check.warnings],
     }
+    if policy.cost.measures:  # Else numbers that differ each time would stand where nothing needs them.
+        verdict["cost"] = asdict(cost)
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
     inputs |= {name: getattr(request, name) for name in ("training_set", "split", *_DATA_CHECKS)}
     published = store.publish(

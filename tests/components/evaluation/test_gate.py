@@ -15,6 +15,7 @@ from gatehouse.components.evaluation import gate
 from gatehouse.components.evaluation.gate import (
     NOT_CHECKED,
     Comparison,
+    Cost,
     DataCheck,
     Evidence,
     Rule,
@@ -24,6 +25,7 @@ from gatehouse.components.evaluation.gate import (
 )
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.rules.champion import ChampionRule
+from gatehouse.components.evaluation.rules.cost import CostBounds
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.tasks.binary import BINARY
@@ -284,3 +286,27 @@ def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
     low = Evidence(MODEL, GOOD | {"log_loss": 0.39}, BASELINE, None, {"log_loss": {"a": 0.45}}, True)
     told = [str(rule) for rule in judge(policy, low) if not rule.holds]
     assert told == ["leakage alarm: expected log_loss of at least 0.4, found 0.3900"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "cost", "names"),
+    [
+        ({"latency_ms": 5.0, "memory_mb": 300.0, "size_mb": 0.001}, Cost("x, 2 cores", 5.0, 300.0, ""), []),
+        ({"latency_ms": 4.9}, Cost("x, 2 cores", 5.0, None, ""), ["latency"]),
+        ({"memory_mb": 299.9}, Cost("x, 2 cores", 5.0, 300.0, ""), ["memory"]),
+        ({"size_mb": 0.0009}, None, ["model size"]),
+        ({"memory_mb": 300.0}, Cost("x, 2 cores", 5.0, None, ""), ["memory"]),
+        ({"latency_ms": 5.0}, None, ["latency"]),
+        ({}, None, []),
+    ],
+)
+def test_what_a_model_costs_is_bounded_and_what_was_not_measured_keeps_no_bound(
+    bounds: dict[str, float], cost: Cost | None, names: list[str]
+) -> None:
+    policy = POLICY.model_copy(update={"cost": CostBounds(**bounds)})
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, cost=cost)
+    rules = judge(policy.resolved(judging_of(BINARY)), evidence)
+    assert [rule.name for rule in rules if not rule.holds] == names
+    applied = [rule for rule in rules if rule.name in ("latency", "memory", "model size")]
+    assert len(applied) == len(bounds)
+    assert not any("latency" in rule.name and cost and "on x, 2 cores" not in rule.found for rule in applied)

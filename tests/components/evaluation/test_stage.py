@@ -18,6 +18,7 @@ from gatehouse.components.evaluation.parts import UnusablePartError, read_part
 from gatehouse.components.evaluation.report import page
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.rules.champion import ChampionRule
+from gatehouse.components.evaluation.rules.cost import CostBounds
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.stage import EvaluateRequest, ScoringError, SelfComparisonError, evaluate
 from gatehouse.components.metrics.catalogue.found import measure
@@ -272,14 +273,30 @@ def test_the_baseline_is_fitted_once_for_all_candidates(bench: Bench, monkeypatc
     assert sorted(found) == ["finished", "hit", "started", "started"]
 
 
-def test_latency_is_recorded_beside_and_not_in_the_evaluation(bench: Bench) -> None:
-    model = bench.model(steps=5)
+def test_what_it_costs_is_recorded_beside_and_not_in_the_evaluation(bench: Bench) -> None:
+    model = bench.model(steps=1)
     result = bench.evaluate(model)
     (key,) = bench.store.objects.list(f"measurements/{model}")
-    latency = json.loads(bench.store.objects.get_bytes(key))["latency"]
-    assert 0 < latency["single_row_ms"]["p50"] <= latency["single_row_ms"]["p99"]
+    told = json.loads(bench.store.objects.get_bytes(key))
+    latency = told["latency"]
+    for times in (latency["single_row_ms"], latency["batch"]["ms"]):
+        assert 0 < times["p50"] <= times["p95"] <= times["p99"]
     assert latency["batch"]["rows"] == 200
-    assert "latency" not in bench.store.manifest(result.evaluation).to_json()
+    assert latency["rows_per_second"] == pytest.approx(200_000 / latency["batch"]["ms"]["p50"], abs=1)
+    assert latency["hardware"].endswith(" cores")
+    assert told["size_bytes"] == sum(entry.bytes for entry in bench.store.manifest(model).files)
+    assert "memory_mb" not in told and "cost" not in bench.store.read_json(result.evaluation, "verdict.json")
+
+
+def test_bounds_on_cost_are_rules_and_the_numbers_that_were_judged_are_kept(bench: Bench) -> None:
+    bounds = CostBounds(latency_ms=1e6, size_mb=1e-6, memory_mb=1.0)
+    result = bench.evaluate(bench.model(steps=1), policy=LENIENT.model_copy(update={"cost": bounds}))
+    kept = bench.store.read_json(result.evaluation, "verdict.json")["cost"]
+    measured = json.loads(bench.store.objects.get_bytes(kept["measurement"]))
+    assert kept["memory_mb"] == measured["memory_mb"] > 50
+    assert kept["latency_ms"] == measured["latency"]["single_row_ms"]["p95"]
+    assert [reason.split(":")[0] for reason in result.reasons] == ["model size", "memory"]
+    assert f"found {kept['memory_mb']:.4g} MB on {kept['hardware']}" in result.reasons[1]
 
 
 def test_scores_that_are_not_numbers_are_an_error(bench: Bench) -> None:

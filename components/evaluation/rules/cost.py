@@ -1,0 +1,55 @@
+"""Cost: how long a model may take for a row, how large it may be, and how much memory it may need."""
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.evaluation.gate import Evidence, Rule, family
+
+
+class CostBounds(Spec):
+    """Most that a model may cost; null for any. Times and memory hold for the machine that evaluates."""
+
+    latency_ms: float | None = Field(
+        None, gt=0.0, allow_inf_nan=False, description="Milliseconds in which 95 of 100 single rows are scored."
+    )
+    size_mb: float | None = Field(None, gt=0.0, allow_inf_nan=False, description="Megabytes of the model's files.")
+    memory_mb: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Megabytes that a process holds at most which loads the model and scores a batch.",
+    )
+
+    @property
+    def measures(self) -> bool:
+        """Whether a number is needed that is measured, and so is another each time."""
+        return self.latency_ms is not None or self.memory_mb is not None
+
+
+class Costs(Spec):
+    """What a model may cost."""
+
+    cost: CostBounds = Field(CostBounds(), description="Most that a model may cost.")
+
+
+@family(Costs)
+def cost(policy: Costs, evidence: Evidence) -> Iterator[Rule]:
+    """That the model keeps every bound; what was not measured keeps none."""
+    bounds, found = policy.cost, evidence.cost
+    where = f" on {found.hardware}" if found else ""
+    if (most := bounds.latency_ms) is not None:
+        value = found.latency_ms if found else None
+        yield _rule("latency", most, value, "ms for 95 of 100 single rows", f"ms{where}")
+    if (most := bounds.size_mb) is not None:
+        size = sum(file.bytes for file in evidence.model.files) / 1e6
+        yield _rule("model size", most, size, "MB", "MB")
+    if (most := bounds.memory_mb) is not None:
+        value = found.memory_mb if found else None
+        yield _rule("memory", most, value, "MB at most", f"MB{where}")
+
+
+def _rule(name: str, most: float, value: float | None, expected: str, unit: str) -> Rule:
+    found = "not measured" if value is None else f"{value:.4g} {unit}"
+    return Rule(name, f"at most {most:g} {expected}", found, value is not None and value <= most)
