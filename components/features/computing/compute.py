@@ -4,13 +4,11 @@ Deterministic by construction: measures that are summed are integers, and every 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import timedelta
 
 import duckdb
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gatehouse.components.features.database import in_one_line, quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Available
@@ -68,21 +66,38 @@ def compute_views(
     Raises:
         ConfigurationError: naming the view whose query does not run, or lacks a column that its definition promises.
     """
-    return dict(each_view(connection, repository, names or repository.views))
-
-
-def each_view(
-    connection: duckdb.DuckDBPyConnection, repository: Repository, names: Iterable[str]
-) -> Iterator[tuple[str, pa.Table]]:
-    """As `compute_views`, one after the other."""
-    views = [repository.views[name] for name in names]
+    views = [repository.views[name] for name in names or repository.views]
     stage_tables(connection, repository, [view.query for view in views])
-    for view in views:
-        yield view.name, compute_view(connection, repository, view)
+    return {view.name: compute_view(connection, repository, view) for view in views}
 
 
 def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
     """The table of one view, as `compute_views` describes it, from staging tables that are there already."""
+    keep_view(connection, repository, view, "__computed")
+    table = connection.sql(f"FROM __computed ORDER BY {', '.join(map(quoted, view.columns))}").to_arrow_table()
+    connection.execute("DROP TABLE __computed")
+    return table
+
+
+def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View, name: str) -> None:
+    """Create a table of the rows of one view, as `compute_view` gives them, but in any order.
+
+    What does not fit into DuckDB's memory waits on disk, so it may be of any size.
+    """
+    where = f"views/{view.name}.sql"
+    spec = view.spec
+    available = [spec.available.column] if spec.available else []
+    require_columns(connection, view.query, where, [*spec.entities, EVENT_TIMESTAMP, *available, *spec.features])
+    try:
+        run(connection, f"CREATE OR REPLACE TABLE {name} AS {_rows_of(repository, view)}", where, above=1)
+    except ConfigurationError:
+        _refuse_text(connection, view)
+        raise
+    _refuse_doubled(connection, view, name)
+
+
+def _rows_of(repository: Repository, view: View) -> str:
+    """The query of a view's rows, of the types that its definition promises."""
     spec = view.spec
     types = {
         **{key: SQL_TYPES[repository.entities[key]] for key in spec.entities},
@@ -96,23 +111,11 @@ def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, 
         f"if({known} IS NULL, NULL, greatest({event}, {known})) AS {quoted(KNOWN_FROM)}",
         *(f"CAST({quoted(name)} AS {types[name]}) AS {quoted(name)}" for name in spec.features),
     ]
-    where = f"views/{view.name}.sql"
-    available = [spec.available.column] if spec.available else []
-    require_columns(connection, view.query, where, [*spec.entities, EVENT_TIMESTAMP, *available, *spec.features])
-    order = ", ".join(map(quoted, view.columns))
     within = [f"{quoted(name)} IS NOT NULL" for name in (EVENT_TIMESTAMP, KNOWN_FROM)]
     if not spec.static:
         within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} >= getvariable('from')::TIMESTAMPTZ, true)")
         within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} <= getvariable('until')::TIMESTAMPTZ, true)")
-    rows = f"SELECT {', '.join(columns)} FROM (\n{view.query}\n)"
-    query = f"SELECT * FROM ({rows}) WHERE {' AND '.join(within)} ORDER BY {order}"
-    try:
-        table = table_of(connection, query, where)
-    except ConfigurationError:
-        _refuse_text(connection, view)
-        raise
-    _refuse_doubled(view, table)
-    return table
+    return f"SELECT * FROM (SELECT {', '.join(columns)} FROM (\n{view.query}\n)) WHERE {' AND '.join(within)}"
 
 
 def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
@@ -138,21 +141,16 @@ def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
             )
 
 
-def _refuse_doubled(view: View, table: pa.Table) -> None:
+def _refuse_doubled(connection: duckdb.DuckDBPyConnection, view: View, table: str) -> None:
     """Rows are told apart by key, event and known time; of two that agree in all, a join could take either."""
-    if table.num_rows < 2:
-        return
     names = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
-    same = np.ones(table.num_rows - 1, dtype=bool)
-    for name in reversed(names):  # sorted, so such rows follow each other
-        one, next_one = table[name].slice(0, len(same)), table[name].slice(1)
-        both_null = pc.and_(pc.is_null(one), pc.is_null(next_one))
-        same &= np.asarray(pc.or_(pc.fill_null(pc.equal(one, next_one), False), both_null))
-    if same.any():
-        first = table.select(names).slice(int(same.argmax()), 1).to_pylist()[0]
-        where = ", ".join(f"{name} {value}" for name, value in first.items())
+    keys = ", ".join(map(quoted, names))
+    doubled = f"SELECT {keys}, count(*) - 1 AS __more FROM {table} GROUP BY ALL HAVING __more > 0"
+    found = connection.sql(f"SELECT {keys}, sum(__more) OVER () FROM ({doubled}) ORDER BY {keys} LIMIT 1").fetchall()
+    if found:
+        where = ", ".join(f"{name} {value}" for name, value in zip(names, found[0], strict=False))
         raise ConfigurationError(
-            f"views/{view.name}.sql: expected one row for each of {', '.join(names)}, found {int(same.sum())} more, "
+            f"views/{view.name}.sql: expected one row for each of {', '.join(names)}, found {found[0][-1]} more, "
             f"first {where}. Group the query by them, or keep one row with QUALIFY row_number() OVER (...) = 1."
         )
 

@@ -1,6 +1,5 @@
 """Computes the feature tables of a snapshot: whole where a view is new or changed, else only where rows changed."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -8,13 +7,12 @@ from datetime import datetime
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.features.computing.compute import each_view
+from gatehouse.components.features.computing.compute import keep_view, stage_tables
 from gatehouse.components.features.computing.spans import (
     ALL_TIME,
     BEGINNING,
@@ -42,7 +40,7 @@ from gatehouse.components.features.definitions.repository import Repository, Vie
 from gatehouse.components.features.table_files import CORRECTED, settled_times, view_tables
 from gatehouse.errors import ConfigurationError
 
-_PARENT = "parent"
+_PARENT, _SPAN = "parent", "features.__span"
 
 
 @dataclass
@@ -160,8 +158,8 @@ def compute_tables(
         # A table is written while the next one is computed: DuckDB has all cores busy only where there is much to do.
         with ThreadPoolExecutor(1, "feature-tables") as writer:
             written = {
-                plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, computed, workspace))
-                for plan, computed in _compute(sources, plans)
+                plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, workspace))
+                for plan in _compute(sources, plans)
             }
         return {name: Published(written[name][1].result(), written[name][0]) for name in repository.views}
 
@@ -221,19 +219,30 @@ def _plan(sources: Sources, view: View, earlier: EarlierTables | None) -> Plan:
     return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
 
 
-def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Plan, pa.Table | None]]:
-    """The rows of every view in the spans of its plan, or None. Views with a span in common share its staging."""
-    yield from ((plan, None) for plan in plans if not plan.spans)
-    found: dict[str, list[pa.Table]] = defaultdict(list)
+def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[Plan]:
+    """Keep the rows of every view in the spans of its plan in `_kept`. Views with a span in common share its staging.
+
+    Each plan is given when all of its spans are there.
+    """
+    yield from (plan for plan in plans if not plan.spans)
     for span in sorted({span for plan in plans for span in plan.spans}):
-        reading = {plan.view.name: plan for plan in plans if span in plan.spans}
-        for name, table in _compute_span(sources, span, [plan.view for plan in reading.values()]):
-            found[name].append(table)
-            if span == reading[name].spans[-1]:
-                yield reading[name], pa.concat_tables(found.pop(name))
+        reading = [plan for plan in plans if span in plan.spans]
+        _open_span(sources, span, [plan.view for plan in reading])
+        for plan in reading:
+            kept, part = _kept(plan.view), _SPAN if span != plan.spans[0] else _kept(plan.view)
+            keep_view(sources.connection, sources.repository, plan.view, part)
+            if part != kept:
+                sources.connection.execute(f"INSERT INTO {kept} FROM {part}; DROP TABLE {part}")
+            if span == plan.spans[-1]:
+                yield plan
 
 
-def _compute_span(sources: Sources, span: Span, views: Sequence[View]) -> Iterator[tuple[str, pa.Table]]:
+def _kept(view: View) -> str:
+    """The table of a view's rows that are not written yet."""
+    return f"features.{quoted(view.name)}"
+
+
+def _open_span(sources: Sources, span: Span, views: Sequence[View]) -> None:
     windows = [view.spec.window for view in views if not view.spec.static]
     window = None if None in windows else max((one for one in windows if one is not None), default=None)
     connection, repository = sources.connection, sources.repository
@@ -247,21 +256,21 @@ def _compute_span(sources: Sources, span: Span, views: Sequence[View]) -> Iterat
         connection.execute(f"CREATE VIEW raw.{name} AS SELECT * FROM source.{name} WHERE {needed}")
     set_time(connection, "as_of", sources.as_of)
     choose_span(connection, span)
-    return each_view(connection, repository, [view.name for view in views])
+    stage_tables(connection, repository, [view.query for view in views])
 
 
-def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace: Path) -> Reference:
-    view, folder = plan.view, workspace / plan.view.name
+def _publish(sources: Sources, plan: Plan, workspace: Path) -> Reference:
+    view, folder, kept = plan.view, workspace / plan.view.name, _kept(plan.view)
     store, repository = sources.store, sources.repository
-    if computed is None:
-        assert plan.earlier is not None  # a plan without an earlier table computes all of it
-        written = unchanged_table(plan.earlier)
-    else:
-        with sources.connection.cursor() as connection:
-            if plan.earlier is None:
-                written = redefined_table(connection, view, plan.corrected, computed, folder)
-            else:
-                written = next_table(connection, view, plan.earlier, plan.spans, computed, sources.as_of, folder)
+    with sources.connection.cursor() as connection:
+        if plan.earlier is None:
+            written = redefined_table(connection, view, plan.corrected, kept, folder)
+        elif plan.spans:
+            written = next_table(connection, view, plan.earlier, plan.spans, kept, sources.as_of, folder)
+        else:
+            written = unchanged_table(plan.earlier)
+        columns = _columns(connection, plan, store)
+        connection.execute(f"DROP TABLE IF EXISTS {kept}")
     derived: dict[str, Reference | str] = {
         table: sources.datasets[table] for table in tables_of(repository, [view.query])
     }
@@ -271,7 +280,7 @@ def _publish(sources: Sources, plan: Plan, computed: pa.Table | None, workspace:
         "features",
         view.name,
         written.files,
-        columns=_columns(store, plan, computed),
+        columns=columns,
         rows=sum(written.rows.values()),
         rows_per_file=written.rows,
         derived_from=derived,
@@ -289,8 +298,9 @@ def _origin(store: ArtifactStore, plan: Plan, written: Written) -> str:
     return store.manifest(plan.parent).derived_from[_PARENT] if unchanged else plan.parent
 
 
-def _columns(store: ArtifactStore, plan: Plan, computed: pa.Table | None) -> Sequence[Column]:
-    if computed is None:
+def _columns(connection: duckdb.DuckDBPyConnection, plan: Plan, store: ArtifactStore) -> Sequence[Column]:
+    if not plan.spans:
         manifest: Manifest = store.manifest(plan.parent)
         return manifest.columns
-    return [Column(one.name, str(one.type), one.nullable) for one in computed.schema]
+    schema = connection.sql(f"FROM {_kept(plan.view)} LIMIT 0").to_arrow_table().schema
+    return [Column(one.name, str(one.type), one.nullable) for one in schema]

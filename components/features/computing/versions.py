@@ -3,15 +3,15 @@
 `table_files` says which files a table has. A file that nothing changed keeps its bytes, so a later table shares it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.manifest import FileEntry
@@ -21,7 +21,8 @@ from gatehouse.components.features.definitions.declarations import EVENT_TIMESTA
 from gatehouse.components.features.definitions.repository import View
 
 KNOWN, CORRECTED = "known-", "corrected-"
-_SUFFIX = ".parquet"
+_SUFFIX, _WEEK = ".parquet", "__week"
+_ROWS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -47,37 +48,54 @@ class Written:
     rows: dict[str, int]
 
 
-def write_table(table: pa.Table, folder: Path, kind: str = KNOWN) -> dict[str, Path]:
-    """Write rows by the week from which they are known. `table` is sorted, and so is every file."""
+def write_rows(
+    connection: duckdb.DuckDBPyConnection, view: View, rows: str, folder: Path, kind: str = KNOWN
+) -> dict[str, Path]:
+    """Write rows by the week from which they are known, each file in the order of `View.columns`, one week at a time.
+
+    Args:
+        connection: Where the rows are.
+        view: The view.
+        rows: SQL that can follow FROM.
+        folder: Where files are written.
+        kind: What file names begin with.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    if not table.num_rows:
-        empty = folder / f"{kind}none{_SUFFIX}"
-        write_parquet(table, empty)
-        return {empty.name: empty}
-    # Without the zone, which is UTC: with one, Arrow asks a calendar about every row.
-    times = table[KNOWN_FROM].cast(pa.timestamp("us"))
-    first, last = (pa.scalar(moment.replace(tzinfo=None), times.type) for moment in (BEGINNING, END))
-    # A file is named within the years that Python knows: a time can also be infinite.
-    within = pc.min_element_wise(pc.max_element_wise(times, first), last)
-    weeks = pc.floor_temporal(within, unit="week").combine_chunks()
-    order = pc.sort_indices(weeks)  # stable
-    ordered, by_week = table.take(order), weeks.take(order).to_numpy(zero_copy_only=False)
-    starts = np.flatnonzero(np.r_[True, by_week[1:] != by_week[:-1]])
+    # A file is named within the years that Python knows: a time can also be infinite. Without the zone, which is UTC:
+    # with one, DuckDB asks a calendar about every row.
+    first, last = map(time_literal, (BEGINNING, END))
+    within = f"make_timestamp(epoch_us(least(greatest({quoted(KNOWN_FROM)}, {first}), {last})))"
+    query = f"SELECT {_columns(view)}, date_trunc('week', {within}) AS {_WEEK} FROM {rows} AS r"
+    reader = connection.sql(f"{query} ORDER BY {_WEEK}, {_columns(view)}").to_arrow_reader(_ROWS_AT_ONCE)
     found: dict[str, Path] = {}
-    for start, end in zip(starts, [*starts[1:], len(by_week)], strict=True):
-        path = folder / f"{kind}{week_of(by_week[start].astype(datetime))}{_SUFFIX}"
-        write_parquet(ordered.slice(start, end - start).combine_chunks(), path)
+    for week, parts in groupby(_weeks(reader), key=lambda part: part[0]):
+        path = folder / f"{kind}{week_of(week)}{_SUFFIX}"
+        write_parquet(pa.concat_tables([table for _, table in parts]).combine_chunks(), path)
         found[path.name] = path
+    if not found:
+        empty = folder / f"{kind}none{_SUFFIX}"
+        write_parquet(reader.schema.empty_table().drop_columns(_WEEK), empty)
+        found[empty.name] = empty
     return found
 
 
-def first_table(table: pa.Table, folder: Path) -> Written:
-    """The files of a table that has no earlier one."""
-    return _written(write_table(table, folder))
+def _weeks(reader: pa.RecordBatchReader) -> Iterator[tuple[datetime, pa.Table]]:
+    """Rows that are sorted by week, cut where a week ends."""
+    for batch in reader:
+        weeks = batch.column(_WEEK).to_numpy(zero_copy_only=False)
+        starts = np.flatnonzero(np.r_[len(weeks) > 0, weeks[1:] != weeks[:-1]])
+        rows = pa.Table.from_batches([batch]).drop_columns(_WEEK)
+        for start, end in pairwise([*starts, len(weeks)]):
+            yield batch.column(_WEEK)[start].as_py(), rows.slice(start, end - start)
+
+
+def first_table(connection: duckdb.DuckDBPyConnection, view: View, computed: str, folder: Path) -> Written:
+    """The files of a table that has no earlier one; `computed` is as in `next_table`."""
+    return _written(write_rows(connection, view, computed, folder))
 
 
 def redefined_table(
-    connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], computed: pa.Table, folder: Path
+    connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], computed: str, folder: Path
 ) -> Written:
     """The files of a table whose definition changed.
 
@@ -88,12 +106,11 @@ def redefined_table(
         connection: Where rows are compared.
         view: The view.
         corrected: The files of the earlier table with the versions that later source rows added.
-        computed: All rows, in the order of `View.columns`.
+        computed: The table of all rows.
         folder: Where files are written.
     """
     if not corrected:
-        return first_table(computed, folder)
-    connection.register("computed", computed)
+        return first_table(connection, view, computed, folder)
     key, known = (*view.spec.entities, EVENT_TIMESTAMP), quoted(KNOWN_FROM)
     keys = ", ".join(map(quoted, key))
     connection.execute(
@@ -101,18 +118,13 @@ def redefined_table(
         f"WITH corrected AS (SELECT {keys}, max({known}) AS __corrected_at FROM {rows_of(corrected)} GROUP BY ALL) "
         f"SELECT n.* REPLACE (greatest(n.{known}, __corrected_at) AS {known}), "
         f"coalesce(n.{known} <= __corrected_at, false) AS __moved "
-        f"FROM computed AS n LEFT JOIN corrected AS c ON {_match('c', key)} QUALIFY row_number() OVER "
+        f"FROM {computed} AS n LEFT JOIN corrected AS c ON {_match('c', key)} QUALIFY row_number() OVER "
         f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, __corrected_at) "
         f"ORDER BY n.{known} DESC) = 1"
     )
-    rows = {
-        kind: connection.sql(
-            f"SELECT {_columns(view)} FROM redefined WHERE __moved = {moved} ORDER BY {_columns(view)}"
-        ).to_arrow_table()
-        for kind, moved in ((KNOWN, False), (CORRECTED, True))
-    }
-    files = write_table(rows[KNOWN], folder)
-    files |= write_table(rows[CORRECTED], folder, CORRECTED) if rows[CORRECTED].num_rows else {}
+    files = write_rows(connection, view, "(FROM redefined WHERE NOT __moved)", folder)
+    if connection.execute("SELECT count(*) FROM redefined WHERE __moved").fetchall()[0][0]:
+        files |= write_rows(connection, view, "(FROM redefined WHERE __moved)", folder, CORRECTED)
     return _written(files)
 
 
@@ -126,7 +138,7 @@ def next_table(
     view: View,
     earlier: Earlier,
     spans: Sequence[Span],
-    computed: pa.Table,
+    computed: str,
     as_of: datetime,
     folder: Path,
 ) -> Written:
@@ -140,11 +152,11 @@ def next_table(
         view: The view.
         earlier: Its earlier table.
         spans: Event times that were computed again; what lies outside them stays as it is.
-        computed: The rows there now, in the order of `View.columns`.
+        computed: The table of the rows there now.
         as_of: The newest moment that the sources know now.
         folder: Where new files are written.
     """
-    connection.register("computed", computed)
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW computed AS FROM {computed}")
     if spans[0].start < earlier.settled or any(name.startswith(CORRECTED) for name in earlier.paths):
         _compare(connection, view, earlier, spans, as_of)
     else:  # None is known before its event, so nothing in the spans was settled.
@@ -157,7 +169,7 @@ def next_table(
     if connection.execute("SELECT count(*) FROM late").fetchall()[0][0]:
         fresh |= _appended(connection, view, earlier, as_of, folder)
     kept = {name: entry for name, entry in earlier.files.items() if name not in replaced | set(fresh)}
-    return _written({**kept, **fresh}) if kept or fresh else first_table(computed, folder)
+    return _written({**kept, **fresh}) if kept or fresh else first_table(connection, view, computed, folder)
 
 
 def week_of(moment: datetime) -> str:
@@ -219,12 +231,13 @@ def _rewritten(
     folder: Path,
 ) -> dict[str, Path]:
     """The rows of files to be replaced, with those of the spans as they are now."""
-    rows = connection.sql(
-        f"{_earlier(view, earlier, KNOWN, replaced)} "
+    rows = (
+        f"({_earlier(view, earlier, KNOWN, replaced)} "
         f"WHERE NOT (({_inside(spans)}) AND {quoted(KNOWN_FROM)} >= {time_literal(earlier.settled)}) "
-        f"UNION ALL FROM fresh ORDER BY {_columns(view)}"
-    ).to_arrow_table()
-    return write_table(rows, folder) if rows.num_rows else {}
+        f"UNION ALL FROM fresh)"
+    )
+    some = connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchall()
+    return write_rows(connection, view, rows, folder) if some else {}
 
 
 def _appended(
@@ -233,11 +246,11 @@ def _appended(
     """The week of corrections that are known from now on, with those that it held already."""
     key = (*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM)
     held = _earlier(view, earlier, CORRECTED, {f"{CORRECTED}{week_of(as_of)}{_SUFFIX}"})
-    rows = connection.sql(
-        f"SELECT {_columns(view)} FROM ({held}) AS n WHERE NOT EXISTS (FROM late AS l WHERE {_match('l', key)}) "
-        f"UNION ALL FROM late ORDER BY {_columns(view)}"
-    ).to_arrow_table()
-    return write_table(rows, folder, CORRECTED)
+    rows = (
+        f"(SELECT {_columns(view)} FROM ({held}) AS n WHERE NOT EXISTS (FROM late AS l WHERE {_match('l', key)}) "
+        f"UNION ALL FROM late)"
+    )
+    return write_rows(connection, view, rows, folder, CORRECTED)
 
 
 def _earlier(view: View, earlier: Earlier, kind: str, names: Collection[str] | None = None) -> str:

@@ -60,13 +60,14 @@ class History:
 
     def add(self, computed: Sequence[Row], settled: int, as_of: int) -> list[Row]:
         self.number += 1
-        folder, table = self.folder / str(self.number), rows_table(computed)
+        folder = self.folder / str(self.number)
+        self.connection.register("rows", rows_table(computed))
         if self.paths:
             entries = {name: FileEntry(name, "0" * 64, 0, None) for name in self.paths}
             earlier = Earlier(entries, self.paths, self.settled)
-            written = next_table(self.connection, VIEW, earlier, [ALL_TIME], table, day(as_of), folder)
+            written = next_table(self.connection, VIEW, earlier, [ALL_TIME], "rows", day(as_of), folder)
         else:
-            written = first_table(table, folder)
+            written = first_table(self.connection, VIEW, "rows", folder)
         self.paths, self.settled = self._paths(written), day(settled)
         found = pa.concat_tables([pq.read_table(path) for path in self.paths.values()]).to_pylist()
         return [
@@ -147,7 +148,8 @@ def test_a_changed_definition_does_not_make_corrections_known_earlier(
     corrected = tmp_path / "corrected-2024-01-01.parquet"
     pq.write_table(named([("a", 1, 5, 11.0), ("a", 1, 7, 12.0), ("b", 1, 5, None)]), corrected)
     computed: list[Row] = [("a", 1, 1, 6.0), ("a", 1, 2, 7.0), ("a", 1, 9, 8.0), ("a", 2, 2, 9.0), ("b", 2, 2, 9.0)]
-    written = redefined_table(connection, view, [corrected], named(computed), tmp_path)
+    connection.register("rows", named(computed))
+    written = redefined_table(connection, view, [corrected], "rows", tmp_path)
     found = {name: pq.read_table(path).to_pylist() for name, path in written.files.items() if isinstance(path, Path)}
     assert [(row["known_from"], row[feature]) for row in found.pop("corrected-2024-01-08.parquet")] == [(day(7), 7.0)]
     assert {name: [row[feature] for row in rows] for name, rows in found.items()} == {
@@ -275,7 +277,7 @@ def test_times_beyond_the_calendar_are_kept(
 ) -> None:
     time = f"TIMESTAMPTZ '{moment}'"
     query = f"SELECT 'a' AS shop, {time} AS event_timestamp, {time} AS known_from, 1::FLOAT AS price"
-    written = first_table(connection.sql(query).to_arrow_table(), tmp_path)
+    written = first_table(connection, VIEW, f"({query})", tmp_path)
     assert written.rows == {f"known-{week}.parquet": 1}
     kept = connection.sql(f"FROM '{tmp_path}/*.parquet' WHERE known_from = {time}")
     assert len(kept.to_arrow_table()) == 1
