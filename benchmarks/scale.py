@@ -2,7 +2,8 @@
 
 A year more is the example's flights and weather 52 weeks earlier, with other delays on arrival. Each stage runs in a
 process of its own that may not have more data in memory than its pod (`RLIMIT_DATA`), and fails where it asks for
-more. Training is kept to one epoch: its time is that of the framework. Fails where a stage takes over `SLACK` times
+more. Arrow takes memory as the C library does, since its own allocator reserves a GB of addresses, which would count.
+Training is kept to one epoch: its time is that of the framework. Fails where a stage takes over `SLACK` times
 n log n of the fewest years, or does not end within its pod's memory.
 """
 
@@ -105,7 +106,9 @@ def _run(name: str, folder: Path, limit: int) -> dict[str, Any]:
     def confine() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=confine if limit else None)
+    environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+    confined = confine if limit else None
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=confined, env=environment)
     together = 0
     while child.poll() is None:
         together = max(together, sum(map(_resident, [child.pid, *descendants(child.pid)])))

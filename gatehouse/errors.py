@@ -22,6 +22,10 @@ def is_interruption(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
 
 
+class OutOfMemoryError(GatehouseError):
+    """The work needs more memory than this process may have; with more, or beside less, it can succeed."""
+
+
 class RepeatedError(GatehouseError):
     """An earlier attempt at the same task found a permanent error; `name` is its class."""
 

@@ -32,6 +32,13 @@ def processors() -> int:
     return max(1, min([len(os.sched_getaffinity(0)), *shares]))
 
 
+def confine_arrow() -> None:
+    """Give Arrow as many threads as processors may be used: by itself it counts those of the machine."""
+    import pyarrow as pa
+
+    pa.set_cpu_count(processors())
+
+
 def bytes_of(quantity: str) -> int:
     """Bytes of a quantity as Kubernetes writes it: `512Mi` are 512 times 1024 times 1024, `4G` four billion.
 

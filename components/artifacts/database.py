@@ -8,12 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse import limits
+from gatehouse.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     import duckdb
 
 SHARE = 0.5
 """What DuckDB may have of the memory: results are read from it into this process, which needs as much again."""
+
+
+def out_of_memory(error: Exception, what: str = "The work") -> OutOfMemoryError | None:
+    """In words that memory was not enough, where that is what an error of DuckDB, Arrow or Python says; else None."""
+    if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryException":
+        return None
+    limit = limits.memory() / 1e9
+    return OutOfMemoryError(
+        f"{what} needs more memory than there is: this process may have {limit:.1f} GB, by its cgroup, `ulimit -d` or "
+        f"the machine, of which DuckDB takes {SHARE * limit:.1f} GB; what can wait on disk was there already. Give the "
+        "task more (`resources` in project.yaml), or let the query hold less at once, such as shorter windows. "
+        f"{type(error).__name__}: {' '.join(str(error).split('Possible solutions')[0].split())}"
+    )
 
 
 def connect(

@@ -17,9 +17,11 @@ from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
 from pydantic import ValidationError, model_validator
 
 import gatehouse
+from gatehouse import limits
 from gatehouse.components.artifacts import memo
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.code import Code, code_of
+from gatehouse.components.artifacts.database import out_of_memory
 from gatehouse.components.artifacts.declaration import PURE, USUAL, Declaration, Effects, Resources
 from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.pages import draw
@@ -179,6 +181,7 @@ class Stage(Generic[Req, Res]):
             return known, True
         self.require_current(code)
         record_code(store, self.sources())
+        limits.confine_arrow()
         result = self.function(request, store)
         body = result.model_dump(mode="json")
         outputs = references_in(body)
@@ -307,10 +310,12 @@ def _end_on_sigterm() -> None:
 
 
 def _explained(error: Exception) -> Exception:
-    """What a full disk, or a signal within a query, raises wherever it is met, in words; other errors as they are."""
+    """What a full disk or memory, or a signal within a query, raises anywhere, in words; other errors as they are."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" while {error.filename} was written" if error.filename else ""
         return StoreError(f"The disk is full{place}. Free space, or point TMPDIR and the store to another disk.")
+    if memory := out_of_memory(error):
+        return memory
     if is_interruption(error):
         return StoppedError("A signal stopped the run while a query ran. Run again: what was finished is kept.")
     return error

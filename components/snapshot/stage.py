@@ -78,6 +78,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         ConfigurationError: if the window is not START/END.
         StaleSpecError: if rows have to be read, and `code` is not the digest of the code that would read them.
     """
+    from gatehouse import limits
     from gatehouse.components.snapshot.deliveries import Deliveries
     from gatehouse.components.snapshot.ingestion import Opened, as_of, recalled, stale, take
     from gatehouse.components.snapshot.sources.catalog import open_source
@@ -92,6 +93,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         known = None if request.force else recalled(opened, store)
         if known is None:
             snapshot.require_current(request.code)
+            limits.confine_arrow()
         delivery = known or take(opened, store, anew=bool(request.force))
     return SnapshotResult(
         snapshot=delivery.snapshot,

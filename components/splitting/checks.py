@@ -45,6 +45,8 @@ PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not r
 _POINTS = 20_000
 _MEANINGLESS = 0.2
 """Share of repeated rows from which on a part measures what a model remembers."""
+_COPIES = 0.05
+"""Labels of rows with equal features are those of copies where they differ less than this, of what chance gives."""
 _CONCLUSIVE = 0.8
 """What the ROC AUC of a feature must be above at least, by its interval, for a part of few rows to tell anything."""
 _THRESHOLDS = ("psi", "single_feature_auc")
@@ -120,7 +122,7 @@ class Subject:
         if not self.training_set.features:
             raise CannotRun("the training set does not say which of its columns are features")
         if self._shared is None:
-            self._shared = shared_rows(self.training_set, self.parts, self.spec.checks.near)
+            self._shared = shared_rows(self.training_set, self.parts, self.spec.checks.near, self.labels)
         return self._shared
 
     def hashes(self, columns: tuple[str, ...]) -> tuple[Hashes, Flags]:
@@ -188,10 +190,10 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
     """How bad a finding between these pairs is where the strategy does not promise them.
 
     Groups that the configuration names must not be on two sides, whatever the strategy promises: their pair is None.
-    A part that mostly repeats another measures nothing.
+    A part that mostly repeats another, labels too, measures nothing.
     """
     spec = subject.spec
-    if name == "duplicates" and pairs and any(one.exact > _MEANINGLESS * one.rows for one in subject.shared()):
+    if name == "duplicates" and pairs and any(map(_measures_nothing, subject.shared())):
         return "fail"
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"
@@ -201,6 +203,10 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
         return "warn"
     by_row = isinstance(spec, RandomSplit | StratifiedSplit) or (isinstance(spec, KFoldSplit) and not spec.test_from)
     return "warn" if name == "decision_time_drift" and by_row else "note"
+
+
+def _measures_nothing(shared: Shared) -> bool:
+    return shared.exact > _MEANINGLESS * shared.rows and shared.differ < _COPIES
 
 
 def _unusable(subject: Subject) -> Iterator[str]:
@@ -300,7 +306,8 @@ def _repeated(subject: Subject, most: float, kind: str, words: str) -> Iterator[
         if count > most * one.rows:
             share, allowed = f"{100 * count / one.rows:.2f} %", f"{100 * most:g} %"
             text = f"{count} of {one.rows} rows of {one.later} ({share}, at most {allowed}) have {words} a row of "
-            yield (one.earlier, one.later), text + one.earlier
+            labels = f"; their labels differ {one.differ:.0%} as often as those of any two rows"
+            yield (one.earlier, one.later), text + one.earlier + (labels if kind == "exact" else "")
 
 
 def _single_feature(subject: Subject) -> Iterator[Finding | Remark]:

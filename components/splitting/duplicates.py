@@ -3,6 +3,9 @@
 A near duplicate has the same categories, and numbers that fall into the same steps of a grid; the step is a share of
 each number's standard deviation in train. Two grids are laid, shifted by half a step, so that a pair is missed only
 where each grid parts it. What is found are near duplicates; that there are no more is not promised.
+
+Few coarse features are equal in many rows that are other events. What tells these from copies are the labels: those of
+copies agree, those of other events differ nearly as often as the labels of any two rows.
 """
 
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ import pyarrow.compute as pc
 
 from gatehouse.components.splitting.partition import PARTS, Parts
 from gatehouse.components.splitting.stable_hash import Hashes, hash_column, is_missing, mix, seed_of
-from gatehouse.components.splitting.training_set import TrainingSet
+from gatehouse.components.splitting.training_set import Labels, TrainingSet
 
 _SHIFTS = (0.0, 0.5)
 _EXTREME = 2.0**62
@@ -23,22 +26,28 @@ _EXTREME = 2.0**62
 
 @dataclass(frozen=True)
 class Shared:
-    """How many rows of the later part repeat a row of the earlier one: exactly, and otherwise nearly."""
+    """How many rows of the later part repeat a row of the earlier one: exactly, and otherwise nearly.
+
+    `differ` is how often the labels of rows with exactly the same features differ, as a share of how often those of any
+    two rows do: 0 among copies, about 1 where the features do not tell the label.
+    """
 
     earlier: str
     later: str
     rows: int
     exact: int
     near: int
+    differ: float
 
 
-def shared_rows(training_set: TrainingSet, parts: Parts, near: float) -> list[Shared]:
+def shared_rows(training_set: TrainingSet, parts: Parts, near: float, labels: Labels) -> list[Shared]:
     """Look for duplicates across all pairs of parts.
 
     Args:
         training_set: Its features are compared.
         parts: Row numbers by part, each of shape (rows of the part,).
         near: Step of the grid in standard deviations.
+        labels: Of all rows, shape (rows,).
     """
     exact, grids = _feature_hashes(training_set, _spreads(training_set, parts["train"]), near)
     found: dict[str, dict[tuple[str, str], npt.NDArray[np.bool_]]] = {}
@@ -50,8 +59,28 @@ def shared_rows(training_set: TrainingSet, parts: Parts, near: float) -> list[Sh
         close = np.zeros(len(same), np.bool_)
         for number in range(len(grids)):
             close |= found[f"near {number}"][pair]
-        shared.append(Shared(*pair, len(same), int(same.sum()), int((close & ~same).sum())))
+        earlier, later = parts[pair[0]], parts[pair[1]][same]
+        differ = _differ(exact, labels, earlier, later)
+        shared.append(Shared(*pair, len(same), int(same.sum()), int((close & ~same).sum()), differ))
     return shared
+
+
+def _differ(hashes: Hashes, labels: Labels, earlier: npt.NDArray[np.int64], later: npt.NDArray[np.int64]) -> float:
+    """Mean share of the earlier rows of a row's hash that have another label, over that of all earlier rows."""
+    if not len(later):
+        return 0.0
+    values = labels.astype(np.float64).view(np.uint64)
+    alike, all_alike = (
+        _counted(keys[earlier], keys[later]) for keys in (mix(hashes ^ mix(values.copy())), mix(values.copy()))
+    )
+    chance = float(np.mean(1 - all_alike / len(earlier)))
+    return float(np.mean(1 - alike / _counted(hashes[earlier], hashes[later]))) / chance if chance > 0 else 0.0
+
+
+def _counted(held: Hashes, asked: Hashes) -> npt.NDArray[np.int64]:
+    """How many of `held` equal each of `asked`, shape (asked,)."""
+    ordered = np.sort(held)
+    return np.searchsorted(ordered, asked, "right") - np.searchsorted(ordered, asked, "left")
 
 
 def _held(hashes: Hashes, parts: Parts, pair: tuple[str, str]) -> npt.NDArray[np.bool_]:

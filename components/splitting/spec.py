@@ -53,8 +53,8 @@ class Checks(Spec):
 
     A check that finds something ends the run (`fail`), is a warning of the run (`warn`) or only stands in the report
     (`note`). A check that could not run ends the run only where its severity is set to `fail` here. By default what the
-    strategy promises is `fail`, and so is a part of which more than a fifth repeats the features of an earlier part;
-    other duplicates and features that tell the label are `warn`, and what the strategy does not promise is `note`.
+    strategy promises is `fail`, and so is a part of which more than a fifth repeats features and labels of an earlier
+    part; other duplicates and features that tell the label are `warn`, and what the strategy does not promise `note`.
     """
 
     severity: dict[CheckName, Severity] = Field({}, description="Severity by check, where it is not the default.")

@@ -6,6 +6,9 @@ the MLflow run (`run.json`), how far it was shipped (`shipped.json`), and a seco
 
 A batch may be sent twice, where a process is killed between sending it and noting so. It still arrives once: points
 carry the time at which they were logged, and MLflow keeps one point of the same name, step, time and value.
+
+A job that goes on from a checkpoint logs the steps since then again, to the same bits. The run holds each step of a
+metric once, as it came first: of every metric it is known how far the run is (in `run.json`, at first from MLflow).
 """
 
 import fcntl
@@ -18,16 +21,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.environment import capture_environment
-from gatehouse.components.tracking.machine import Machine
+from gatehouse.components.tracking.machine import PREFIX, Machine
 from gatehouse.components.tracking.mlflow_client import (
     JOB,
     REFERENCE,
@@ -37,11 +40,12 @@ from gatehouse.components.tracking.mlflow_client import (
     flat,
     log,
     log_points,
+    metric_name,
     pipeline_run,
     tracking_of,
     warning_on_failure,
 )
-from gatehouse.components.tracking.spool import Position, SpoolWriter, discard, dropped, in_use, read, use
+from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, dropped, in_use, read, use
 from gatehouse.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -186,7 +190,7 @@ def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
                 return ""
             if not ship(tracking, folder):
                 with tracking.client() as client:
-                    _end(client, _run(tracking, client, folder), folder)
+                    _end(client, _run(tracking, client, folder)["id"], folder)
                 model = str(_about(folder)["model"])
                 shutil.rmtree(folder)
                 return model
@@ -202,7 +206,9 @@ def ship(tracking: Tracking, folder: Path) -> bool:
         points, after = read(part, before, BATCH) if part.exists() else ([], before)
         if points:
             with tracking.client() as client:
-                log_points(client, _run(tracking, client, folder), points)
+                run = _run(tracking, client, folder)
+                log_points(client, run["id"], _once(points, run))
+            _write(folder / _RUN, run)
         if after != before:
             _write(part / _SHIPPED, asdict(after))
             discard(part, after)
@@ -210,12 +216,28 @@ def ship(tracking: Tracking, folder: Path) -> bool:
     return found
 
 
-def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> str:
-    """Id of the MLflow run of a job, which is begun where it is missing, and takes up what was ended before."""
+def _once(points: Sequence[Point], run: Mapping[str, Any]) -> list[Point]:
+    """The points that a run lacks, whose `reached` is moved on; samples of a machine count the seconds of the run."""
+    kept: list[Point] = []
+    for point in points:
+        name = metric_name(point.name)
+        if name.startswith(PREFIX):
+            kept.append(replace(point, step=max(0, round(point.at - run["began"]))))
+        elif point.step > run["reached"].get(name, -1):
+            run["reached"][name] = point.step
+            kept.append(point)
+    return kept
+
+
+def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, Any]:
+    """The MLflow run of a job, which is begun where it is missing, and takes up what was ended before.
+
+    Its `id`, when it `began` in seconds since 1970, and by metric the last step that it has `reached`.
+    """
     with suppress(FileNotFoundError):
-        known = json.loads((folder / _RUN).read_text())
+        known: dict[str, Any] = json.loads((folder / _RUN).read_text())
         if known["server"] == tracking.name:
-            return str(known["id"])
+            return known
     about = _about(folder)
     experiment = tracking.experiment(client, about["experiment"])
     above = pipeline_run(tracking, client, experiment, about["run"])
@@ -228,8 +250,11 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> str:
     log(client, run, about.get("params", {}), tags=read_tags)
     if run.info.status in ("FAILED", "KILLED"):
         client.update_run(run.info.run_id, status="RUNNING")
-    _write(folder / _RUN, {"server": tracking.name, "id": run.info.run_id})
-    return str(run.info.run_id)
+    # Of each metric MLflow tells the point of the greatest step.
+    reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
+    known = {"server": tracking.name, "id": run.info.run_id, "began": run.info.start_time / 1000, "reached": reached}
+    _write(folder / _RUN, known)
+    return known
 
 
 def _end(client: "MlflowClient", run: str, folder: Path) -> None:
@@ -276,11 +301,11 @@ def main() -> None:
 
 
 def _sample(folder: Path) -> None:
-    """Spool samples of the machine; the step is the second since the first of this process."""
-    machine, writer, began = Machine(os.getppid()), SpoolWriter(folder), time.monotonic()
+    """Spool samples of the machine; their steps follow from their times (`_once`)."""
+    machine, writer = Machine(os.getppid()), SpoolWriter(folder)
     while True:
         time.sleep(SAMPLING)
-        writer.log(machine.sample(), round(time.monotonic() - began))
+        writer.log(machine.sample(), 0)
 
 
 @contextmanager

@@ -405,6 +405,8 @@ class _TableJudge:
 
     def _message(self, error: duckdb.Error) -> str:
         """DuckDB's message, or only its kind where a message could hold a sensitive value."""
+        if isinstance(error, duckdb.OutOfMemoryException):
+            raise error
         hidden = any(self.judge.contract.sensitive(table) for table in self.judge.contract.tables)
         return type(error).__name__ if hidden or self.judge.elsewhere else str(error).splitlines()[0]
 

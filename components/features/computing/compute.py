@@ -10,12 +10,13 @@ from datetime import timedelta
 import duckdb
 import pyarrow as pa
 
+from gatehouse.components.artifacts.database import out_of_memory
 from gatehouse.components.features.database import in_one_line, quoted
 from gatehouse.components.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Available
 from gatehouse.components.features.definitions.loading import FILE
 from gatehouse.components.features.definitions.repository import Repository, View, staged_by
 from gatehouse.components.features.definitions.sql_text import replacing_macros
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, GatehouseError
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
 """DuckDB's type by kind of a feature or type of a key."""
@@ -192,6 +193,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: in
 
     Raises:
         ConfigurationError: naming the file and the line, if it does not run.
+        OutOfMemoryError: naming the file, if the memory is not enough for it.
     """
     try:
         connection.execute(query)
@@ -216,7 +218,9 @@ def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duc
     return error
 
 
-def _broken(where: str, error: duckdb.Error, above: int = 1) -> ConfigurationError:
+def _broken(where: str, error: duckdb.Error, above: int = 1) -> GatehouseError:
+    if memory := out_of_memory(error, f"The feature repository's {where}"):
+        return memory
     said = _PLACE.split(in_one_line(error))[0]
     place = _PLACE.search(str(error))
     # Of a query around the user's own, the context shows names that stand in no file.

@@ -121,6 +121,8 @@ def _run(view: OnDemand, rows: pa.Table) -> pa.Table:
         try:
             query = f"WITH rows AS (SELECT {inputs} FROM given) SELECT {wanted} FROM (\n{view.query}\n)"
             return connection.sql(query).to_arrow_table().combine_chunks()
+        except duckdb.OutOfMemoryException:
+            raise  # The stage tells it: it is no mistake in what was asked.
         except duckdb.Error as error:
             require_values(view, rows, f"The rows of {_file(view)}")
             raise ConfigurationError(

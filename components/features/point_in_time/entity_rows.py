@@ -73,6 +73,8 @@ class EntityRows:
                 try:
                     text = query(files).rstrip().rstrip(";")
                     return read(connection.sql(f"FROM (\n{text}\n) {limit}"))
+                except duckdb.OutOfMemoryException:
+                    raise  # The stage tells it: it is no mistake in what was asked.
                 except duckdb.Error as error:
                     raise ConfigurationError(
                         f"The query of the entity rows does not run: {in_one_line(error)}"

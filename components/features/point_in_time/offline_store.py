@@ -284,6 +284,8 @@ def _opened(config: RepoConfig, folder: Path) -> Iterator[tuple[duckdb.DuckDBPyC
 def _explained(source: DataSource) -> Iterator[None]:
     try:
         yield
+    except duckdb.OutOfMemoryException:
+        raise  # The stage tells it: it is no mistake in what was asked.
     except duckdb.Error as error:
         raise ConfigurationError(f"The source {source.name} cannot be read: {' '.join(str(error).split())}") from error
 

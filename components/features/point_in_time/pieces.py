@@ -77,6 +77,8 @@ def pieces_of(
             yield connection.sql(f"{select} {where} {limit}").to_arrow_table(), lookup
         else:
             yield from _divided(connection, view, lookup, select, where, pieces, folder)
+    except duckdb.OutOfMemoryException:
+        raise  # The stage tells it: it is no mistake in what was asked.
     except duckdb.Error as error:
         raise ConfigurationError(f"A feature table cannot be read: {in_one_line(error)}") from error
 

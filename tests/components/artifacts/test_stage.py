@@ -3,8 +3,11 @@
 import errno
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
 import pytest
 
+from gatehouse import limits
 from gatehouse.components.artifacts import run as run_module
 from gatehouse.components.artifacts import stage as stage_module
 from gatehouse.components.artifacts.declaration import Declaration
@@ -12,7 +15,14 @@ from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.stage import Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.stage import forced
-from gatehouse.errors import ConfigurationError, StageResultError, StaleSpecError, StoppedError, StoreError
+from gatehouse.errors import (
+    ConfigurationError,
+    OutOfMemoryError,
+    StageResultError,
+    StaleSpecError,
+    StoppedError,
+    StoreError,
+)
 
 
 class Request(StageModel):
@@ -193,6 +203,28 @@ def test_a_full_disk_is_said_in_words(store: ArtifactStore) -> None:
     with pytest.raises(StoreError, match=r"The disk is full while .* was written"):
         Stage(Declaration("split", "Split"), failing)(Request(value=1), store)
     assert next(event for event in _events(store) if event.event == "failed").body["error"] == "StoreError"
+
+
+@pytest.mark.parametrize("raised", [MemoryError("malloc of 9 GB"), duckdb.OutOfMemoryException("could not allocate")])
+def test_too_little_memory_is_said_in_words_and_is_tried_again(store: ArtifactStore, raised: Exception) -> None:
+    def failing(request: Request, store: ArtifactStore) -> Result:
+        raise raised
+
+    for _ in range(2):
+        with pytest.raises(OutOfMemoryError, match=r"this process may have [\d.]+ GB.*`resources` in project.yaml"):
+            Stage(Declaration("split", "Split"), failing)(Request(value=1), store)
+
+
+def test_arrow_has_the_threads_of_the_pod_and_not_of_its_machine(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, usual = Counted(), pa.cpu_count()
+    monkeypatch.setattr(limits, "processors", lambda: usual + 3)
+    try:
+        counted.stage(Request(value=1), store)
+        assert pa.cpu_count() == usual + 3
+    finally:
+        pa.set_cpu_count(usual)
 
 
 def test_a_signal_within_a_query_is_told_as_one(store: ArtifactStore) -> None:

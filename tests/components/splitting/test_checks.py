@@ -138,7 +138,10 @@ def test_duplicates_across_parts_are_counted_exactly_and_nearly(tmp_path: Path) 
     size[2944 : 2904 + 120] = size[40:120] + 0.001
     checks = _checks(tmp_path, columns, **IN_TIME, checks={"near": 0.02, "near_duplicates": 0.0, "duplicates": 0.0})
     exact = [text for text in checks["duplicates"].said if "validation" in text]
-    assert exact == ["40 of 1464 rows of validation (2.73 %, at most 0 %) have the features of a row of train"]
+    said = (
+        "40 of 1464 rows of validation (2.73 %, at most 0 %) have the features of a row of train; their labels differ "
+    )
+    assert len(exact) == 1 and exact[0].startswith(said)
     assert (checks["duplicates"].status, checks["duplicates"].severity) == (FAILED, "warn")
     nearly = int(checks["near_duplicates"].said[0].split()[0])
     assert nearly >= 80
@@ -163,7 +166,7 @@ def test_missing_features_are_alike_and_differ_from_zero(tmp_path: Path) -> None
     said = checks["duplicates"].said
     # Rows 2904 to 3999 of validation (to 4367) repeat train; the others are zero. Test repeats these.
     assert said[0].startswith("1096 of 1464 rows of validation")
-    assert [text.endswith("row of validation") for text in said] == [False, True]
+    assert ["row of validation;" in text for text in said] == [False, True]
     # What is the same is not nearly the same too.
     assert checks["near_duplicates"].status == PASSED
 
@@ -252,12 +255,30 @@ def test_a_feature_that_is_the_label_is_found_among_few_rows(tmp_path: Path, row
 def test_a_part_that_mostly_repeats_another_measures_nothing(tmp_path: Path, share: float, severity: str) -> None:
     columns = _columns()
     count = int(share * 1464)
-    for name in ("size", "colour"):
+    for name in ("size", "colour", "label"):
         columns[name][2904 : 2904 + count] = columns[name][:count]
     found = _checks(tmp_path, columns, **IN_TIME)["duplicates"]
     assert (found.status, found.severity, found.ends_the_run) == (FAILED, severity, severity == "fail")
+    assert "their labels differ 0% as often as those of any two rows" in found.said[0]
     kept = _checks(tmp_path, columns, **IN_TIME, checks={"severity": {"duplicates": "warn"}})["duplicates"]
     assert not kept.ends_the_run
+
+
+def test_ten_copies_of_a_table_are_refused_and_few_coarse_features_are_not(tmp_path: Path) -> None:
+    """Of three coarse features nearly every row of test is in train, as an event of its own."""
+    columns = _columns()
+    repeated = columns | {name: np.tile(columns[name][: ROWS // 10], 10) for name in ("size", "colour", "label")}
+    found = _checks(tmp_path, repeated, **IN_TIME)["duplicates"]
+    assert found.ends_the_run and "1464 of 1464 rows of validation (100.00 %" in found.said[0]
+    coarse = columns | {"size": np.round(columns["size"]), "town": columns["town"] % 3}
+    details = {"numeric": ["size", "town"]}
+    found = _checks(tmp_path, coarse, **IN_TIME, details=details)["duplicates"]
+    assert (found.status, found.severity) == (FAILED, "warn") and "99." in found.said[0], found.said
+    rare = coarse | {"label": (np.arange(ROWS) % 97 == 0).astype(np.int8)}
+    assert not _checks(tmp_path, rare, **IN_TIME, details=details)["duplicates"].ends_the_run
+    measured = coarse | {"label": columns["size"]}
+    found = _checks(tmp_path, measured, **IN_TIME, details=details | {"task": "regression"})["duplicates"]
+    assert not found.ends_the_run
 
 
 def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_path: Path) -> None:

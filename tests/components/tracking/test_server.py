@@ -36,11 +36,11 @@ def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     made.close()
 
 
-def _steps(proxy: Proxy, experiment: str) -> list[int]:
+def _steps(proxy: Proxy, experiment: str, name: str = "loss") -> list[int]:
     client = quiet_client(proxy.url)
     found = client.get_experiment_by_name(experiment)
     runs = client.search_runs([found.experiment_id]) if found else []
-    return sorted(point.step for run in runs for point in client.get_metric_history(run.info.run_id, "loss"))
+    return sorted(point.step for run in runs for point in client.get_metric_history(run.info.run_id, name))
 
 
 def test_the_loop_does_not_wait_for_a_slow_server_that_loses_answers(
@@ -84,3 +84,21 @@ def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
     assert _steps(proxy, "away") == list(range(1500))
     found = CliRunner().invoke(app, ["search", "lr < 0.005 and loss = 1", "--uri", proxy.url, "--json"])
     assert [run["experiment"] for run in json.loads(found.stdout)] == ["away"]
+
+
+def test_a_job_that_goes_on_from_a_checkpoint_shows_each_step_once(
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy
+) -> None:
+    """Killed after step 59, then after 79, each time resumed from step 40: also where its spool was delivered."""
+    for begin, end in ((0, 60), (40, 80), (40, 100)):
+        folder = open_spool(store, "job-3", "resumed", tmp_path / "link")
+        writer = SpoolWriter(folder)
+        for step in range(begin, end):
+            writer.log({"loss": 1.0 / (step + 1), f"since {begin}": 1.0}, step)
+        if end == 60:
+            close_spool(store, folder, "", "killed")
+            deliver(store)
+    close_spool(store, folder, MODEL)
+    deliver(store)
+    assert _steps(proxy, "resumed") == list(range(100))
+    assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"

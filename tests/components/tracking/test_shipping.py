@@ -128,7 +128,8 @@ def test_delivery_has_a_budget_and_lets_the_job_begin_again_in_between(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shipping, "BATCH", 1)  # Many deliveries of few points.
-    monkeypatch.setattr(shipping, "_run", lambda *_: "run")  # Only how long a server takes matters.
+    run = {"id": "run", "began": 0.0, "reached": {}}
+    monkeypatch.setattr(shipping, "_run", lambda *_: run)  # Only how long a server takes matters.
     sent: list[float] = []
     third = threading.Event()
 
@@ -236,12 +237,15 @@ def test_a_job_that_goes_on_takes_up_the_run_that_was_killed(store: ArtifactStor
     _killed_job(store, tmp_path)
     deliver(store)
     killed = _only_run(store)
-    folder = _spool(store, tmp_path, 1)
+    begun = _steps(store)
+    folder = _spool(store, tmp_path, len(begun) + 10)
     tracking = shipping.tracking_of(store)
-    assert tracking is not None and ship(tracking, folder)
+    assert tracking is not None
+    while ship(tracking, folder):
+        pass
     again = _only_run(store)
     assert (again.info.run_id, again.info.status) == (killed.info.run_id, "RUNNING")
-    assert len(_steps(store)) == 1 + len(range(max(_steps(store)) + 1)), "step 0 twice, at its two times"
+    assert _steps(store) == list(range(len(begun) + 10)), "each step once"
 
 
 def test_a_job_that_fails_says_why_and_keeps_its_metrics(store: ArtifactStore, tmp_path: Path) -> None:
@@ -301,13 +305,14 @@ def test_the_machine_is_sampled_beside_the_job(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = _spool(store, tmp_path, 1)
-    samples = SpoolWriter(folder / "machine")
-    samples.log(Machine(os.getpid()).sample(), 5)
+    monkeypatch.setattr(time, "time", lambda clock=time.time: clock() + 7)  # Of a process that the job began later.
+    SpoolWriter(folder / "machine").log(Machine(os.getpid()).sample(), 0)
     close_spool(store, folder, "models/flights/sha256-" + "0" * 64)
     deliver(store)
     metrics = _only_run(store).data.metrics
     assert metrics["system/job_memory_usage_megabytes"] > 10
     assert 0 < metrics["system/system_memory_usage_percentage"] < 100
+    assert min(_steps(store, "system/job_memory_usage_megabytes")) >= 7, "seconds since the run began"
 
 
 def test_points_are_shipped_while_they_are_made(store: ArtifactStore, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from gatehouse.components.features.computing.compute import compute_views
 from gatehouse.components.features.database import connect, write_parquet
 from gatehouse.components.features.definitions.declarations import FeatureView
 from gatehouse.components.features.definitions.repository import Repository, View
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, OutOfMemoryError
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,16 @@ def test_what_is_declared_a_number_and_is_none_is_named(
     query = f"SELECT '9E' AS carrier, now() AS event_timestamp, 1 AS n, {value} AS f"
     with connect() as connection, pytest.raises(ConfigurationError, match=f"v.sql: f: declared {kind}, found {found}"):
         compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
+
+
+def test_memory_that_is_not_enough_for_a_view_is_no_mistake_in_it(repository: Repository) -> None:
+    spec = FeatureView(name="v", entities=("carrier",), features={"n": "numeric"}, static=True)
+    query = "SELECT '9E' AS carrier, now() AS event_timestamp, len(list(i)) AS n FROM range(20_000_000) AS t(i)"
+    with connect(most=50_000_000) as connection, pytest.raises(OutOfMemoryError) as raised:
+        compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
+    told = str(raised.value)
+    assert told.startswith("The feature repository's views/v.sql needs more memory than there is: this process may ")
+    assert "`resources` in project.yaml" in told and not raised.value.permanent
 
 
 def test_the_same_tables_give_the_same_bytes_whatever_the_threads(
