@@ -2,11 +2,13 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal
+
+from pydantic import Field, field_validator
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.artifacts.manifest import Manifest
@@ -17,6 +19,54 @@ _POWER = 0.8
 _FIRST = ("bars", "baseline", "leakage_alarm", "champion", "slices", "data_checks")
 Outcome = Literal["pass", "refused", "inconclusive"]
 Metrics = Mapping[str, float]
+Severity = Literal["refuse", "warn"]
+
+
+class Terms(Spec):
+    """What breaking a rule means, who answers for it, and why it is there."""
+
+    severity: Severity = Field("refuse", description="Whether a broken rule refuses the candidate, or is only told.")
+    owner: str = Field("", description="Who is asked about the rule.")
+    reason: str = Field("", description="Why the rule is there.")
+
+
+class Termed(Spec):
+    """The piece of the policy that says more of single rules."""
+
+    rules: dict[str, Terms] = Field(
+        default_factory=dict,
+        description="Severity, owner and reason of rules, by the name that verdicts give them, or by its first words: "
+        "`slice` for all slices, `slice carrier=OO` for one. The longest name counts.",
+    )
+
+    @field_validator("rules")
+    @classmethod
+    def _of_rules_that_exist(cls, rules: dict[str, Terms]) -> dict[str, Terms]:
+        if unknown := [name for name in rules if not _head(name)]:
+            heads = ", ".join(head for each in families() for head in each.names)
+            raise ValueError(f"expected names of rules, which begin with {heads}; found {unknown[0]!r}")
+        return rules
+
+    def terms_of(self, rule: str) -> Terms:
+        """What the policy says of the rule of this name."""
+        return self.rules[max(names, key=len)] if (names := self._standing_for(rule)) else Terms()
+
+    def unused(self, applied: "tuple[Rule, ...]") -> tuple[str, ...]:
+        """Names under `rules` that stand for none of the rules that were applied."""
+        used = {name for rule in applied for name in self._standing_for(rule.name)}
+        return tuple(sorted({*self.rules} - used))
+
+    def _standing_for(self, rule: str) -> list[str]:
+        return [name for name in self.rules if _stands_for(name, rule) and len(name) >= len(_head(rule))]
+
+
+def _stands_for(name: str, rule: str) -> bool:
+    return rule == name or rule.startswith(f"{name} ")
+
+
+def _head(rule: str) -> str:
+    """The longest of the families' names that this is or begins with: `leakage` is no name of the leakage alarm."""
+    return max((head for each in families() for head in each.names if _stands_for(head, rule)), key=len, default="")
 
 
 @dataclass(frozen=True)
@@ -24,7 +74,7 @@ class Rule:
     """One rule as it was applied: what was expected, what was found, and whether it holds.
 
     A rule that does not hold is `inconclusive` where the test rows can neither show that it is kept nor that it is
-    broken.
+    broken. `severity`, `owner` and `reason` are what the policy says of it.
     """
 
     name: str
@@ -32,9 +82,23 @@ class Rule:
     found: str
     holds: bool
     inconclusive: bool = False
+    severity: Severity = "refuse"
+    owner: str = ""
+    reason: str = ""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it does not hold, and is not only told."""
+        return not self.holds and self.severity == "refuse"
+
+    @property
+    def warns(self) -> bool:
+        """Whether it does not hold, and is only told."""
+        return not self.holds and self.severity == "warn"
 
     def __str__(self) -> str:
-        return f"{self.name}: expected {self.expected}, found {self.found}"
+        terms = ": ".join(filter(None, [self.owner and f"owner {self.owner}", self.reason]))
+        return f"{self.name}: expected {self.expected}, found {self.found}{terms and f' ({terms})'}"
 
 
 @dataclass(frozen=True)
@@ -128,15 +192,22 @@ class Family:
     Attributes:
         policy: Their piece of the policy, whose fields are keys of `policy.yaml`.
         rules: From a policy and the evidence to each rule that was applied, also one that holds.
+        names: What the names of their rules are or begin with.
     """
 
     policy: type[Spec]
     rules: Callable[[Any, Evidence], Iterator[Rule]]
+    names: tuple[str, ...]
 
 
-def family(policy: type[Spec]) -> Callable[[Callable[[Any, Evidence], Iterator[Rule]]], Family]:
-    """Declare a function as the family of rules of its name, which must be that of its file."""
-    return lambda rules: Family(policy, rules)
+def family(policy: type[Spec], *names: str) -> Callable[[Callable[[Any, Evidence], Iterator[Rule]]], Family]:
+    """Declare a function as the family of rules of its name, which must be that of its file.
+
+    Args:
+        policy: Their piece of the policy.
+        *names: What the names of their rules are or begin with; by default the name of the function, in words.
+    """
+    return lambda rules: Family(policy, rules, names or (rules.__name__.replace("_", " "),))
 
 
 @cache
@@ -147,8 +218,8 @@ def families() -> tuple[Family, ...]:
     return tuple(getattr(importlib.import_module(_ROOM.replace("*", name)), name) for name in names)
 
 
-def judge(policy: Spec, evidence: Evidence) -> tuple[Rule, ...]:
-    """Apply every rule; the candidate passes if all hold. A number that is NaN keeps no rule.
+def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
+    """Apply every rule; the candidate passes if none is broken that refuses. A number that is NaN keeps no rule.
 
     Improving one metric and leaving the rest as it is never breaks a rule, except for the leakage alarm, which is there
     to distrust a metric that is too good.
@@ -157,10 +228,11 @@ def judge(policy: Spec, evidence: Evidence) -> tuple[Rule, ...]:
         policy: The promotion policy (`GatePolicy`), resolved for the task.
         evidence: What was measured.
     """
-    return tuple(rule for each in families() for rule in each.rules(policy, evidence))
+    applied = (rule for each in families() for rule in each.rules(policy, evidence))
+    return tuple(replace(rule, **dict(policy.terms_of(rule.name))) for rule in applied)
 
 
 def verdict_of(rules: tuple[Rule, ...]) -> Outcome:
-    """`pass` if every rule holds, `refused` if one is broken, `inconclusive` if the rows cannot tell of one."""
-    missed = [rule for rule in rules if not rule.holds]
+    """`refused` if a rule that refuses is broken, `inconclusive` if the rows cannot tell of one, else `pass`."""
+    missed = [rule for rule in rules if rule.refuses]
     return "refused" if any(not rule.inconclusive for rule in missed) else "inconclusive" if missed else "pass"

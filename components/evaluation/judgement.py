@@ -39,6 +39,7 @@ class Judgement:
         judged_by: The metric of these that the policy judges by.
         slices: The slices.
         rules: The rules as they were applied.
+        unused: Names in the policy's `rules` that stand for none of these.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -47,6 +48,7 @@ class Judgement:
     judged_by: str
     slices: tuple[Slice, ...]
     rules: tuple[Rule, ...]
+    unused: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Outcome:
@@ -57,6 +59,12 @@ class Judgement:
     def comparison(self) -> Comparison | None:
         """The comparison that the policy judges by."""
         return self.comparisons.get(self.judged_by)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Rules that do not hold and only warn, and what the policy says of rules that were not applied."""
+        broken = [str(rule) for rule in self.rules if rule.warns]
+        return (*broken, *(f"rules.{name}: the policy names a rule that was not applied" for name in self.unused))
 
 
 def judged(
@@ -112,4 +120,5 @@ def judged(
         data_checks=data_checks,
         cost=cost,
     )
-    return Judgement(metrics, uncertainty, comparisons, policy.champion.metric, slices, judge(policy, evidence))
+    rules, by = judge(policy, evidence), policy.champion.metric
+    return Judgement(metrics, uncertainty, comparisons, by, slices, rules, policy.unused(rules))

@@ -37,7 +37,8 @@ def markdown(result: EvaluateResult) -> str:
     columns |= {"boosted trees": result.boosted_trees_metrics}
     shown = {name: values for name, values in columns.items() if values}
     lines = [f"# Candidate: {result.verdict}", ""]
-    lines += [f"- {reason}" for reason in result.reasons] or ["Every rule of the policy holds."]
+    lines += [f"- {reason}" for reason in result.reasons] or ["No rule of the policy refuses it."]
+    lines += [f"- warning: {warning}" for warning in result.warnings]
     lines += ["", f"| metric | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
     for metric in result.metrics:
         written = metric_named(metric).text

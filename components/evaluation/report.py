@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.gate import Rule
 from gatehouse.components.evaluation.reports.figures import figures
 from gatehouse.components.evaluation.reports.intervals import add_comparisons, best_of, estimate
 from gatehouse.components.evaluation.reports.intervals import told as told_of
@@ -65,7 +66,8 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
     """Whether the gate lets the candidate through, and what it did not look at."""
-    broken = [f"{rule['name']}: expected {rule['expected']}, found {rule['found']}" for rule in _broken(verdict)]
+    rules = [Rule(**rule) for rule in verdict["rules"]]
+    broken = [str(rule) for rule in rules if rule.refuses]
     ours, trees = metrics["candidate"], metrics.get("boosted trees", {})
     better = [
         metric_named(name).title for name, value in trees.items() if metric_named(name).is_better(value, ours[name])
@@ -83,7 +85,9 @@ def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
         title = "The test rows cannot tell"
         return Verdict("warn", "\n".join(broken), (), tuple(warnings), tuple(unchecked), todo, title)
     if not broken:
-        text = f"The candidate keeps all {len(verdict['rules'])} rules of the policy."
+        kept = sum(rule.holds for rule in rules)
+        told = f"{kept} of the {len(rules)} rules of the policy, and the others only warn"
+        text = f"The candidate keeps {f'all {kept} rules of the policy' if kept == len(rules) else told}."
         return Verdict("pass", text, (), tuple(warnings), tuple(unchecked), title="Passed the gate")
     todo = "train another candidate, or correct the policy where a rule is wrong; whatever was champion stays it."
     return Verdict("refused", "\n".join(broken), (), tuple(warnings), tuple(unchecked), todo, "Refused by the gate")
@@ -91,10 +95,6 @@ def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
 
 def _level(level: Json, value: float) -> str:
     return percent(value) if level["is_share"] else f"{value:.4g}"
-
-
-def _broken(verdict: Json) -> list[Json]:
-    return [rule for rule in verdict["rules"] if not rule["holds"]]
 
 
 def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json, policy: GatePolicy) -> None:
@@ -133,18 +133,13 @@ def _bar(bar: Bar | None) -> str:
 
 
 def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: EvaluationSpec) -> None:
-    drawn.section("Gate", "A candidate passes if every rule of the policy holds.")
-    rules = verdict["rules"]
+    drawn.section("Gate", "A candidate passes if every rule of the policy holds that does not only warn.")
+    rules = [Rule(**rule) for rule in verdict["rules"]]
+    terms = [name for name in ("owner", "reason") if any(getattr(rule, name) for rule in rules)]
     drawn.table(
-        ["", "rule", "expected", "found"],
-        [
-            [
-                _outcome(rule),
-                *(rule[key] for key in ("name", "expected", "found")),
-            ]
-            for rule in rules
-        ],
-        {index: "bad" for index, rule in enumerate(rules) if not rule["holds"] and not rule["inconclusive"]},
+        ["", "rule", "expected", "found", *terms],
+        [[_outcome(rule), *(getattr(rule, name) for name in ("name", "expected", "found", *terms))] for rule in rules],
+        {index: "bad" for index, rule in enumerate(rules) if rule.refuses and not rule.inconclusive},
     )
     if verdict["comparison"] is None:
         beaten = [metric_named(name).title for name in policy.must_beat_baseline or ()]
@@ -157,10 +152,12 @@ def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: Evaluation
     add_comparisons(drawn, verdict["comparisons"], verdict["comparison"]["metric"], policy.champion)
 
 
-def _outcome(rule: Json) -> Marked | str:
-    if rule["holds"]:
+def _outcome(rule: Rule) -> Marked | str:
+    if rule.holds:
         return Marked("✓\u00a0holds", "good")
-    return Marked("?\u00a0cannot tell", "warn") if rule["inconclusive"] else "✕\u00a0broken"
+    if rule.warns:
+        return Marked("!\u00a0warns", "warn")
+    return Marked("?\u00a0cannot tell", "warn") if rule.inconclusive else "✕\u00a0broken"
 
 
 def _add_comparison(drawn: Report, found: Json, rule: ChampionRule, samples: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import families
+from gatehouse.components.evaluation.gate import Termed, families
 from gatehouse.components.tasks.judging import Judging
 from gatehouse.components.tasks.task import Task
 
@@ -33,11 +33,16 @@ class EvaluationSpec(Spec):
 
 
 _SIDES = ("min", "max")
+_OF_METRICS = ("bar", "baseline", "champion", "improvement", "slices")
+"""What names of rules begin with that go on with the name of a metric."""
 
 
 # Each file of the folder `rules` adds its piece.
-class GatePolicy(*(family.policy for family in reversed(families()))):  # type: ignore[misc]  # Found, not listed.
-    """The promotion policy: every rule must hold. Metrics are those of the task; so are the values of what is null."""
+class GatePolicy(Termed, *(family.policy for family in reversed(families()))):  # type: ignore[misc]  # Found, not listed.
+    """The promotion policy: every rule must hold that does not only warn.
+
+    Metrics are those of the task; so are the values of what is null.
+    """
 
     format_version: ClassVar[int] = 2
 
@@ -73,6 +78,9 @@ class GatePolicy(*(family.policy for family in reversed(families()))):  # type: 
             "leakage_alarm": self.leakage_alarm,
             "champion.metric": [self.champion.metric] if self.champion.metric else (),
             "slices": self.slices,
+            "rules": [
+                rest for head, _, rest in (name.partition(" ") for name in self.rules) if head in _OF_METRICS and rest
+            ],
         }
         for key, metrics in named.items():
             for metric in sorted(set(metrics or ()) - set(offered)):

@@ -44,11 +44,12 @@ class EvaluateRequest(StageModel):
 
 
 class EvaluateResult(StageModel):
-    """The evaluation, its verdict with the reasons where it is no pass, and the test metrics."""
+    """The evaluation, its verdict with the reasons where it is no pass, warnings, and the test metrics."""
 
     evaluation: str
     verdict: Literal["pass", "refused", "inconclusive"]
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     metrics: dict[str, float]
     champion_metrics: dict[str, float]
     baseline_metrics: dict[str, float]
@@ -123,7 +124,8 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     return EvaluateResult(
         evaluation=reference,
         verdict=found.verdict,
-        reasons=tuple(str(rule) for rule in found.rules if not rule.holds),
+        reasons=tuple(str(rule) for rule in found.rules if rule.refuses),
+        warnings=found.warnings,
         metrics=found.metrics[CANDIDATE],
         champion_metrics=found.metrics.get(CHAMPION, {}),
         baseline_metrics=found.metrics[BASELINE],
@@ -275,7 +277,7 @@ def _publish(
             for name, each in found.comparisons.items()
         },
         "policy": identity_of(policy),
-        "warnings": [f"{check.name}: {text}" for check in data_checks for text in check.warnings],
+        "warnings": [*found.warnings, *(f"{each.name}: {text}" for each in data_checks for text in each.warnings)],
     }
     if policy.cost.measures:  # Else numbers that differ each time would stand where nothing needs them.
         verdict["cost"] = asdict(cost)

@@ -31,7 +31,7 @@ class Bars(Spec):
     bars: dict[MetricName, Bar] = Field(default_factory=dict)
 
 
-@family(Bars)
+@family(Bars, "bar")
 def bars(policy: Bars, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate's value of each metric keeps its bounds."""
     for name, bar in sorted(policy.bars.items()):

@@ -51,7 +51,7 @@ class Champion(Spec):
     champion: ChampionRule = ChampionRule()
 
 
-@family(Champion)
+@family(Champion, "champion", "improvement")
 def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate is not inferior to the champion, and better where that is asked."""
     rule, found = policy.champion, evidence.comparison

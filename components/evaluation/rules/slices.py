@@ -18,7 +18,7 @@ class Slices(Spec):
     )
 
 
-@family(Slices)
+@family(Slices, "slices", "slice")
 def slices(policy: Slices, evidence: Evidence) -> Iterator[Rule]:
     """That every judged slice reaches the limit of each metric."""
     for name, limit in sorted((policy.slices or {}).items()):

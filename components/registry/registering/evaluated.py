@@ -5,6 +5,7 @@ from typing import Any, Literal
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import identity_digest, identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.gate import Rule
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.state import Subject, Verdict
 from gatehouse.errors import GatehouseError
@@ -56,7 +57,7 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, policy: GatePo
         champion=champion,
         evaluation=evaluation,
         verdict=body["verdict"],
-        reasons=tuple(_reason(rule) for rule in body["rules"] if not rule["holds"]),
+        reasons=tuple(str(rule) for each in body["rules"] if (rule := Rule(**each)).refuses),
         approval=asks,
         approval_days=policy.approval_days,
         four_eyes=policy.four_eyes,
@@ -85,10 +86,6 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
     for reference in (verdict.evaluation, subject.model):
         if problems := store.problems(reference):
             raise problems[0]
-
-
-def _reason(rule: dict[str, Any]) -> str:
-    return f"{rule['name']}: expected {rule['expected']}, found {rule['found']}"
 
 
 def _difference(configuration: dict[str, Any], given: dict[str, Any]) -> str:

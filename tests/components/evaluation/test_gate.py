@@ -19,6 +19,8 @@ from gatehouse.components.evaluation.gate import (
     DataCheck,
     Evidence,
     Rule,
+    Termed,
+    Terms,
     families,
     judge,
     verdict_of,
@@ -89,8 +91,9 @@ def test_the_families_are_the_files_of_the_folder() -> None:
 
 def test_every_key_of_the_policy_belongs_to_one_family() -> None:
     keys = [key for each in families() for key in each.policy.model_fields]
+    own = GatePolicy.__annotations__.keys() - {"format_version"}
     assert len(keys) == len(set(keys))
-    assert set(keys) < set(GatePolicy.model_fields)
+    assert set(GatePolicy.model_fields) == {*keys, *Termed.model_fields, *own}
 
 
 def test_what_judges_has_every_rule_in_its_digest() -> None:
@@ -193,6 +196,48 @@ def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:
     assert under(tolerance=0.0) == []
     assert under(tolerance=0.0, min_improvement=0.0) == []
     assert under(tolerance=0.0, min_improvement=0.001) == ["improvement log_loss"]
+
+
+COST = CostBounds(latency_ms=1, size_mb=1, memory_mb=1)
+WARN = Terms(severity="warn", owner="ops", reason="few flights")
+
+
+@pytest.mark.parametrize(
+    ("terms", "verdict", "told"),
+    [
+        ({"slice b": WARN}, "refused", ["slice b"]),
+        ({"slice": WARN}, "pass", ["slice b", "slice c"]),
+        ({"slice": WARN, "slice c": Terms(owner="risk")}, "refused", ["slice b"]),
+        ({"slices": WARN}, "refused", []),
+        ({"slices": WARN, "slice": WARN, "bar": WARN}, "pass", ["slice b", "slice c"]),
+    ],
+)
+def test_a_broken_rule_refuses_or_is_told_as_the_policy_says(
+    terms: dict[str, Terms], verdict: str, told: list[str]
+) -> None:
+    policy = POLICY.model_copy(update={"rules": terms})
+    rules = judged(policy, GOOD, BASELINE, BETTER, {"a": 0.7, "b": 0.59, "c": 0.1})
+    assert verdict_of(rules) == verdict
+    assert [rule.name for rule in rules if rule.warns] == told
+    assert all(str(rule).endswith(" (owner ops: few flights)") for rule in rules if rule.warns)
+
+
+def test_a_name_stands_for_no_rule_of_a_family_with_a_longer_name() -> None:
+    policy = POLICY.model_copy(update={"rules": {"leakage": WARN, "bar": WARN}})
+    rules = judged(policy, GOOD | {"roc_auc": 0.81}, BASELINE, BETTER, {"a": 0.7})
+    assert [rule.name for rule in rules if rule.refuses] == ["leakage alarm"]
+    assert policy.unused(rules) == ("leakage",)
+
+
+def test_every_rule_begins_with_a_name_of_its_family() -> None:
+    asked = {"warnings": "refuse", "champion": ChampionRule(min_improvement=0.1), "cost": COST}
+    policy = POLICY.model_copy(update=asked)
+    checks = tuple(DataCheck(name, "pass", ()) for name in ("validation", "leakage", "split checks"))
+    for slices in ({}, {"a": 0.7}, {"a": 0.1}):
+        evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": slices}, True, checks)
+        for each in families():
+            for rule in each.rules(policy.resolved(judging_of(BINARY)), evidence):
+                assert any(rule.name == name or rule.name.startswith(f"{name} ") for name in each.names), rule
 
 
 def test_a_limit_that_is_written_needs_a_judged_slice() -> None:

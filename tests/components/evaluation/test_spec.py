@@ -8,6 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from gatehouse.components.artifacts.identity import identity_digest
+from gatehouse.components.evaluation.gate import Terms
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.rules.champion import ChampionRule
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
@@ -31,6 +32,8 @@ POLICY = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "pol
         ({"champion": {"tolerance": 0.1, "relative_tolerance": 0.1}}, "found both"),
         ({"champion": {"confidence": 1.0}}, "confidence"),
         ({"must_beat": []}, "must_beat"),
+        ({"rules": {"bars roc_auc": {"owner": "ada"}}}, "begin with bar, baseline, .*found 'bars roc_auc'"),
+        ({"rules": {"slice carrier=OO": {"severity": "ignore"}}}, "severity"),
     ],
 )
 def test_a_policy_that_cannot_be_meant(body: dict[str, Any], message: str) -> None:
@@ -59,6 +62,8 @@ def test_metrics_of_other_tasks_are_named_with_what_is_offered() -> None:
         f"champion.metric: the task binary has the metrics {offered}; found mse",
     ]
     assert list(GatePolicy().problems(BINARY)) == []
+    misspelt = GatePolicy(rules={"bar roc_acu": Terms(owner="ada"), "slice carrier=OO": Terms(severity="warn")})
+    assert list(misspelt.problems(BINARY)) == [f"rules: the task binary has the metrics {offered}; found roc_acu"]
 
 
 def test_what_is_left_open_is_the_tasks() -> None:

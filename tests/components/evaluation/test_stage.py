@@ -13,8 +13,9 @@ from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation import gate
-from gatehouse.components.evaluation.gate import Evidence, Rule
+from gatehouse.components.evaluation.gate import Evidence, Rule, Terms
 from gatehouse.components.evaluation.parts import UnusablePartError, read_part
+from gatehouse.components.evaluation.presentation import markdown
 from gatehouse.components.evaluation.report import page
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.rules.champion import ChampionRule
@@ -99,6 +100,19 @@ def test_every_broken_rule_is_a_reason(judged_bench: Bench) -> None:
     assert names == {"bar log_loss", "leakage alarm", *(f"slice carrier={name}" for name in ("AA", "DL", "UA"))}
 
 
+def test_a_broken_rule_that_warns_is_told_with_its_owner_and_refuses_nobody(judged_bench: Bench) -> None:
+    terms = {"bar": Terms(severity="warn", owner="risk", reason="on trial"), "slice carrier=OO": Terms(owner="ops")}
+    policy = LENIENT.model_copy(update={"bars": {"log_loss": Bar(max=0.001)}, "rules": terms})
+    result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
+    assert (result.verdict, result.reasons) == ("pass", ())
+    told, unused = result.warnings
+    assert told.startswith("bar log_loss: expected at most 0.001, found ") and told.endswith("(owner risk: on trial)")
+    assert unused == "rules.slice carrier=OO: the policy names a rule that was not applied"
+    drawn = page(judged_bench.store, result.evaluation)
+    assert "!\u00a0warns" in drawn and told in drawn and "and the others only warn" in drawn
+    assert f"- warning: {told}" in markdown(result)
+
+
 def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +122,7 @@ def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
         size = sum(file.bytes for file in evidence.model.files)
         yield Rule("model size", "at most 10 bytes", f"{size} bytes", size <= 10)
 
-    found = (*gate.families(), gate.Family(Spec, small))
+    found = (*gate.families(), gate.Family(Spec, small, ("model size",)))
     monkeypatch.setattr(gate, "families", lambda: found)
     model = bench.model(steps=5)
     result = bench.evaluate(model)
