@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands.models_explained import explain
+from gatehouse.commands.models_explained import compare, explain, search, tag
 from gatehouse.commands.output import StoreOption, open_store, print_table
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -78,7 +78,8 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
     print_table(table)
 
 
-app.command("explain")(explain)
+for _command in (explain, search, compare, tag):
+    app.command(_command.__name__)(_command)
 
 
 @app.command("promote")

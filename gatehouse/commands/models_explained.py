@@ -1,4 +1,4 @@
-"""`gatehouse models explain`: one page on a version, in the terminal and as HTML."""
+"""`gatehouse models explain`, `search`, `compare` and `tag`: what is known of versions, and how two differ."""
 
 import tempfile
 from collections.abc import Iterable
@@ -9,12 +9,22 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
+from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table
+from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.registry.explaining.comparison import CompareRequest
+from gatehouse.components.registry.explaining.comparison import compare as compared
 from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation
 from gatehouse.components.registry.explaining.explanation import explain as explained
 from gatehouse.components.registry.explaining.numbers import Number
+from gatehouse.components.registry.explaining.search import SearchRequest
+from gatehouse.components.registry.explaining.search import search as searched
+from gatehouse.components.registry.naming import named
+from gatehouse.components.registry.projection import project
+from gatehouse.components.registry.promoting.acts import tag as tagged
 from gatehouse.components.reports.format import number
 from gatehouse.errors import ConfigurationError
+
+_METRICS = 3
 
 
 def explain(
@@ -38,6 +48,88 @@ def explain(
     _write(page, explanation_page(found))
     _print(found)
     typer.echo(f"\npage: {page}")
+
+
+def search(
+    query: Annotated[str, typer.Argument(help='E.g. "roc_auc > 0.7 and stage = candidate order by log_loss".')] = "",
+    trained_on: Annotated[
+        list[str] | None,
+        typer.Option(help="A reference that it was made from, such as a snapshot; also several."),
+    ] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Find versions by metrics, settings, tags and lineage; the language is that of `gatehouse runs search`."""
+    opened = open_store(store)
+    references = tuple(str(find(opened, each)) for each in trained_on or ())
+    found = searched(SearchRequest(query=query, trained_on=references), opened)
+    if as_json:
+        print_json([each.model_dump(mode="json") for each in found])
+        return
+    table = Table("version", "stage", "by", "tags", "metrics", "model", box=None, pad_edge=False)
+    for each in found:
+        tags = " ".join(f"{name}={value}" for name, value in each.tags.items())
+        metrics = "  ".join(f"{one.name} {with_interval(one)}" for one in each.numbers[:_METRICS])
+        short = Reference.parse(each.model).short
+        table.add_row(*map(Text, (f"{each.name}:{each.version}", each.stage, each.by, tags, metrics, short)))
+    if found:
+        print_table(table)
+    typer.echo(f"{len(found):,} versions", err=True)
+
+
+def compare(
+    first: Annotated[str, typer.Argument(help="NAME:2 or NAME@champion.")],
+    second: Annotated[str, typer.Argument(help="Another one.")],
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two versions: every number, and what changed in data, features, configuration, code and environment."""
+    found = compared(CompareRequest(first=first, second=second), open_store(store))
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    table = Table("on the test part", found.first, found.second, box=None, pad_edge=False)
+    for pair in found.numbers:
+        table.add_row(
+            Text(pair.name, style="dim"), *(with_interval(each) if each else "" for each in (pair.first, pair.second))
+        )
+    print_table(table)
+    if not found.same_test:
+        typer.echo("These numbers are of different test rows: they do not say which model is better.")
+    typer.echo()
+    table = Table(
+        "what changed" if found.changes else "nothing changed", "", found.first, found.second, box=None, pad_edge=False
+    )
+    for each in found.changes:
+        table.add_row(
+            Text(each.part, style="dim"), Text(each.name), *(Text(_short(value)) for value in (each.first, each.second))
+        )
+    print_table(table)
+
+
+def tag(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")],
+    tags: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to note; NAME= removes it.")],
+    store: StoreOption = "",
+) -> None:
+    """Note something about a version, by which `gatehouse models search` finds it."""
+    opened = open_store(store)
+    found = named(opened, model)
+    if wrong := [each for each in tags if "=" not in each]:
+        raise ConfigurationError(f"tag: expected NAME=VALUE, found {', '.join(wrong)}.")
+    given = dict(each.split("=", 1) for each in tags)
+    state = tagged(opened, found.ledger.model_name, found.version.version, given)
+    project(opened, found.ledger.model_name, state, "tag:projection")
+    held = state.version(found.version.version)
+    noted = " ".join(f"{name}={value}" for name, value in held.tags) if held else ""
+    typer.echo(f"{found.ledger.model_name}:{found.version.version} {noted or 'has no tags'}")
+
+
+def _short(value: str) -> str:
+    """A value for a table, with digests cut."""
+    if references_in([value]):
+        return Reference.parse(value).short
+    return f"{value[:12]}…" if len(value) == 64 and " " not in value else value
 
 
 def _print(found: Explanation) -> None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.components.artifacts.identity import is_operational
+from gatehouse.components.artifacts.json_changes import changes
 from gatehouse.components.artifacts.records import read_record
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Event, events
@@ -172,11 +173,11 @@ def _differences(store: ArtifactStore, first: Event, second: Event) -> Iterator[
     if first.body["key"] == second.body["key"]:
         return
     codes = [_recorded(store, event.body["code"]) for event in (first, second)]
-    for name, a, b in _changed(first.body["request"], second.body["request"]):
+    for name, a, b in changes(first.body["request"], second.body["request"]):
         yield Difference("input" if references_in([a, b]) else "field", name, a, b)
     if first.body["code"] != second.body["code"] and all(codes):
         for part in _PARTS:
-            changed = _changed(codes[0][part], codes[1][part])
+            changed = changes(codes[0][part], codes[1][part])
             yield from (Difference(part.removesuffix("s"), *each) for each in changed)
     elif first.body["code"] != second.body["code"]:
         name = "what it was made of is not recorded in this store"
@@ -188,15 +189,6 @@ def _differences(store: ArtifactStore, first: Event, second: Event) -> Iterator[
 
 def _recorded(store: ArtifactStore, code: str) -> dict[str, Any]:
     return read_record(store.objects, f"code/{code}.json") or {}
-
-
-def _changed(first: Any, second: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Path and both values of everything that differs between two nested JSON objects; None where it is missing."""
-    if isinstance(first, dict) and isinstance(second, dict):
-        for name in sorted({*first, *second}):
-            yield from _changed(first.get(name), second.get(name), f"{path}.{name}" if path else name)
-    elif first != second:
-        yield path, first, second
 
 
 def _print_differences(store: ArtifactStore, stage: str, runs: Mapping[str, Event], found: list[Difference]) -> None:

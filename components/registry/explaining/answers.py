@@ -40,11 +40,11 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     """
     manifest = store.manifest(model)
     made, trained = provenance_of(store, model), training_of(store, model)
-    environment, settings = trained.get("environment") or {}, trained.get("settings") or manifest.configuration
+    environment, settings = trained.get("environment") or {}, settings_of(store, model)
     return (
         _data(store, model),
         _code(made, environment),
-        _answer("which configuration", _leaves(settings), "its settings, in the manifest or beside it"),
+        _answer("which configuration", leaves(settings), "its settings, in the manifest or beside it"),
         _environment(environment),
         _seeds(settings),
         _parents(manifest),
@@ -80,6 +80,11 @@ def training_of(store: ArtifactStore, model: str) -> dict[str, Any]:
         if measured.get("stage") == "train":
             return measured
     return {}
+
+
+def settings_of(store: ArtifactStore, model: str) -> Mapping[str, Any]:
+    """All settings of a training; where it left none, those that its manifest holds, which leaves out defaults."""
+    return training_of(store, model).get("settings") or store.manifest(model).configuration
 
 
 def _data(store: ArtifactStore, model: str) -> Answer:
@@ -120,7 +125,7 @@ def _environment(environment: Mapping[str, Any]) -> Answer:
 
 
 def _seeds(settings: Mapping[str, Any]) -> Answer:
-    found = [(name, value) for name, value in _leaves(settings) if name.rpartition(".")[2] == "seed"]
+    found = [(name, value) for name, value in leaves(settings) if name.rpartition(".")[2] == "seed"]
     return _answer("which seeds", found, "a seed among its settings")
 
 
@@ -140,9 +145,10 @@ def _answer(question: str, facts: Any, missing: str) -> Answer:
     return Answer(question=question, facts=kept, missing="" if kept else f"{missing}: none")
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of everything in nested settings."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
+            yield from leaves(inner, f"{path}.{name}" if path else str(name))
     else:
         yield path, value

@@ -1,5 +1,7 @@
 """Promotion, rollback and archiving of registered versions: what a person, or an approval pipeline, does."""
 
+from collections.abc import Mapping
+
 from gatehouse.components.artifacts.records import whoami
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.approving.approval import now, require_approval, require_other_eyes
@@ -194,6 +196,22 @@ def next_archiving(state: State, model_name: str, version: int, reason: str) -> 
             "before archiving it."
         )
     return Record(kind="archived", version=wanted.version, reason=reason)
+
+
+def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, str], by: str = "") -> State:
+    """Note something about a version: names and values by which it is found; an empty value removes a name.
+
+    Raises:
+        PromotionError: if there is no such version.
+    """
+
+    def decide(state: State) -> Record | None:
+        wanted = _version(state, model_name, version)
+        known = dict(wanted.tags)
+        new = {name: value for name, value in tags.items() if known.get(name, "") != value}
+        return Record(kind="tagged", version=version, tags=new) if new else None
+
+    return Ledger(store, model_name).extend(decide, by)
 
 
 def _version(state: State, model_name: str, number: int) -> ModelVersion:

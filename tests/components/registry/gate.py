@@ -82,9 +82,9 @@ class Gate:
         return self.register(model, self.evaluate(model, self.resolve(model, policy), good, policy), policy)
 
 
-def make_gate(store: ArtifactStore) -> Gate:
+def make_gate(store: ArtifactStore, rows: str = "1,2") -> Gate:
     """A gate over a tiny training set and split."""
-    data = store.publish("datasets", "flights", {"data.csv": "a,b\n1,2\n"})
+    data = store.publish("datasets", "flights", {"data.csv": f"a,b\n{rows}\n"})
     snapshot = store.publish("snapshots", "raw", {"tables.json": "{}"}, derived_from={"flights": data})
     training_set = store.publish("training-sets", "delay", {"rows.csv": "x\n1\n"}, derived_from={"snapshot": snapshot})
     split = store.publish("splits", "delay", {"rows.json": "[0]"}, derived_from={"training_set": training_set})

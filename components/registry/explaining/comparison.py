@@ -1,0 +1,119 @@
+"""How two registered versions differ: every number, and what changed in data, features, configuration and code."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gatehouse.components.artifacts.json_changes import changes
+from gatehouse.components.artifacts.records import read_record
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.stage import StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.explaining.answers import provenance_of, settings_of, training_of
+from gatehouse.components.registry.explaining.numbers import Number, numbers_of
+from gatehouse.components.registry.naming import named
+from gatehouse.components.registry.state import ModelVersion
+
+_FEATURES = ("features", "feature-tables", "training-sets", "config")
+
+
+class CompareRequest(StageModel):
+    """Two versions, each as NAME:2 or NAME@champion."""
+
+    first: str
+    second: str
+
+
+class Pair(StageModel):
+    """One number of both versions; None where one has it not."""
+
+    name: str
+    first: Number | None
+    second: Number | None
+
+
+class Change(StageModel):
+    """One thing that differs in `data`, `features`, `configuration`, `code` or `environment`; empty where it is not."""
+
+    part: str
+    name: str
+    first: str
+    second: str
+
+
+class Compared(StageModel):
+    """Two versions beside each other; `same_test` says whether their numbers are of the same test rows."""
+
+    first: str
+    second: str
+    same_test: bool
+    numbers: tuple[Pair, ...]
+    changes: tuple[Change, ...]
+
+
+def compare(request: CompareRequest, store: ArtifactStore) -> Compared:
+    """Compare two versions.
+
+    Raises:
+        ConfigurationError: if there is no such model or version.
+    """
+    names = [named(store, each) for each in (request.first, request.second)]
+    first, second = (each.version for each in names)
+    inputs = [store.manifest(each.evaluation).derived_from for each in (first, second)]
+    return Compared(
+        first=f"{names[0].ledger.model_name}:{first.version}",
+        second=f"{names[1].ledger.model_name}:{second.version}",
+        same_test=all(inputs[0].get(role) == inputs[1].get(role) for role in ("training_set", "split")),
+        numbers=_pairs(store, first, second),
+        changes=tuple(_changes(store, first, second)),
+    )
+
+
+def _pairs(store: ArtifactStore, first: ModelVersion, second: ModelVersion) -> tuple[Pair, ...]:
+    ours, theirs = ({each.name: each for each in numbers_of(store, side.evaluation)} for side in (first, second))
+    names = dict.fromkeys([*ours, *theirs])
+    return tuple(Pair(name=name, first=ours.get(name), second=theirs.get(name)) for name in names)
+
+
+def _changes(store: ArtifactStore, first: ModelVersion, second: ModelVersion) -> Iterator[Change]:
+    models = (first.model, second.model)
+    sides = [_artifacts(each.lineage) for each in (first, second)]
+    for name, a, b in changes(*sides):
+        yield _change("features" if name.split("/")[0] in _FEATURES else "data", name, a, b)
+    columns = [_columns(store, each) for each in (first, second)]
+    yield from (_change("features", f"column {name}", a, b) for name, a, b in changes(*columns))
+    yield from (_change("configuration", *each) for each in changes(*(settings_of(store, each) for each in models)))
+    yield from (_change("code", *each) for each in _code(store, *models))
+    machines = (training_of(store, each).get("environment") or {} for each in models)
+    yield from (_change("environment", *each) for each in changes(*machines))
+
+
+def _code(store: ArtifactStore, first: str, second: str) -> Iterator[tuple[str, Any, Any]]:
+    """What differs in the code that trained them: modules and distributions where both are on record, else digests."""
+    digests = [str(provenance_of(store, each).get("code", "")) for each in (first, second)]
+    if digests[0] == digests[1]:
+        return
+    known = [read_record(store.objects, f"code/{digest}.json") if digest else None for digest in digests]
+    if known[0] and known[1]:
+        yield from changes(known[0], known[1])
+    else:
+        yield "digest", *digests
+
+
+def _artifacts(lineage: tuple[str, ...]) -> dict[str, str]:
+    """Identities by kind and name; several of one kind and name stand in one line."""
+    found: dict[str, str] = {}
+    for identity in lineage:
+        reference = Reference.parse(identity)
+        name = f"{reference.kind}/{reference.name}"
+        found[name] = f"{found[name]} {identity}" if name in found else identity
+    return found
+
+
+def _columns(store: ArtifactStore, version: ModelVersion) -> dict[str, str]:
+    training_set = next((each for each in version.lineage if each.startswith("training-sets/")), "")
+    return {each.name: each.type for each in store.manifest(training_set).columns} if training_set else {}
+
+
+def _change(part: str, name: str, first: Any, second: Any) -> Change:
+    texts = ("" if value is None else str(value) for value in (first, second))
+    return Change(part=part, name=name, first=next(texts), second=next(texts))

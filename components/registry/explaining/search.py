@@ -1,0 +1,92 @@
+"""Finds registered versions by their numbers, settings, tags and lineage."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gatehouse.components.artifacts.stage import StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.explaining.answers import leaves, provenance_of, settings_of
+from gatehouse.components.registry.explaining.numbers import Number, numbers_of
+from gatehouse.components.registry.ledger import Ledger, model_names
+from gatehouse.components.registry.state import ModelVersion, State
+from gatehouse.components.tracking.query import parse
+
+
+class SearchRequest(StageModel):
+    """Which versions are wanted.
+
+    Attributes:
+        query: As of runs, on `name`, `version`, `stage`, `user`, settings, metrics and tags; empty for all.
+        trained_on: References that each of them was made from, also by a cut digest.
+        model_name: Of this model only; empty for all.
+    """
+
+    query: str = ""
+    trained_on: tuple[str, ...] = ()
+    model_name: str = ""
+
+
+class Found(StageModel):
+    """A version that was found."""
+
+    name: str
+    version: int
+    stage: str
+    model: str
+    by: str
+    tags: dict[str, str]
+    numbers: tuple[Number, ...]
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What a query reads of a version."""
+
+    found: Found
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        named = ("name", "version", "stage", "model")
+        return {name: getattr(self.found, name) for name in named} | {"user": self.found.by}
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        return {each.name: each.value for each in self.found.numbers}
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return self.found.tags
+
+
+def search(request: SearchRequest, store: ArtifactStore) -> tuple[Found, ...]:
+    """The versions that meet a request, in the order of its query.
+
+    Raises:
+        ConfigurationError: if the query is none; the message points at the column.
+    """
+    query = parse(request.query)
+    names = [request.model_name] if request.model_name else model_names(store)
+    candidates = (each for name in names for each in _versions(store, name, request.trained_on))
+    return tuple(each.found for each in query.select(candidates))
+
+
+def _versions(store: ArtifactStore, name: str, trained_on: tuple[str, ...]) -> Iterator[_Values]:
+    state = Ledger(store, name).state()
+    for version in state.versions:
+        if all(any(identity.startswith(wanted) for identity in version.lineage) for wanted in trained_on):
+            yield _values(store, name, state, version)
+
+
+def _values(store: ArtifactStore, name: str, state: State, version: ModelVersion) -> _Values:
+    found = Found(
+        name=name,
+        version=version.version,
+        stage=state.stage_of(version),
+        model=version.model,
+        by=str(provenance_of(store, version.model).get("by", "")),
+        tags=dict(version.tags),
+        numbers=numbers_of(store, version.evaluation),
+    )
+    return _Values(found, {path: str(value) for path, value in leaves(settings_of(store, version.model))})
