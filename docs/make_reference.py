@@ -19,6 +19,7 @@ from gatehouse.components.features.definitions import (
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.launchers.spec import Launch
 from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import STRATEGIES
 from gatehouse.components.tracking.cost import Prices
@@ -296,6 +297,7 @@ def page() -> dict[str, str]:
         "tuning": SearchSpace,
         "calibration": CalibrationSpec,
         "evaluation": EvaluationSpec,
+        "probes": ProbeSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,
         "launch": (

@@ -21,6 +21,7 @@ from gatehouse.components.features.definitions.repository import Repository, rea
 from gatehouse.components.features.spec import FeaturesSpec
 from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.tasks.judging import judging_of
@@ -110,6 +111,9 @@ class ProjectFile(BaseModel):
         None, description="What is fitted on the validation part after training; null for nothing."
     )
     evaluation: EvaluationSpec
+    probes: ProbeSpec | None = Field(
+        None, description="How the candidate's robustness is probed on test rows; null for not at all."
+    )
     policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec
     statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")

@@ -13,6 +13,7 @@ from gatehouse.components.features.leakage.stage import check_leakage
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.timeouts import stage_minutes
+from gatehouse.components.probing.stage import probe
 from gatehouse.components.registry.registering.stage import register
 from gatehouse.components.registry.resolving.stage import resolve
 from gatehouse.components.splitting.stage import split
@@ -54,6 +55,9 @@ def training(project: Project, tasks: Tasks) -> Any:
         data = add_data_tasks(tasks, source, window, backfill)
         parts, checks = _add_split_tasks(tasks, data)
         candidate = _add_candidate_tasks(tasks, data, parts, seed)
+        if file.probes is not None:
+            data_given = {"training_set": data.training_set, "split": parts}
+            tasks.add(probe, model=candidate, **data_given, spec=configuration_slice(file.probes))
         _add_gate_tasks(tasks, data, parts, candidate, checks | {"validation": data.validation})
 
     return pipeline

@@ -34,7 +34,7 @@ class Predictor:
         """Make it from `model.json`, what the framework reads from its weights, and the calibration where there is."""
         self.description = description
         self.calibration = calibration
-        self._transformation = Transformation.from_json(description["transformation"])
+        self.transformation = Transformation.from_json(description["transformation"])
         architecture = description["architecture"]
         self.task = task_of_loss(architecture["loss"])
         self._score = framework_of(architecture["model"]["architecture"]).scorer(architecture, weights)
@@ -57,7 +57,7 @@ class Predictor:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it reads."""
-        return tuple(column.name for column in self._transformation.columns)
+        return tuple(column.name for column in self.transformation.columns)
 
     def predict(self, table: pa.Table) -> npt.NDArray[np.float64]:
         """Probability of the positive label for every row, in order, shape (rows,).
@@ -67,7 +67,7 @@ class Predictor:
         Raises:
             FeatureError: if a feature column is missing, is not of the kind it was in training, or holds an infinity.
         """
-        predicted = self._score(*self._transformation.apply(table))
+        predicted = self._score(*self.transformation.apply(table))
         return predicted if self.calibration is None else self.calibration.apply(predicted)
 
     def read(self, predicted: npt.NDArray[np.float64], groups: npt.NDArray[np.int64] | None = None) -> Predictions:
