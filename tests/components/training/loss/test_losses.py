@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gatehouse.components.training.loss import losses
 from gatehouse.components.training.loss.losses import loss_of
 from tests.components.training.specs import network
 
@@ -28,7 +27,7 @@ def _given(task: str, rows: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Ten
     draw = torch.Generator().manual_seed(seed)
     shape = (rows, 3) if task == "multiclass" else (rows,)
     labels = torch.randint(0, {"binary": 2}.get(task, 3), (rows,), generator=draw).double()
-    groups = torch.randint(0, 3, (rows,), generator=draw).sort().values
+    groups = torch.randint(0, 3, (rows,), generator=draw)
     weights = torch.rand(rows, generator=draw).double()
     return torch.randn(shape, generator=draw).double(), labels, weights, groups
 
@@ -75,18 +74,13 @@ def test_a_row_of_weight_zero_changes_neither_loss_nor_gradient(task: str) -> No
     )
 
 
-def test_pairs_are_made_in_parts_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, labels, weights, groups = _given("pairwise", 50, 2)
+def test_only_pairs_of_one_group_are_made() -> None:
     loss = loss_of(network(loss="pairwise", group="day").loss)
-    whole = loss.total(logits, labels, weights, groups)
-    monkeypatch.setattr(losses, "_BLOCK", 350)
-    torch.testing.assert_close(loss.total(logits, labels, weights, groups), whole)
-
-
-def test_pairs_are_counted_without_making_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(losses, "_ordered")
-    loss = loss_of(network(loss="pairwise", group="day").loss)
-    groups, labels = torch.arange(200_000) // 4, torch.arange(200_000.0) % 4
+    groups, labels = torch.arange(200_000) % 50_000, torch.arange(200_000) // 50_000
+    logits = -torch.log(labels.double() + 1)
+    one = loss.total(logits[::50_000], labels[::50_000], torch.ones(4), groups[::50_000])
+    # Pairs of all rows would be 40,000,000,000.
+    assert float(loss.total(logits, labels, torch.ones(200_000), groups)) == pytest.approx(50_000 * float(one))
     assert float(loss.weight(labels, torch.ones(200_000), groups)) == 50_000 * 6
     weights = torch.rand(200_000, generator=torch.Generator().manual_seed(1))
     assert float(loss.weight(torch.ones(200_000), weights, groups)) == 0.0, "equal labels make no pair"
