@@ -20,6 +20,7 @@ from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.forkserver import ForkServer
+from gatehouse.importing import without
 from gatehouse.process import follow_owner, owner_env
 
 if TYPE_CHECKING:
@@ -128,9 +129,8 @@ def _import_kfp() -> None:
     os.environ["_KFP_RUNTIME"] = "true"
     importlib.import_module("kfp")
     del os.environ["_KFP_RUNTIME"]
-    sys.modules["docker"] = None  # type: ignore[assignment]  # Python's way to say that there is no such module.
-    importlib.import_module("kfp.local.task_dispatcher")
-    del sys.modules["docker"]
+    with without("docker"):
+        importlib.import_module("kfp.local.task_dispatcher")
 
 
 def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """What tests of several stages share: the real raw data of the example project, and how work is given to workers."""
 
 import fcntl
+import gc
 import hashlib
 import importlib
 import os
@@ -25,6 +26,10 @@ from tests.small_example import explain, run, write_project, write_raw_files
 ROOT = Path(__file__).parents[1]
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 ARCHIVE = "GATEHOUSE_TEST_ARCHIVE"
+
+# Python looks for garbage whenever 700 things more were made than thrown away. Most of what lives here are modules, and
+# to look through them takes a tenth of all the time.
+gc.set_threshold(100_000, 50, 1000)
 
 # How long one example takes says nothing on a machine that several workers share.
 settings.register_profile("shared machine", deadline=None)

@@ -29,7 +29,10 @@ def task(text: str) -> str:
     print("err", file=sys.stderr)
     with open(os.environ["SEEN"], "w") as stream:
         json.dump(dict(text=len(text), cwd=os.getcwd(), pid=os.getpid(), python=sys.executable,
+                       numpy="numpy" in sys.modules,
                        loaded=[name for name in FRAMEWORKS if name in sys.modules]), stream)
+    if text.startswith("import"):
+        import numpy
     if text.startswith("fail"):
         raise ValueError("as asked")
     if text.startswith("exit"):
@@ -93,6 +96,12 @@ def test_a_task_has_the_real_interpreter_and_no_framework(server: ForkServer, tm
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert seen["loaded"] == []
     assert seen["python"] != sys.executable
+
+
+def test_what_one_task_imported_is_there_for_the_next(server: ForkServer, tmp_path: Path) -> None:
+    for text, there in (("import", False), ("x", True)):
+        assert _run(tmp_path, text).returncode == 0
+        assert json.loads((tmp_path / "seen.json").read_text())["numpy"] == there
 
 
 @pytest.mark.parametrize(("text", "code"), [("fail", 1), ("exit", 7), ("kill", 128 + signal.SIGKILL)])

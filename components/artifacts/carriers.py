@@ -13,6 +13,7 @@ LIBRARIES = {
     "gatehouse.errors": "Errors end a run; their words are for people.",
     "gatehouse.process": "Ties processes to the one that owns them.",
     "gatehouse.limits": "Says how much of its machine a process may use, which no result depends on.",
+    "gatehouse.importing": "Imports libraries without what they only try.",
     "gatehouse.images": "Names the images that tasks run in.",
     "gatehouse.yaml_lines": "Finds the line of a mistake in a YAML file.",
     f"{_COMPONENTS}.artifacts": "Stores bytes under their digest and reads them back verified.",

@@ -26,6 +26,7 @@ from gatehouse.components.artifacts.run import Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.spool import Point as SpooledPoint
 from gatehouse.errors import GatehouseError
+from gatehouse.importing import without
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -270,7 +271,8 @@ def quiet_client(uri: str) -> "MlflowClient":
     require_server(uri)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    with warnings.catch_warnings():
+    # MLflow shows data frames as data sets where it finds pandas. Nothing here gives it any.
+    with warnings.catch_warnings(), without("pandas", "scipy"):
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
 

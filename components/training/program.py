@@ -21,6 +21,7 @@ from gatehouse.components.training.compute.spec import ComputeSpec
 from gatehouse.components.training.loop.divergence import DivergedError
 from gatehouse.components.training.spec import NetworkTraining, TrainSpec, train_spec
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.importing import without
 from gatehouse.process import die_with_parent, follow_owner
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,8 @@ def preload(directory: Path) -> bool:
     """
     spec = train_spec(json.loads((directory / JOB).read_text())["spec"])
     if not isinstance(spec, NetworkTraining):
-        importlib.import_module("gatehouse.components.training.trees.trainer")
+        with without("sklearn"):  # which XGBoost imports, where it finds it, for classes in its style
+            importlib.import_module("gatehouse.components.training.trees.trainer")
         return True
     if spec.compute.device == "cuda":
         return False

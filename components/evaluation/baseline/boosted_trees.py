@@ -10,10 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import xgboost
 
 from gatehouse.components.arithmetic.elementary import exponential, logistic
 from gatehouse.components.tasks.task import TaskName
+from gatehouse.importing import without
+
+with without("sklearn"):  # which XGBoost imports, where it finds it, for classes in its style
+    import xgboost
 
 _ROUNDS = 80
 _OBJECTIVES: dict[str, dict[str, Any]] = {

@@ -6,29 +6,26 @@ for.
 """
 
 import importlib
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from gatehouse.importing import without
 
 
 @contextmanager
 def quickly() -> Iterator[None]:
     """While open, an import of Feast is quick and says nothing. Feast stays as it is where it was imported before."""
     typeguard: Any = importlib.import_module("typeguard")  # Feast requires it.
-    checked, hidden = typeguard.typechecked, "torch" not in sys.modules
+    checked = typeguard.typechecked
     typeguard.typechecked = _unchecked
-    if hidden:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # Python's own way to say that there is none.
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without("torch"):
             warnings.simplefilter("ignore")
             yield
     finally:
         typeguard.typechecked = checked
-        if hidden:
-            del sys.modules["torch"]
 
 
 def _unchecked(target: object = None, **_: object) -> object:

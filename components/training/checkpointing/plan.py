@@ -1,21 +1,23 @@
 """Who writes which piece of the training state: torch.distributed.checkpoint's planner as a library.
 
 The plan is made once, with one exchange between the ranks, and again only when names or shapes change. What several
-ranks hold alike is written by the lowest of them.
+ranks hold alike is written by the lowest of them. A process alone, with whole tensors, needs no planner, and does not
+wait for its import, which takes half as long as that of torch.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.planner import SavePlan, WriteItem
-from torch.distributed.tensor import DTensor
 
 from gatehouse.components.training.checkpointing.format import Chunk
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+    from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
 PRIVATE = "rank"
 """The entry of the state that belongs to one rank alone, as its random number generators do."""
@@ -28,7 +30,7 @@ class Plan:
 
     Attributes:
         structure: Names, shapes and kinds that the plan was made for.
-        items: Pieces of tensors, in the order of `chunks`.
+        items: Pieces of tensors, in the order of `chunks`; none where each chunk is a whole tensor.
         chunks: Where each lies in this rank's file.
         bytes: Length of the file.
         values: Paths of the other values that this rank writes.
@@ -36,7 +38,7 @@ class Plan:
     """
 
     structure: tuple[Any, ...]
-    items: tuple[WriteItem, ...]
+    items: "tuple[WriteItem, ...]"
     chunks: tuple[Chunk, ...]
     bytes: int
     values: frozenset[str]
@@ -44,21 +46,24 @@ class Plan:
 
     def pieces(self, tensors: Mapping[str, Tensor]) -> list[Tensor]:
         """The local tensors to be copied, one for each chunk."""
+        if not self.items:
+            return [tensors[chunk.key] for chunk in self.chunks]
         planner = _planner(tensors)
         return [cast(Tensor, planner.resolve_data(item)) for item in self.items]
 
 
 def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tuple[Any, ...]:
     """What must stay the same for a plan to stay good."""
-    shapes = (
-        (path, each.dtype, each.shape, each.placements if isinstance(each, DTensor) else None)
-        for path, each in tensors.items()
+    return (
+        *((path, each.dtype, each.shape, getattr(each, "placements", None)) for path, each in tensors.items()),
+        *values,
     )
-    return (*shapes, *values)
 
 
 def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: dist.ProcessGroup | None) -> Plan:
     """Agree with all ranks of `group` on who writes what; without a group this process writes everything."""
+    if group is None and not any(map(is_sharded, tensors.values())):
+        return _plan_of_one(tensors, values)
     rank, world = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
     planner = _planner(tensors)
     mine = (planner.create_local_plan(), sorted(tensors), sorted(values))
@@ -67,25 +72,46 @@ def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: d
         dist.all_gather_object(plans, mine, group=group)
     agreed, _ = planner.create_global_plan([plan for plan, _, _ in plans])
     items = tuple(agreed[rank].items)
-    chunks = []
-    end = 0
-    for item in items:
-        chunk = _chunk(item, end)
-        chunks.append(chunk)
-        end += -(-chunk.bytes // _ALIGNMENT) * _ALIGNMENT
+    chunks, end = _laid_out(map(_chunk, items))
     lower = {path for _, _, paths in plans[:rank] for path in paths}
     shared = [[path for path in (*names, *paths) if not path.startswith(f"{PRIVATE}/")] for _, names, paths in plans]
     return Plan(
         structure=structure_of(tensors, values),
         items=items,
-        chunks=tuple(chunks),
+        chunks=chunks,
         bytes=end,
         values=frozenset(values) - lower,
         uniform=all(each == shared[0] for each in shared),
     )
 
 
-def _planner(tensors: Mapping[str, Tensor]) -> DefaultSavePlanner:
+def _plan_of_one(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Plan:
+    """The plan of a process alone, with whole tensors: the one that the planner makes for it."""
+    wholes = (
+        Chunk(path, _name(each.dtype), tuple(each.shape), (0,) * each.dim(), tuple(each.shape), 0, each.nbytes)
+        for path, each in tensors.items()
+    )
+    chunks, end = _laid_out(wholes)
+    return Plan(structure_of(tensors, values), (), chunks, end, frozenset(values), uniform=True)
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether a tensor is a DTensor, of which this process may hold a part."""
+    return hasattr(tensor, "placements")
+
+
+def _laid_out(chunks: Iterable[Chunk]) -> tuple[tuple[Chunk, ...], int]:
+    """The chunks one after another, and where the last ends."""
+    placed, end = [], 0
+    for chunk in chunks:
+        placed.append(replace(chunk, at=end))
+        end += -(-chunk.bytes // _ALIGNMENT) * _ALIGNMENT
+    return tuple(placed), end
+
+
+def _planner(tensors: Mapping[str, Tensor]) -> "DefaultSavePlanner":
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+
     planner = DefaultSavePlanner(
         flatten_state_dict=False, flatten_sharded_tensors=False, dedup_save_to_lowest_rank=True
     )
@@ -93,11 +119,14 @@ def _planner(tensors: Mapping[str, Tensor]) -> DefaultSavePlanner:
     return planner
 
 
-def _chunk(item: WriteItem, at: int) -> Chunk:
+def _chunk(item: "WriteItem") -> Chunk:
     data = item.tensor_data
     if data is None:
         raise TypeError(f"{item.index.fqn}: expected a tensor")
     dtype, sizes = data.properties.dtype, tuple(data.chunk.sizes)
     length = torch.Size(sizes).numel() * dtype.itemsize
-    name = str(dtype).removeprefix("torch.")
-    return Chunk(item.index.fqn, name, tuple(data.size), tuple(data.chunk.offsets), sizes, at, length)
+    return Chunk(item.index.fqn, _name(dtype), tuple(data.size), tuple(data.chunk.offsets), sizes, 0, length)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

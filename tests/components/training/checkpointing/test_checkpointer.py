@@ -4,11 +4,13 @@ import mmap
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -19,6 +21,7 @@ from gatehouse.components.training.checkpointing import part
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.checkpointing.format import CheckpointStore, hasher
 from gatehouse.components.training.checkpointing.part import Request, Share, near, write_share
+from gatehouse.components.training.checkpointing.plan import make_plan
 from gatehouse.components.training.checkpointing.rng import random_state, seed_all, set_random_state
 from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.checkpointing.tree import flatten, unflatten
@@ -244,3 +247,15 @@ def test_a_file_is_whole_whatever_its_length_and_the_file_system(
             finally:
                 file.unlink()
             assert digest == xxh3_128(given).hexdigest()
+
+
+def test_a_process_alone_plans_what_the_planner_of_torch_plans_for_it(tmp_path: Path) -> None:
+    tensors = {"a": torch.zeros(3, 5), "b/c": torch.tensor(2.0), "d": torch.zeros(0, 4, dtype=torch.int64)}
+    alone = make_plan(tensors, {"rank/0/loss": 1}, None)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'rendezvous'}", rank=0, world_size=1)
+    try:
+        planned = make_plan(tensors, {"rank/0/loss": 1}, dist.group.WORLD)
+    finally:
+        dist.destroy_process_group()
+    assert replace(planned, items=()) == alone and planned.items
+    assert all(map(torch.equal, planned.pieces(tensors), alone.pieces(tensors)))
