@@ -7,6 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.models_explained import compare, explain, search, tag
+from gatehouse.commands.models_rebuilt import reproduce
+from gatehouse.commands.models_resolved import resolve
 from gatehouse.commands.output import StoreOption, open_store, print_table
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -78,7 +80,7 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
     print_table(table)
 
 
-for _command in (explain, search, compare, tag):
+for _command in (explain, search, compare, tag, reproduce, resolve):
     app.command(_command.__name__)(_command)
 
 

@@ -35,7 +35,7 @@ class Gate:
             made = {"run": "r", "stage": "train", "attempt": 1, "by": "ada", "why": "the seasons changed"}
             self.store.append(f"provenance/{model}", made | {"code": "c" * 64, "key": "k" * 64})
             environment = {"hardware": "x86_64, two cores", "python": "3.13", "distributions": {"torch": "2.13"}}
-            trained = {"stage": "train", "settings": {"seed": seed}, "environment": environment}
+            trained = {"stage": "train", "settings": {"seed": seed, "net": {"depth": 2}}, "environment": environment}
             self.store.append(f"measurements/{model}", trained)
         return str(model)
 
