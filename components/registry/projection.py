@@ -57,10 +57,11 @@ def _show_verdicts(tracking: Tracking, client: "MlflowClient", verdicts: list[Ve
     """Log each verdict's test metrics to the run that trained the candidate, refused candidates included."""
     for verdict in verdicts:
         run = show_training(tracking, client, Reference.parse(verdict.subject.model))
-        if run.data.tags.get(_EVALUATION) == verdict.evaluation:
+        shown = (run.data.tags.get(_EVALUATION), run.data.tags.get("gatehouse.verdict"))
+        if shown == (verdict.evaluation, verdict.told):
             continue
         measured = _metrics(tracking.store, verdict.evaluation)
-        tags = {"gatehouse.verdict": verdict.verdict, "gatehouse.reasons": "\n".join(verdict.reasons)}
+        tags = {"gatehouse.verdict": verdict.told, "gatehouse.reasons": "\n".join(verdict.reasons)}
         log(client, run, points=measured, tags=tags | {_EVALUATION: verdict.evaluation})
 
 
