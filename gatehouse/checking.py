@@ -59,6 +59,7 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
         yield from [*problems, *dry_run(parts.repository, typed, rows)]
     yield from _of_files(file, parts.repository)
     yield from _of_settings(parts.repository.folder)
+    yield from _of_slices(file, parts.repository)
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     for key, expected, found, known in _names(file, parts.repository):
         if found not in known:
@@ -148,15 +149,15 @@ def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, st
     service = repository.services.get(file.features.service)
     if service is None:
         return
-    views = {name: repository.views[name] for name in service.views if name in repository.views}
-    features = [feature for view in views.values() for feature in view.spec.features]
-    features += [name for one in service.on_demand for name in repository.on_demand[one].spec.features]
-    requested = repository.request_values(file.features.service)
-    columns = (*repository.entity_keys, "decision_time", "label", "label_time", *requested, *features)
+    views = [name for name in service.views if name in repository.views]
+    features, columns = _features(file, repository), _columns(file, repository)
     for name in file.features.unchecked:
         yield ("features", "unchecked", name), "a view of the feature service", name, views
-    for index, name in enumerate(file.evaluation.slices):
-        yield ("evaluation", "slices", index), "a column of the training set", name, columns
+    if isinstance(file.evaluation.slices, tuple):
+        for index, name in enumerate(file.evaluation.slices):
+            yield ("evaluation", "slices", index), "a column of the training set", name, columns
+    if file.evaluation.resample_by not in ("", "day"):
+        yield ("evaluation", "resample_by"), "a column of the training set", file.evaluation.resample_by, columns
     for index, name in enumerate(file.monitoring.ignore):
         yield ("monitoring", "ignore", index), "a feature", name, features
     for name in file.transformation.columns:
@@ -170,6 +171,29 @@ def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, st
         yield ("training", "loss", "kind"), f"a loss of the label's task {task}", file.training.loss.kind, losses
     if isinstance(file.training.loss, PairwiseLoss) and file.training.loss.group:
         yield ("training", "loss", "group"), "a column of the training set", file.training.loss.group, columns
+
+
+def _features(file: ProjectFile, repository: Repository) -> list[str]:
+    service = repository.services[file.features.service]
+    views = [repository.views[name] for name in service.views if name in repository.views]
+    found = [feature for view in views for feature in view.spec.features]
+    return [*found, *(name for one in service.on_demand for name in repository.on_demand[one].spec.features)]
+
+
+def _columns(file: ProjectFile, repository: Repository) -> tuple[str, ...]:
+    """The columns of the training set."""
+    requested, features = repository.request_values(file.features.service), _features(file, repository)
+    return (*repository.entity_keys, "decision_time", "label", "label_time", *requested, *features)
+
+
+def _of_slices(file: ProjectFile, repository: Repository) -> Iterator[str]:
+    """Expressions that are no SQL, or over columns that the training set does not have."""
+    from gatehouse.components.evaluation.slice_columns import problems_of
+
+    if isinstance(file.evaluation.slices, dict) and file.features.service in repository.services:
+        for name, expression in file.evaluation.slices.items():
+            for problem in problems_of(expression, _columns(file, repository)):
+                yield f"{PROJECT_FILE}: evaluation.slices.{name}: {problem}"
 
 
 def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:

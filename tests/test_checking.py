@@ -65,6 +65,12 @@ MISTAKES = {
         "slices: [categry]",
         r"slices\.0: .*did you mean category\?",
     ),
+    "a slice that is no expression": (
+        PROJECT,
+        "slices: [category]",
+        "slices: {odd: categry = 1}",
+        r"evaluation\.slices\.odd: expected columns of the training set, found categry in",
+    ),
     "limits on slices, and no slices": (
         PROJECT,
         "slices: [category]",

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
@@ -173,6 +173,8 @@ class Evidence:
             from the task alone ask for none.
         data_checks: Of the data that the candidate was made from.
         cost: As it was measured; None where it was not.
+        comparisons: Against the champion in every metric of the task; empty where there is none.
+        slice_comparisons: Against the champion in the metric of the policy, by the name of each judged slice.
     """
 
     model: Manifest
@@ -183,6 +185,8 @@ class Evidence:
     slices_asked: bool
     data_checks: tuple[DataCheck, ...] = ()
     cost: Cost | None = None
+    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
+    slice_comparisons: Mapping[str, Comparison] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from gatehouse.components.evaluation.gate import (
     verdict_of,
 )
 from gatehouse.components.evaluation.parts import Part
-from gatehouse.components.evaluation.slices import Slice, slice_metrics
+from gatehouse.components.evaluation.slices import Slice, Slicing
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.uncertainty import Uncertainty, uncertainty_of
 from gatehouse.components.metrics.catalogue.found import measure, metric_named
@@ -37,7 +37,8 @@ class Judgement:
         uncertainty: Their intervals.
         comparisons: The candidate against the champion in every metric; empty where there is none.
         judged_by: The metric of these that the policy judges by.
-        slices: The slices.
+        slices: The slices that the project names.
+        found: The worst of the others.
         rules: The rules as they were applied.
         unused: Names in the policy's `rules` that stand for none of these.
     """
@@ -47,6 +48,7 @@ class Judgement:
     comparisons: Mapping[str, Comparison]
     judged_by: str
     slices: tuple[Slice, ...]
+    found: tuple[Slice, ...]
     rules: tuple[Rule, ...]
     unused: tuple[str, ...] = ()
 
@@ -75,6 +77,7 @@ def judged(
     part: Part,
     predictions: Mapping[str, Predictions],
     units: Units,
+    features: Mapping[str, bool],
     data_checks: tuple[DataCheck, ...] = (),
     cost: Cost | None = None,
 ) -> Judgement:
@@ -88,6 +91,7 @@ def judged(
         part: The test rows.
         predictions: Of `candidate`, `baseline`, `constant` and, where there are such, `champion` and `boosted trees`.
         units: What the bootstrap draws.
+        features: Names of features, by whether they are numeric: the worst slices of these are found.
         data_checks: Of the data that the candidate was made from.
         cost: Of the candidate, as it was measured.
     """
@@ -106,19 +110,23 @@ def judged(
     }
     shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
     limits = tuple(sorted(policy.slices or ()))
-    slices = tuple(slice_metrics(part.table, labels, shown, spec, task, limits, units))
-    values = {
-        metric: {each.name: each.metrics[CANDIDATE][metric] for each in slices if each.judged} for metric in limits
-    }
+    by = policy.champion.metric
+    slicing = Slicing(part.table, labels, shown, spec, task, limits, (by, policy.champion.confidence), units)
+    slices = tuple(slicing.named())
+    judged_slices = [each for each in slices if each.judged]
+    found = tuple(slicing.found(features, uncertainty.design_effect.get(judging_of(task).objective, 1.0)))
+    values = {metric: {each.name: each.metrics[CANDIDATE][metric] for each in judged_slices} for metric in limits}
     evidence = Evidence(
         model,
         metrics[CANDIDATE],
         metrics[BASELINE],
-        comparisons.get(policy.champion.metric),
+        comparisons.get(by),
         values,
         slices_asked=asked.slices is not None,
         data_checks=data_checks,
         cost=cost,
+        comparisons=comparisons,
+        slice_comparisons={each.name: one for each in judged_slices for one in each.comparisons.values()},
     )
-    rules, by = judge(policy, evidence), policy.champion.metric
-    return Judgement(metrics, uncertainty, comparisons, by, slices, rules, policy.unused(rules))
+    rules = judge(policy, evidence)
+    return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, policy.unused(rules))

@@ -9,6 +9,7 @@ from gatehouse.components.evaluation.gate import Rule
 from gatehouse.components.evaluation.reports.figures import figures
 from gatehouse.components.evaluation.reports.intervals import add_comparisons, best_of, estimate
 from gatehouse.components.evaluation.reports.intervals import told as told_of
+from gatehouse.components.evaluation.reports.slices import add_found, by_loss
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.rules.champion import ChampionRule
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
@@ -38,6 +39,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     # What both leave out has its default.
     policy = GatePolicy.model_validate(verdict["policy"])
     spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
+    found_slices = store.read_json(reference, "found_slices.json")
     level = manifest.details["level"]
     drawn = Report(
         f"Evaluation of {manifest.name}",
@@ -52,6 +54,8 @@ def page(store: ArtifactStore, reference: str) -> str:
         classes = store.manifest(manifest.derived_from["training_set"]).details.get("classes", ())
         _add_confusion(drawn, curves["candidate"]["confusion"], classes)
     _add_slices(drawn, slices, metrics, policy, spec, level)
+    if found_slices:
+        add_found(drawn, found_slices, _slice_table(found_slices, metrics, {}, level), metrics)
     inputs = dict(manifest.derived_from)
     drawn.section("Inputs").facts(
         {
@@ -223,9 +227,9 @@ def _add_slices(
         cut = f", the worst {len(worst)} of {len(with_it)}" if len(worst) < len(with_it) else ""
         drawn.figure(chart, f"{metric.title} by slice with its 95 % interval{cut}.")
     if judged:
-        drawn.element(_slice_table(judged, metrics, limits, level))
+        drawn.element(_slice_table(by_loss(judged), metrics, limits, level))
     if small := [entry for entry in slices if not entry["judged"]]:
-        drawn.folded(f"{len(small):,} slices that are not judged", _slice_table(small, metrics, limits, level))
+        drawn.folded(f"{len(small):,} slices that are not judged", _slice_table(by_loss(small), metrics, limits, level))
 
 
 def _slice_table(slices: Sequence[Json], metrics: Json, limits: Mapping[str, float], level: Json) -> Html:
@@ -254,6 +258,8 @@ def _dot(entry: Json, metric: Metric, limit: float) -> Dot:
 
 
 def _mark(entry: Json, limits: Mapping[str, float]) -> str:
+    if entry["p_value"] is not None:
+        return ""
     if not entry["judged"]:
         return "soft"
     values = entry["metrics"]["candidate"]

@@ -1,14 +1,17 @@
-"""Metrics by the values of a column: where a good average hides a bad corner."""
+"""Metrics of slices of the test rows: where a good average hides a bad corner."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
+from gatehouse.components.evaluation.comparison import compared
+from gatehouse.components.evaluation.found_slices import find_slices
+from gatehouse.components.evaluation.gate import Comparison
+from gatehouse.components.evaluation.slice_columns import slice_columns
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.metric import Array, Predictions
@@ -18,7 +21,7 @@ from gatehouse.components.tasks.task import Task
 from gatehouse.errors import ConfigurationError
 
 MOST_VALUES = 40
-NULL, OTHER = "(null)", "(other)"
+OTHER = "(other)"
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,15 @@ class Slice:
     """One value of one column.
 
     Attributes:
-        name: `column=value`.
-        rows: Test rows with this value.
+        name: `column=value`, or two of these.
+        rows: Test rows in it.
         level: The level of their labels.
         metrics: By role (`candidate`, and `champion` where there is one), metrics by name. A metric that slices are
             judged by is given only where labels differ enough to measure it.
         intervals: By role and metric, the ends of the 95 % interval.
+        comparisons: Against the champion, by metric; empty where there is none.
         judged: Whether the slice is large enough for the gate, and its labels differ enough.
+        p_value: Of a slice that was found: of its mean loss being no greater than that of the other rows.
     """
 
     name: str
@@ -40,68 +45,124 @@ class Slice:
     level: float
     metrics: Mapping[str, Mapping[str, float]]
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]
+    comparisons: Mapping[str, Comparison]
     judged: bool
+    p_value: float | None = None
 
 
-def slice_metrics(
-    table: pa.Table,
-    labels: Array,
-    predictions: Mapping[str, Predictions],
-    spec: EvaluationSpec,
-    task: Task,
-    metrics: Sequence[str],
-    units: Units,
-) -> list[Slice]:
-    """One entry a value of each slice column, largest first within a column.
+@dataclass(frozen=True)
+class Slicing:
+    """What slices are measured on, and how.
 
-    Nulls are a slice of their own; of a column with more than 40 values the rarest are taken together as `(other)`.
-
-    Args:
+    Attributes:
         table: The test rows.
         labels: Shape (rows,).
         predictions: For the rows, of `candidate` and of `champion` where there is one.
-        spec: Which columns, and from how many rows on a slice is judged.
+        spec: What is sliced, and from how many rows on a slice is judged.
         task: Says when labels differ enough, and which metric is given of every slice.
-        metrics: Names of the metrics that slices are judged by.
+        limits: Names of the metrics that slices are judged by.
+        compared: The metric that candidate and champion are compared in, and the confidence of its bounds.
         units: What the bootstrap draws.
-
-    Raises:
-        ConfigurationError: if the training set has no such column, or one cuts the groups of a ranking apart.
     """
-    missing = [column for column in spec.slices if column not in table.column_names]
-    if missing:
-        raise ConfigurationError(
-            f"evaluation.slices: the training set has no column {', '.join(missing)}; it has "
-            f"{', '.join(table.column_names)}."
-        )
-    found: list[Slice] = []
-    for column in spec.slices:
-        names, members = group(table[column])
-        _require_whole_groups(column, members, predictions)
-        titles = [f"{column}={name}" for name in names]
-        entries = _slices(titles, members, labels, predictions, spec, task, metrics, units)
-        found.extend(sorted(entries, key=lambda entry: (-entry.rows, entry.name)))
-    return found
+
+    table: pa.Table
+    labels: Array
+    predictions: Mapping[str, Predictions]
+    spec: EvaluationSpec
+    task: Task
+    limits: tuple[str, ...]
+    compared: tuple[str, float]
+    units: Units
+
+    def named(self) -> list[Slice]:
+        """One entry a value of each column, expression and cross that the project names, largest first within one.
+
+        Nulls are a slice of their own; of more than 40 values the rarest are taken together as `(other)`.
+
+        Raises:
+            ConfigurationError: if there is no such column, or one cuts the groups of a ranking apart.
+        """
+        found: list[Slice] = []
+        for column, values in slice_columns(self.table, self.spec).items():
+            names, members = group(values)
+            self._require_whole_groups(column, members)
+            rows = [np.flatnonzero(members == number) for number in range(len(names))]
+            titles = [name if name != OTHER else f"{column}={OTHER}" for name in names]
+            found.extend(sorted(self._measured(titles, rows), key=lambda entry: (-entry.rows, entry.name)))
+        return found
+
+    def found(self, features: Mapping[str, bool], design_effect: float) -> list[Slice]:
+        """The worst slices of features, given by whether they are numeric; none for a task without a loss by row."""
+        metric, least = metric_named(judging_of(self.task).objective), self.spec.min_slice_rows
+        if metric.by_row is None or not self.spec.found_slices:
+            return []
+        candidate = self.predictions["candidate"]
+        losses = metric.by_row(self.labels, candidate.form(metric.reads)) * (1 if metric.better == "lower" else -1)
+        worst = find_slices(self.table, features, losses, self.spec.found_slices, least, max(design_effect, 1.0))
+        entries = self._measured([each.name for each in worst], [each.rows for each in worst]) if worst else []
+        return [replace(entry, p_value=one.p_value, judged=False) for entry, one in zip(entries, worst, strict=True)]
+
+    def _measured(self, names: Sequence[str], members: Sequence[Array]) -> list[Slice]:
+        """Slices of rows by their numbers, all measured on the same draws of all rows."""
+        objective = judging_of(self.task).objective
+        measured: list[Measured] = []
+        entries: list[tuple[Slice, list[tuple[str, str]]]] = []
+        start = 0
+        for name, rows in zip(names, members, strict=True):
+            labels, stop = self.labels[rows], start + len(rows)
+            enough = not self.task.lacks(labels)
+            given = {role: each.take(rows) for role, each in self.predictions.items()}
+            # What candidate and champion are compared in needs labels that differ, as limits do.
+            named = dict.fromkeys([objective, *((*self.limits, self.compared[0]) if enough else ())])
+            chosen = [metric_named(each) for each in named]
+            values = {role: {each.name: each.measure(labels, read) for each in chosen} for role, read in given.items()}
+            keys = [(role, each) for role in given for each in chosen]
+            measured += [Measured(each.on_draws(labels, given[role]), start, stop) for role, each in keys]
+            judged = enough and self._size(rows) >= self.spec.min_slice_rows
+            level = level_of(self.task).of(labels, self.labels)[0]
+            entry = Slice(name, len(rows), level, values, {}, {}, judged)
+            entries.append((entry, [(role, each.name) for role, each in keys]))
+            start = stop
+        order = np.concatenate(members)
+        drawn = iter(on_draws(measured, self.units, self.spec.bootstrap_samples, self.spec.seed, order).T)
+        return [self._with_draws(entry, {key: next(drawn) for key in keys}) for entry, keys in entries]
+
+    def _with_draws(self, entry: Slice, drawn: Mapping[tuple[str, str], Array]) -> Slice:
+        intervals: dict[str, dict[str, tuple[float, float]]] = {}
+        for (role, name), values in drawn.items():
+            if not np.isnan(values).all():
+                ends = interval(metric_named(name), entry.metrics[role][name], values)
+                intervals.setdefault(role, {})[name] = ends
+        name, confidence = self.compared
+        pair = [drawn.get((role, name)) for role in ("candidate", "champion")]
+        comparisons = {}
+        if pair[0] is not None and pair[1] is not None and not np.isnan(pair[0]).all():
+            ours, theirs = (entry.metrics[role][name] for role in ("candidate", "champion"))
+            comparisons[name] = compared(metric_named(name), ours, theirs, (pair[0], pair[1]), confidence)
+        return replace(entry, intervals=intervals, comparisons=comparisons)
+
+    def _size(self, rows: Array) -> int:
+        """What a slice has many or few of: rows, or of a ranking groups."""
+        groups = next(iter(self.predictions.values())).groups
+        return len(rows) if groups is None else len(np.unique(groups[rows]))
+
+    def _require_whole_groups(self, column: str, members: npt.NDArray[np.int64]) -> None:
+        """A part of a ranking is another ranking: of one row it is always right."""
+        groups = next(iter(self.predictions.values())).groups
+        if groups is None:
+            return
+        pairs = np.unique(np.column_stack([groups, members]), axis=0)
+        cut = len(pairs) - len(np.unique(groups))
+        if cut:
+            raise ConfigurationError(
+                f"evaluation.slices: {column}: expected one value in all rows of a group, as a ranking is judged "
+                f"whole; found more in {cut:,} groups. Name a column of the group."
+            )
 
 
-def _require_whole_groups(column: str, members: npt.NDArray[np.int64], predictions: Mapping[str, Predictions]) -> None:
-    """A part of a ranking is another ranking: of one row it is always right."""
-    groups = next(iter(predictions.values())).groups
-    if groups is None:
-        return
-    pairs = np.unique(np.column_stack([groups, members]), axis=0)
-    cut = len(pairs) - len(np.unique(groups))
-    if cut:
-        raise ConfigurationError(
-            f"evaluation.slices: {column}: expected one value in all rows of a group, as a ranking is judged whole; "
-            f"found more in {cut:,} groups. Name a column of the group."
-        )
-
-
-def group(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Names of the groups of a column's values, the most frequent first, and the number of the group of every row."""
-    text = pc.fill_null(pc.cast(column, pa.string()), NULL)
-    encoded = text.combine_chunks().dictionary_encode()
+def group(values: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Names of the groups of values, the most frequent first, and the number of the group of every row."""
+    encoded = values.combine_chunks().dictionary_encode()
     names, members = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
     counts = np.bincount(members, minlength=len(names))
     order = sorted(range(len(names)), key=lambda index: (-counts[index], names[index]))
@@ -111,56 +172,3 @@ def group(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
         return [names[index] for index in order], place[members]
     kept = [names[index] for index in order[: MOST_VALUES - 1]]
     return [*kept, OTHER], np.minimum(place, MOST_VALUES - 1)[members]
-
-
-def _units(predictions: Predictions, rows: Array) -> int:
-    """What a slice has many or few of: rows, or of a ranking groups."""
-    return len(rows) if predictions.groups is None else len(np.unique(predictions.groups[rows]))
-
-
-def _slices(
-    names: Sequence[str],
-    members: Array,
-    every: Array,
-    predictions: Mapping[str, Predictions],
-    spec: EvaluationSpec,
-    task: Task,
-    metrics: Sequence[str],
-    units: Units,
-) -> list[Slice]:
-    """The slices that the rows are divided into, all measured on the same draws of all rows."""
-    order = np.argsort(members, kind="stable")
-    ends = np.searchsorted(members[order], np.arange(len(names) + 1))
-    measured: list[Measured] = []
-    entries: list[tuple[Slice, list[tuple[str, str]]]] = []
-    for index, name in enumerate(names):
-        start, stop = ends[index], ends[index + 1]
-        rows = order[start:stop]
-        labels = every[rows]
-        enough = not task.lacks(labels)
-        given = {role: each.take(rows) for role, each in predictions.items()}
-        named = dict.fromkeys([judging_of(task).objective, *(metrics if enough else ())])
-        values = {
-            role: {each: metric_named(each).measure(labels, read) for each in named} for role, read in given.items()
-        }
-        measured += [
-            Measured(metric_named(each).on_draws(labels, read), start, stop)
-            for read in given.values()
-            for each in named
-        ]
-        judged = enough and _units(next(iter(predictions.values())), rows) >= spec.min_slice_rows
-        slice_ = Slice(name, len(rows), level_of(task).of(labels, every)[0], values, {}, judged)
-        entries.append((slice_, [(role, each) for role in given for each in named]))
-    drawn = iter(on_draws(measured, units, spec.bootstrap_samples, spec.seed, order).T)
-    return [replace(entry, intervals=_intervals(entry, keys, drawn)) for entry, keys in entries]
-
-
-def _intervals(
-    entry: Slice, keys: Sequence[tuple[str, str]], drawn: Iterator[Array]
-) -> dict[str, dict[str, tuple[float, float]]]:
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for role, metric in keys:
-        of_draws = next(drawn)
-        if not np.isnan(of_draws).all():
-            found.setdefault(role, {})[metric] = interval(metric_named(metric), entry.metrics[role][metric], of_draws)
-    return found

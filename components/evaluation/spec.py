@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.evaluation.gate import Termed, families
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 class EvaluationSpec(Spec):
     """What is measured on the test part."""
 
-    slices: tuple[str, ...] = Field((), description="Columns by whose values metrics are given too.")
+    slices: tuple[str, ...] | dict[str, str] = Field(
+        (), description="Columns by whose values metrics are given too; or SQL expressions over the test rows, by name."
+    )
+    crossed_slices: tuple[tuple[str, str], ...] = Field(
+        (), description="Pairs of names from `slices`: metrics are given for each two values together."
+    )
+    found_slices: int = Field(
+        5, ge=0, le=50, description="Of the worst slices of features, found by themselves, at most so many are shown."
+    )
     min_slice_rows: int = Field(
         500, ge=1, description="Slices of fewer rows, or of fewer groups of a ranking, are counted and not judged."
     )
@@ -30,6 +38,15 @@ class EvaluationSpec(Spec):
     )
     seed: int = Field(7, ge=0)
     boosted_trees: bool = Field(True, description="Show gradient-boosted trees beside the candidate; not judged by.")
+
+    @model_validator(mode="after")
+    def _crosses_what_is_named(self) -> "EvaluationSpec":
+        if unknown := sorted({name for pair in self.crossed_slices for name in pair} - set(self.slices)):
+            raise ValueError(
+                f"crossed_slices: expected names from slices ({', '.join(self.slices) or 'none'}), found "
+                f"{', '.join(unknown)}"
+            )
+        return self
 
 
 _SIDES = ("min", "max")
@@ -81,6 +98,7 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families()))):  
             "rules": [
                 rest for head, _, rest in (name.partition(" ") for name in self.rules) if head in _OF_METRICS and rest
             ],
+            "regressions.metrics": self.regressions.metrics if self.regressions else (),
         }
         for key, metrics in named.items():
             for metric in sorted(set(metrics or ()) - set(offered)):

@@ -75,9 +75,9 @@ class ScoringError(GatehouseError):
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 
-    The artifact holds `metrics.json`, `uncertainty.json`, `slices.json`, `curves.json` and `verdict.json`, whatever the
-    verdict is. What the candidate costs is recorded beside it, under `measurements/`; where the policy bounds it, in
-    `verdict.json` too.
+    The artifact holds `metrics.json`, `uncertainty.json`, `slices.json`, `found_slices.json`, `curves.json` and
+    `verdict.json`, whatever the verdict is. What the candidate costs is recorded beside it, under `measurements/`;
+    where the policy bounds it, in `verdict.json` too.
 
     Raises:
         SelfComparisonError: if the champion is the candidate.
@@ -116,10 +116,11 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     }
     data_checks = _data_checks(request, store)
     manifest = store.manifest(request.model)
-    decided = store.manifest(request.training_set).details.get("decision_time", "")
-    units = Units.of(part, request.spec.resample_by, decided)
+    details = store.manifest(request.training_set).details
+    units = Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
+    features = {name: kind == "numeric" for kind in ("numeric", "categorical") for name in details.get(kind, ())}
     cost = _cost(request, store, candidate, part)
-    found = judged(task, request.spec, request.policy, manifest, part, predictions, units, data_checks, cost)
+    found = judged(task, request.spec, request.policy, manifest, part, predictions, units, features, data_checks, cost)
     reference = _publish(request, store, policy, baseline, task, part, predictions, found, data_checks, cost)
     return EvaluateResult(
         evaluation=reference,
@@ -290,6 +291,7 @@ def _publish(
             "metrics.json": canonical_json(found.metrics),
             "uncertainty.json": canonical_json(asdict(found.uncertainty)),
             "slices.json": canonical_json([asdict(entry) for entry in found.slices]),
+            "found_slices.json": canonical_json([asdict(entry) for entry in found.found]),
             "curves.json": canonical_json(curves),
             "verdict.json": canonical_json(verdict),
         },

@@ -21,7 +21,7 @@ def metric(
     """Declare a function of labels and of what it reads; on draws it measures the drawn rows anew, or as `prepare`."""
 
     def declare(function: Measure) -> Metric:
-        return Metric(function.__name__, title, better, tasks, reads, form, function, prepare, overstated)
+        return Metric(function.__name__, title, better, tasks, reads, form, function, prepare, None, overstated)
 
     return declare
 
@@ -48,7 +48,7 @@ def mean_metric(
             numbers = by_row(*given)
             return lambda times: of_mean(times @ numbers / times.sum())
 
-        return Metric(by_row.__name__, title, better, tasks, reads, form, measured, prepare)
+        return Metric(by_row.__name__, title, better, tasks, reads, form, measured, prepare, by_row)
 
     return declare
 

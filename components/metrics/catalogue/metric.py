@@ -64,6 +64,7 @@ class Metric:
         function: From labels, shape (rows,), and what it reads to a number.
         prepare: From the same to a function of how often each row was drawn, which measures a draw quickly; None
             measures the drawn rows anew.
+        by_row: From labels and what it reads to a number for each row, where the metric is their mean or its root.
         overstated: Whether a sample of rows gives a larger value than all rows there could be, on average, and draws of
             the sample an even larger one; such a metric is never negative.
     """
@@ -76,6 +77,7 @@ class Metric:
     form: str
     function: Measure
     prepare: Callable[..., OnDraw] | None = None
+    by_row: Callable[..., Array] | None = None
     overstated: bool = False
 
     def __call__(self, labels: Array, *read: Array) -> float:

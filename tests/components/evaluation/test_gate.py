@@ -355,3 +355,32 @@ def test_what_a_model_costs_is_bounded_and_what_was_not_measured_keeps_no_bound(
     applied = [rule for rule in rules if rule.name in ("latency", "memory", "model size")]
     assert len(applied) == len(bounds)
     assert not any("latency" in rule.name and cost and "on x, 2 cores" not in rule.found for rule in applied)
+
+
+def _against(worse_by: float, error: float = 0.001) -> Comparison:
+    return Comparison("log_loss", 0.48 + worse_by, 0.48, worse_by, worse_by + 2 * error, worse_by - 2 * error, error)
+
+
+@pytest.mark.parametrize(
+    ("slices", "broken"),
+    [
+        ({}, []),
+        ({"a": 0.001, "b": -0.3}, []),
+        ({"a": 0.006}, ["regression in a"]),  # 3.6 standard errors beyond 0.5 % of 0.48.
+        ({"a": 0.0045, **{f"n{number}": 0.0 for number in range(30)}}, []),  # Once in 30 that is chance.
+        ({"a": math.nan}, ["regression in a"]),
+    ],
+)
+def test_regressions_that_are_shown_in_a_slice_refuse(slices: dict[str, float], broken: list[str]) -> None:
+    policy = GatePolicy.model_validate({"regressions": {"metrics": ["brier"]}}).resolved(judging_of(BINARY))
+    found = {name: _against(worse_by) for name, worse_by in slices.items()}
+    evidence = Evidence(
+        MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons={"brier": _against(0)}, slice_comparisons=found
+    )
+    assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
+    assert not [rule for rule in judge(POLICY, evidence) if rule.name.startswith("regression")], "none by default"
+
+
+def test_regressions_name_metrics_of_the_task() -> None:
+    policy = GatePolicy.model_validate({"regressions": {"metrics": ["rmse"]}}).resolved(judging_of(BINARY))
+    assert [each for each in policy.problems(BINARY) if each.startswith("regressions.metrics") and "rmse" in each]

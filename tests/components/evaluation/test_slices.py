@@ -1,6 +1,7 @@
 """Slices: every row counts once a column, and small or one-sided slices are shown but not judged."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.components.evaluation.bootstrap import Units
-from gatehouse.components.evaluation.slices import MOST_VALUES, Slice, group, slice_metrics
+from gatehouse.components.evaluation.slice_columns import problems_of, slice_columns
+from gatehouse.components.evaluation.slices import MOST_VALUES, Slice, Slicing, group
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.errors import ConfigurationError
@@ -24,10 +26,12 @@ SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=2)
 def sliced(spec: EvaluationSpec = SPEC, **models: Any) -> dict[str, Slice]:
     """Slices of the rows above by name; more models than the candidate are given by role."""
     predictions = {role: BINARY.read(scores, None) for role, scores in ({"candidate": SCORES} | models).items()}
-    return {
-        entry.name: entry
-        for entry in slice_metrics(TABLE, LABELS, predictions, spec, BINARY, ("roc_auc",), Units("row", 6))
-    }
+    return {entry.name: entry for entry in slicing(predictions, spec).named()}
+
+
+def slicing(predictions: Any, spec: EvaluationSpec) -> Slicing:
+    """What the rows above are sliced with."""
+    return Slicing(TABLE, LABELS, predictions, spec, BINARY, ("roc_auc",), ("log_loss", 0.95), Units("row", 6))
 
 
 def test_each_value_is_a_slice_and_so_are_nulls() -> None:
@@ -72,12 +76,14 @@ def test_a_missing_column_is_named() -> None:
 
 @given(st.lists(st.none() | st.text(max_size=3), min_size=1, max_size=120))
 def test_groups_divide_the_rows(values: list[str | None]) -> None:
-    names, members = group(pa.chunked_array([pa.array(values, pa.string())]))
+    names, members = group(
+        slice_columns(pa.table({"x": pa.array(values, pa.string())}), EvaluationSpec(slices=("x",)))["x"]
+    )
     assert len(members) == len(values)
     assert 0 <= members.min() <= members.max() < len(names) <= MOST_VALUES
     if len(set(values)) <= MOST_VALUES:
         assert all(
-            names[group_] == (value if value is not None else "(null)")
+            names[group_] == (f"x={value}" if value is not None else "x=(null)")
             for group_, value in zip(members, values, strict=True)
         )
 
@@ -89,3 +95,52 @@ def test_rare_values_are_taken_together() -> None:
     assert names[-1] == "(other)"
     assert all(name.startswith("common") for name in names[:-1])
     assert (members == MOST_VALUES - 1).sum() == 300
+
+
+def test_expressions_slice_the_rows_and_two_are_crossed() -> None:
+    spec = EvaluationSpec(
+        slices={"even": "number % 2 = 0", "letters": "length(carrier)"}, crossed_slices=(("even", "letters"),)
+    )
+    assert {name: entry.rows for name, entry in sliced(spec).items()} == {
+        "even=false": 4,
+        "even=true": 2,
+        "letters=2": 4,
+        "letters=(null)": 2,
+        "even=false × letters=2": 4,
+        "even=true × letters=(null)": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [("weather = 1", "weather"), ("count(*)", "a value for each of 6 rows, found 1"), ("number ++", "syntax error")],
+)
+def test_an_expression_that_cannot_be_evaluated_is_named(expression: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"evaluation.slices: x: .*{re.escape(told)}"):
+        sliced(EvaluationSpec(slices={"x": expression}))
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("number % 2 = 0", None),
+        ("nmber % 2 = 0", "found nmber in"),
+        ("number +", "syntax error"),
+        ("1) FROM rows; SELECT (2", "found more"),
+    ],
+)
+def test_an_expression_is_checked_without_rows(expression: str, told: str | None) -> None:
+    problems = list(problems_of(expression, ("number", "carrier")))
+    assert len(problems) == (told is not None)
+    assert all(told is not None and told in problem for problem in problems)
+
+
+def test_pairs_are_of_slices_that_are_named() -> None:
+    with pytest.raises(ValueError, match=r"expected names from slices \(a\), found b"):
+        EvaluationSpec(slices=("a",), crossed_slices=(("a", "b"),))
+
+
+def test_a_slice_is_compared_with_the_champion_on_the_same_draws() -> None:
+    comparison = sliced(champion=SCORES.copy())["carrier=AA"].comparisons["log_loss"]
+    assert (comparison.worse_by, comparison.worst_bound, comparison.best_bound) == (0.0, 0.0, 0.0)
+    assert sliced()["carrier=AA"].comparisons == {}

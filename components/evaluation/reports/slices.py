@@ -1,0 +1,43 @@
+"""The slices of an evaluation: the worst first, and those that nobody named."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.reports.format import Html
+from gatehouse.components.reports.page import Report
+from gatehouse.components.reports.row_charts import Dot, dot_chart
+
+Json = Mapping[str, Any]
+
+
+def by_loss(slices: Sequence[Json]) -> list[Json]:
+    """Slices by the metric that the task is judged by, the worst first."""
+
+    def loss(entry: Json) -> float:
+        name, value = next(iter(entry["metrics"]["candidate"].items()))
+        return -metric_named(name).worse_by(value, 0.0)
+
+    return sorted(slices, key=lambda entry: (loss(entry), entry["name"]))
+
+
+def add_found(drawn: Report, found: Sequence[Json], table: Html, metrics: Json) -> None:
+    """The worst slices of features, which no rule looks at."""
+    name = next(iter(found[0]["metrics"]["candidate"]))
+    metric = metric_named(name)
+    drawn.section(
+        "Worst slices found",
+        f"Of all values of one feature, and of two together, where {metric.title} is worse than on the other rows, "
+        "with 95 % confidence after Holm's correction for all that were tested. No rule of the gate looks at them.",
+        f"{len(found):,}",
+    )
+    ends = [entry["intervals"]["candidate"].get(name, (float("nan"),) * 2) for entry in found]
+    dots = [
+        Dot(entry["name"], entry["metrics"]["candidate"][name], low, high)
+        for entry, (low, high) in zip(found, ends, strict=True)
+    ]
+    drawn.figure(
+        dot_chart(dots, metric.title, [("all rows", metrics["candidate"][name])]),
+        f"{metric.title} of the worst slices with its 95 % interval.",
+    )
+    drawn.element(table)
