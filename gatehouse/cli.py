@@ -27,6 +27,7 @@ def _register(verb: str) -> None:
         "models": _models,
         "report": _report,
         "runs": _runs,
+        "serve": _serve,
         "why": _why,
     }
     for name in [verb] if verb in verbs else verbs:
@@ -79,6 +80,12 @@ def _runs() -> None:
     from gatehouse.commands import runs
 
     app.add_typer(runs.app, name="runs")
+
+
+def _serve() -> None:
+    from gatehouse.commands import serve
+
+    app.add_typer(serve.app, name="serve")
 
 
 def _report() -> None:

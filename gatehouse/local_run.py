@@ -81,6 +81,7 @@ def run_pipeline(
     arguments: dict[str, Any],
     watch: Callable[[LocalRun], None],
     until: str = "",
+    run_id: str = "",
 ) -> LocalRun:
     """Run a pipeline through `kfp.local` in a process of its own, and return when everything has ended.
 
@@ -93,8 +94,9 @@ def run_pipeline(
         arguments: Pipeline parameters that differ from their defaults.
         watch: Called with the run whenever something may have changed.
         until: The last stage that runs; empty for all.
+        run_id: The run's id; empty for a new one.
     """
-    run = LocalRun(new_run_id(), store.local_folder / "logs" / "pending.log")
+    run = LocalRun(run_id or new_run_id(), store.local_folder / "logs" / "pending.log")
     run.log = run.log.with_name(f"{run.run}.log")
     run.log.parent.mkdir(parents=True, exist_ok=True)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -39,6 +39,7 @@ NO_KINDS = frozenset(
         "reports",
         "runs",
         "scratch",
+        "server",
         "sources",
         "tmp",
     ]

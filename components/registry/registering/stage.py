@@ -1,5 +1,6 @@
 """The stage that enters the gate's verdict on a candidate in the ledger."""
 
+from gatehouse.components.artifacts.identity import operational
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
@@ -14,12 +15,13 @@ from gatehouse.components.tracking.lineage import lineage_of
 
 
 class RegisterRequest(StageModel):
-    """A candidate and the evaluation that judged it."""
+    """A candidate and the evaluation that judged it. `by` is who presents it; empty for the user of the process."""
 
     model_name: str
     model: str
     evaluation: str
     policy: GatePolicy
+    by: str = operational("")
 
 
 class RegisterResult(StageModel):
@@ -59,7 +61,7 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         store.verify(request.model)
         require_answers(store, request.model)
         lineage = lineage_of(store, request.model)
-    state = ledger.extend(lambda current: next_registration(current, verdict, lineage))
+    state = ledger.extend(lambda current: next_registration(current, verdict, lineage), request.by)
     project(store, request.model_name, state)
     version = state.version_of(verdict.subject.model)
     number = version.version if version else 0

@@ -1,0 +1,165 @@
+"""The routes for programs: one of them for each function of the command line on the registry, and for runs."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.approving.approval import ApproveRequest, ApproveResult, approve
+from gatehouse.components.registry.explaining.comparison import Compared, CompareRequest, compare
+from gatehouse.components.registry.explaining.explanation import Act, ExplainRequest, Explanation, explain
+from gatehouse.components.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.components.registry.promoting.stage import PromoteResult
+from gatehouse.components.registry.registering.stage import RegisterResult
+from gatehouse.server import registry, runs
+from gatehouse.server.access import Promoter, Reader, Runner
+from gatehouse.server.problems import answers
+from gatehouse.server.registry import Acting, Model, Promotion, Registration, Resolved, Word, found
+from gatehouse.server.state import Server
+from gatehouse.server.tokens import Token
+
+READS = answers(401, 403, 404, 422, 429, 500, 503)
+CHANGES = answers(400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
+Name = Annotated[str, Path(pattern=registry.MODEL, description="Name of a model.")]
+Version = Annotated[str, Path(pattern=registry.VERSION, description="NAME:2 or NAME@champion.")]
+Asked = Annotated[str, Query(pattern=registry.VERSION, description="NAME:2 or NAME@champion.")]
+RunId = Annotated[str, Path(pattern=r"^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$", description="Id of a run.")]
+Reference = Annotated[str, Field(max_length=500, pattern=r"^[A-Za-z0-9._/-]*$")]
+router = APIRouter(prefix="/v1")
+
+
+def _server(request: Request) -> Server:
+    server: Server = request.app.state.server
+    return server
+
+
+def _store(request: Request) -> ArtifactStore:
+    return _server(request).store
+
+
+@router.get("/resolve/{model}", responses=READS, tags=["models"])
+def resolve(request: Request, token: Reader, model: Version) -> Resolved:
+    """Say which version a name means now, and where its model lies."""
+    return _server(request).resolved(model)
+
+
+@router.get("/models", responses=READS, tags=["models"])
+def list_models(request: Request, token: Reader) -> Sequence[Model]:
+    """List the registered models."""
+    return registry.models(_store(request))
+
+
+@router.get("/models/{name}", responses=READS, tags=["models"])
+def show_model(request: Request, token: Reader, name: Name) -> Model:
+    """Show a model: its versions, and which of them holds each alias."""
+    return registry.model(_store(request), name)
+
+
+@router.get("/models/{name}/versions", responses=READS, tags=["models"])
+def list_versions(request: Request, token: Reader, name: Name) -> Sequence[Found]:
+    """List the versions of a model, with their numbers."""
+    return registry.versions(_store(request), name)
+
+
+@router.get("/models/{name}/ledger", responses=READS, tags=["models"])
+def show_ledger(request: Request, token: Reader, name: Name) -> Sequence[Act]:
+    """Show all that happened to a model."""
+    return registry.history(_store(request), name)
+
+
+@router.get("/explain/{model}", responses=READS, tags=["models"])
+def explain_version(request: Request, token: Reader, model: Version) -> Explanation:
+    """Explain a version: data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
+    found(_store(request), model)
+    return explain(ExplainRequest(model=model), _store(request))
+
+
+@router.get("/compare", responses=READS, tags=["models"])
+def compare_versions(request: Request, token: Reader, first: Asked, second: Asked) -> Compared:
+    """Compare two versions: every number, and what changed in what they were made from."""
+    for each in (first, second):
+        found(_store(request), each)
+    return compare(CompareRequest(first=first, second=second), _store(request))
+
+
+@router.get("/search", responses=READS, tags=["models"])
+def search_versions(
+    request: Request,
+    token: Reader,
+    query: Annotated[str, Query(max_length=1000, description="As of `gatehouse models search`.")] = "",
+    trained_on: Annotated[list[Reference] | None, Query(max_length=20, description="What they were made from.")] = None,
+) -> Sequence[Found]:
+    """Find versions by metrics, settings, tags and lineage."""
+    return search(SearchRequest(query=query, trained_on=tuple(trained_on or ())), _store(request))
+
+
+@router.post("/models/{name}/register", responses=CHANGES, tags=["changes"])
+def register(request: Request, token: Runner, name: Name, asked: Registration) -> RegisterResult:
+    """Enter what an evaluation says of its candidate in the ledger, under the policy of the server's project."""
+    server = _server(request)
+    return server.changed(registry.enter(server.store, name, asked, server.project, token))
+
+
+@router.post("/models/{name}/approve", responses=CHANGES, tags=["changes"])
+def approve_version(request: Request, token: Promoter, name: Name, asked: Word) -> ApproveResult:
+    """Sign that a version may be promoted, for some days."""
+    return sign(_server(request), token, name, "approve", asked)
+
+
+@router.post("/models/{name}/reject", responses=CHANGES, tags=["changes"])
+def reject_version(request: Request, token: Promoter, name: Name, asked: Word) -> ApproveResult:
+    """Sign that a version may not be promoted."""
+    return sign(_server(request), token, name, "reject", asked)
+
+
+@router.post("/models/{name}/promote", responses=CHANGES, tags=["changes"])
+def promote_version(request: Request, token: Promoter, name: Name, asked: Promotion) -> PromoteResult:
+    """Give a version an alias, by default make it the champion."""
+    return _act(request, token, name, "promote", asked)
+
+
+@router.post("/models/{name}/rollback", responses=CHANGES, tags=["changes"])
+def roll_back(request: Request, token: Promoter, name: Name, asked: Acting) -> PromoteResult:
+    """Take the champion out of production, or another version out of its alias."""
+    return _act(request, token, name, "rollback", asked)
+
+
+@router.post("/models/{name}/archive", responses=CHANGES, tags=["changes"])
+def archive_version(request: Request, token: Promoter, name: Name, asked: Acting) -> PromoteResult:
+    """Keep a version for the record only."""
+    return _act(request, token, name, "archive", asked)
+
+
+@router.post("/runs", responses=CHANGES, status_code=202, tags=["runs"])
+def submit_run(request: Request, response: Response, token: Runner, asked: runs.Submission) -> runs.Run:
+    """Run a pipeline of the server's project on its machine; the answer's Location is where to follow it."""
+    server = _server(request)
+    run = runs.submit(server.store, server.project.folder if server.project else None, asked, token.name)
+    response.headers["Location"] = f"/v1/runs/{run.id}"
+    return run
+
+
+@router.get("/runs", responses=READS, tags=["runs"])
+def list_runs(request: Request, token: Reader) -> Sequence[runs.Run]:
+    """List the newest runs that were submitted, without their stages."""
+    return runs.newest(_store(request))
+
+
+@router.get("/runs/{run}", responses=READS, tags=["runs"])
+def follow_run(request: Request, token: Reader, run: RunId) -> runs.Run:
+    """Say how far a run is: PENDING, RUNNING, SUCCEEDED or FAILED, with its stages."""
+    return runs.followed(_store(request), run)
+
+
+def sign(server: Server, token: Token, name: str, word: str, asked: Word) -> ApproveResult:
+    """Sign the last verdict on a version in the name of a token."""
+    found(server.store, name)
+    body = asked.model_dump() | {"model_name": name, "word": word, "by": token.name}
+    return server.changed(approve(ApproveRequest.model_validate(body), server.store))
+
+
+def _act(request: Request, token: Token, name: str, action: str, asked: Acting) -> PromoteResult:
+    server = _server(request)
+    return server.changed(registry.act(server.store, name, action, asked, token))

@@ -1,0 +1,101 @@
+"""What was read last from a store: read again once it is a second old, and kept while the store does not answer."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from gatehouse.errors import GatehouseError, StoreError
+
+T = TypeVar("T")
+_FRESH = 1.0
+_PATIENCE = 0.25
+_FIRST_PATIENCE = 10.0
+_MOST = 10_000
+
+
+@dataclass(frozen=True)
+class Known(Generic[T]):
+    """A value, and when it was read, in seconds of the monotonic clock."""
+
+    value: T
+    read_at: float
+
+    @property
+    def age(self) -> float:
+        """How old it is, in seconds."""
+        return time.monotonic() - self.read_at
+
+
+@dataclass(frozen=True)
+class _Reading(Generic[T]):
+    future: Future[Known[T]]
+    began: float
+
+
+class LastKnown(Generic[T]):
+    """Values by key, each read by `read` when somebody asks and the last reading is a second old.
+
+    Where that takes longer than a quarter of a second, or the store fails, the value of before is given with its age,
+    and the next callers do not wait. A permanent error is no failure of the store: the caller gets it.
+    """
+
+    def __init__(self, read: Callable[[str], T]) -> None:
+        self._read = read
+        self._known: dict[str, Known[T]] = {}
+        self._readings: dict[str, _Reading[T]] = {}
+        self._changes = 0
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="last-known")
+
+    def get(self, key: str) -> Known[T]:
+        """The value of a key.
+
+        Raises:
+            StoreError: if it was never read, and the store does not answer.
+            GatehouseError: if `read` raises a permanent one.
+        """
+        known = self._known.get(key)
+        if known is not None and known.age < _FRESH:
+            return known
+        reading = self._reading(key)
+        patience = _FIRST_PATIENCE if known is None else max(0.0, _PATIENCE - (time.monotonic() - reading.began))
+        try:
+            return reading.future.result(patience)
+        except TimeoutError as error:
+            if known is None:
+                raise StoreError("The store does not answer, and nothing is known of it yet. Try again.") from error
+        except GatehouseError as error:
+            if known is None or error.permanent:
+                raise
+        return known
+
+    def forget(self) -> None:
+        """Read everything again when it is asked for. What is known still counts while the store is away."""
+        with self._lock:
+            self._changes += 1
+            self._known = {key: Known(known.value, known.read_at - _FRESH) for key, known in self._known.items()}
+            self._readings.clear()
+
+    def close(self) -> None:
+        """End its threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _reading(self, key: str) -> _Reading[T]:
+        with self._lock:
+            reading = self._readings.get(key)
+            if reading is None or reading.future.done():
+                reading = _Reading(self._threads.submit(self._keep, key, self._changes), time.monotonic())
+                self._readings[key] = reading
+            return reading
+
+    def _keep(self, key: str, changes: int) -> Known[T]:
+        began = time.monotonic()
+        known = Known(self._read(key), began)
+        with self._lock:
+            # What was read before a change is not what is known after it.
+            if changes == self._changes and (key in self._known or len(self._known) < _MOST):
+                self._known[key] = known
+        return known

@@ -1,0 +1,158 @@
+"""What the server asks of the registry, and how it answers: thin forms around the functions of the command line."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.explaining.explanation import Act, said
+from gatehouse.components.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.components.registry.ledger import model_names
+from gatehouse.components.registry.naming import Named, named
+from gatehouse.components.registry.promoting.stage import PromoteRequest, PromoteResult, promote
+from gatehouse.components.registry.registering.stage import RegisterRequest, RegisterResult, register
+from gatehouse.components.registry.state import ALIASES, Record
+from gatehouse.errors import ConfigurationError
+from gatehouse.project import Project
+from gatehouse.server.problems import ProblemError
+from gatehouse.server.tokens import Token
+
+MODEL = r"^[a-z][a-z0-9-]{0,63}$"
+VERSION = r"^[a-z][a-z0-9-]{0,63}(:[0-9]{1,9}|@[a-z]{1,20})$"
+
+
+class Resolved(BaseModel):
+    """A version: what it is, where its model lies, and how old this knowledge is."""
+
+    name: str
+    version: int
+    stage: str
+    aliases: tuple[str, ...]
+    model: str = Field(description="The reference of the model.")
+    address: str = Field(description="The model in the store of the server.")
+    evaluation: str
+    age_seconds: float = Field(0.0, description="Since the ledger was read. Above 1 s the store does not answer.")
+
+
+class Model(BaseModel):
+    """A registered model: how many versions it has, and which of them holds each alias."""
+
+    name: str
+    versions: int
+    aliases: dict[str, int]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Acting(_Asked):
+    """An act on a version."""
+
+    version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging; of rollback, the champion.")
+    reason: str = Field("", max_length=2000, description="Why; it is kept in the ledger.")
+
+
+class Word(_Asked):
+    """A person's word on the last verdict on a version."""
+
+    version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging.")
+    reason: str = Field(min_length=1, max_length=2000, description="Why; it is kept in the ledger.")
+
+
+class Promotion(Acting):
+    """A promotion."""
+
+    override: bool = Field(False, description="Although the gate refused it; needs a reason.")
+    to: str = Field("champion", max_length=20, description=f"The alias that it gets: {', '.join(ALIASES)}.")
+
+
+class Registration(_Asked):
+    """An evaluation that judged a candidate under the policy of the server's project."""
+
+    evaluation: str = Field(max_length=500, description="Reference of the evaluation.")
+
+
+def found(store: ArtifactStore, text: str) -> Named:
+    """The model or version that a text names.
+
+    Raises:
+        ProblemError: 404 if there is none.
+    """
+    try:
+        return named(store, text)
+    except ConfigurationError as error:
+        raise ProblemError(404, str(error)) from error
+
+
+def resolve(store: ArtifactStore, text: str) -> Resolved:
+    """The version that a text names, from the ledger alone."""
+    which = found(store, text)
+    version, state = which.version, which.ledger.state()
+    return Resolved(
+        name=which.ledger.model_name,
+        version=version.version,
+        stage=state.stage_of(version),
+        aliases=state.aliases_of(version.version),
+        model=version.model,
+        address=store.address_of(version.model),
+        evaluation=version.evaluation,
+    )
+
+
+def models(store: ArtifactStore) -> list[Model]:
+    """Every registered model."""
+    return [model(store, name) for name in model_names(store)]
+
+
+def model(store: ArtifactStore, name: str) -> Model:
+    """One registered model."""
+    state = found(store, name).ledger.state()
+    held = {alias: state.holder(alias) for alias in ALIASES if state.holder(alias)}
+    return Model(name=name, versions=len(state.versions), aliases=held)
+
+
+def versions(store: ArtifactStore, name: str) -> tuple[Found, ...]:
+    """The versions of a model, with their numbers."""
+    return search(SearchRequest(model_name=found(store, name).ledger.model_name), store)
+
+
+def history(store: ArtifactStore, name: str) -> list[Act]:
+    """The ledger of a model, record by record."""
+    numbered = enumerate(found(store, name).ledger.records(), start=1)
+    return [_act(number, record) for number, record in numbered]
+
+
+def act(store: ArtifactStore, name: str, action: str, asked: Acting, token: Token) -> PromoteResult:
+    """Promote, roll back or archive, in the name of a token."""
+    which = found(store, name)
+    version = asked.version
+    if action == "rollback":
+        version = version or which.ledger.state().champion
+    body = asked.model_dump() | {"model_name": name, "action": action, "version": version, "by": token.name}
+    return promote(PromoteRequest.model_validate(body), store)
+
+
+def enter(
+    store: ArtifactStore, name: str, asked: Registration, project: Project | None, token: Token
+) -> RegisterResult:
+    """Register what an evaluation judged, under the policy of the server's project.
+
+    Raises:
+        ConfigurationError: if the server has no project, or its project is that of another model.
+    """
+    if project is None or project.file.model != name:
+        found_one = f"one for {project.file.model}" if project else "no project"
+        raise ConfigurationError(
+            f"{name} is registered under the policy of its project: expected `gatehouse serve --project` with that of "
+            f"{name}, found {found_one}."
+        )
+    candidate = store.manifest(asked.evaluation).derived_from.get("model", "")
+    request = RegisterRequest(
+        model_name=name, model=candidate, evaluation=asked.evaluation, policy=project.policy, by=token.name
+    )
+    return register(request, store)
+
+
+def _act(number: int, record: Record) -> Act:
+    reasons = [*(record.verdict.reasons if record.verdict else ()), *filter(None, [record.reason])]
+    at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
+    return Act(number=number, at=at, by=by, what=said(record), reason="; ".join(reasons))

@@ -1,0 +1,35 @@
+"""The process of one submitted run: waits for the run before it, runs the pipeline, and records how it ended."""
+
+import fcntl
+import sys
+from pathlib import Path
+
+from gatehouse.components.artifacts.records import read_record
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.stages import track_apart
+from gatehouse.local_run import run_pipeline
+from gatehouse.server.runs import ENDED, SUBMITTED
+
+
+def main(run: str, project: str, address: str) -> int:
+    """Run what was submitted as `run`; gives the exit code that `gatehouse run` has."""
+    store = ArtifactStore.open(address)
+    asked = read_record(store.objects, f"runs/{run}/{SUBMITTED}") or {}
+    with open(store.local_folder / "server-runs.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        outcome = run_pipeline(
+            Path(project),
+            asked["pipeline"],
+            store,
+            asked["arguments"],
+            watch=lambda _: None,
+            until=asked["until"],
+            run_id=run,
+        )
+    store.record(f"runs/{run}/{ENDED}", {"exit_code": outcome.exit_code, "failure": outcome.failure})
+    track_apart(store, run, outcome.log)
+    return outcome.exit_code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""Runs that were submitted: each in a process of its own, which outlives the server, and told from its run record."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gatehouse.components.artifacts.records import USER, author, read_record
+from gatehouse.components.artifacts.run import REASON, events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.driver import PLAN
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.local_run import LocalRun, PlannedTask, new_run_id
+from gatehouse.process import start_time
+
+SUBMITTED, PROCESS, ENDED = "submitted.json", "process.json", "ended.json"
+Status = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED"]
+_NEWEST = 50
+_STARTING_SECONDS = 60.0
+
+
+class Submission(BaseModel):
+    """A run of the server's project. No caller chooses a path: what is read and written is the project's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pipeline: Literal["training", "promotion", "monitoring", "materialization"] = "training"
+    window: str = Field("", max_length=100, description="Only events of START/END, e.g. 2013-01-01/2013-03-01.")
+    seed: int | None = Field(None, ge=0, lt=2**31, description="Seed of splits, trials and weights.")
+    force: str = Field("", max_length=500, description="Stages to run whatever the memo holds, e.g. train,evaluate.")
+    backfill: str = Field("", max_length=500, description="Why rows of the earlier snapshot may change.")
+    until: str = Field("", max_length=100, description="The last stage that runs; empty for all.")
+    reason: str = Field("", max_length=2000, description="Why; it is kept with what the run makes.")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The parameters of the pipeline that are given."""
+        given = self.model_dump(include={"window", "seed", "force", "backfill"})
+        return {name: value for name, value in given.items() if value not in ("", None)}
+
+
+class StageOfRun(BaseModel):
+    """A stage of a run: what was heard of it last, and its result where it ended well."""
+
+    stage: str
+    title: str
+    event: str = Field(description="`waiting`, `started`, `hit`, `finished`, `failed` or `paused`.")
+    seconds: float
+    result: dict[str, Any]
+
+
+class Run(BaseModel):
+    """A run that was submitted, and how far it is."""
+
+    id: str
+    status: Status
+    pipeline: str
+    by: str
+    at: str
+    reason: str
+    stages: tuple[StageOfRun, ...] = ()
+    error: str = Field("", description="The class of the error that ended it.")
+    message: str = Field("", description="What the error says.")
+
+
+def submit(store: ArtifactStore, project: Path | None, wanted: Submission, by: str) -> Run:
+    """Start a run in a process of its own. Runs of one machine wait for each other.
+
+    Raises:
+        ConfigurationError: if the server has no project.
+    """
+    if project is None:
+        raise ConfigurationError("This server runs no project: expected `gatehouse serve --project FOLDER`.")
+    run = new_run_id()
+    body = {"pipeline": wanted.pipeline, "arguments": wanted.arguments, "reason": wanted.reason, "until": wanted.until}
+    store.record(f"runs/{run}/{SUBMITTED}", body | author(by))
+    command = [sys.executable, "-m", "gatehouse.server.runner", run, str(project), store.address]
+    logs = store.local_folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with open(logs / f"{run}.server.log", "wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | {USER: by, REASON: wanted.reason},
+            start_new_session=True,
+        )
+    place = {"host": socket.gethostname(), "pid": process.pid, "started": start_time(process.pid)}
+    store.record(f"runs/{run}/{PROCESS}", place)
+    return followed(store, run)
+
+
+def followed(store: ArtifactStore, run: str) -> Run:
+    """A run as its record tells it.
+
+    Raises:
+        MissingArtifactError: if no such run was submitted to a server.
+    """
+    submitted = _record(store, run, SUBMITTED)
+    if submitted is None:
+        raise MissingArtifactError(f"{run}: no such run was submitted to a server of {store.address}.")
+    known = {"id": run, "by": str(submitted["by"]), "at": str(submitted["at"]), "reason": submitted["reason"]}
+    known |= {"pipeline": submitted["pipeline"], "stages": _stages(store, run)}
+    ended = _record(store, run, ENDED)
+    if ended is None and _is_gone(store, run, str(submitted["at"])):
+        gone = {"error": "StoppedError", "message": "The process of the run is gone; submit it again, and it goes on."}
+        ended = _record(store, run, ENDED) or {"exit_code": 1, "failure": gone}
+    if ended is None:
+        status: Status = "RUNNING" if _record(store, run, PLAN) or known["stages"] else "PENDING"
+        return Run(status=status, **known)
+    failure = ended.get("failure") or {}
+    return Run(
+        status="FAILED" if ended["exit_code"] else "SUCCEEDED",
+        error=str(failure.get("error", "")),
+        message=str(failure.get("message", "")),
+        **known,
+    )
+
+
+def newest(store: ArtifactStore) -> list[Run]:
+    """The newest runs that were submitted, the newest first, without their stages."""
+    runs = sorted(store.objects.folders("runs"), reverse=True)
+    found = (run for run in runs if store.objects.stat(f"runs/{run}/{SUBMITTED}") is not None)
+    return [
+        followed(store, run).model_copy(update={"stages": ()}) for run, _ in zip(found, range(_NEWEST), strict=False)
+    ]
+
+
+def _stages(store: ArtifactStore, run: str) -> tuple[StageOfRun, ...]:
+    """The stages of a run's plan, each with what was heard of it last; none before there is a plan."""
+    plan = _record(store, run, PLAN)
+    if plan is None:
+        return ()
+    heard = LocalRun(run, Path(), [PlannedTask(**task) for task in plan["tasks"]])
+    heard.events = [event for _, event in events(store, run)]
+    last = {task.stage: heard.latest(task.stage) for task in heard.plan}
+    return tuple(
+        StageOfRun(
+            stage=task.stage,
+            title=task.title,
+            event=event.event if (event := last[task.stage]) else "waiting",
+            seconds=float(event.body.get("seconds", 0)) if event else 0.0,
+            result=json.loads(json.dumps(heard.result(task.stage), default=str)),
+        )
+        for task in heard.plan
+    )
+
+
+def _is_gone(store: ArtifactStore, run: str, at: str) -> bool:
+    """Whether a run without an end has no process any more, as far as this machine can know."""
+    place = _record(store, run, PROCESS)
+    if place is None:
+        began = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
+        return time.time() - began > _STARTING_SECONDS
+    return bool(place["host"] == socket.gethostname() and start_time(int(place["pid"])) != place["started"])
+
+
+def _record(store: ArtifactStore, run: str, name: str) -> dict[str, Any] | None:
+    return read_record(store.objects, f"runs/{run}/{name}")

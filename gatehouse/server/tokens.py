@@ -1,0 +1,116 @@
+"""Tokens: who calls, and what they may do. One is printed once, and stored as a hash.
+
+A token holds 256 random bits, so one round of SHA-256 hides it: nobody can try all of them, and a slow hash, which
+passwords need because people choose them, would cost every request its time and win nothing.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from gatehouse.components.artifacts.records import author, read_records
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+Scope = Literal["read", "run", "promote"]
+SCOPES: tuple[Scope, ...] = ("read", "run", "promote")
+"""What a token may do: look; also submit runs and register what they made; also approve, promote and archive."""
+LONGEST_DAYS = 366
+_FOLDER = "server/tokens"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_SECRET = re.compile(r"gatehouse_(?P<id>[0-9a-f]{8})_[A-Za-z0-9_-]{43}")
+_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class Token(BaseModel):
+    """What is stored of a token.
+
+    Attributes:
+        id: By which it is found; the token itself begins with it.
+        name: Who calls with it; this name stands in the ledger.
+        scopes: What it may do. Each of them includes `read`.
+        sha256: Of the whole token.
+        until: When it expires, in UTC.
+        by: Who created it.
+        at: When.
+        revoked: Whether somebody took it back.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    name: str
+    scopes: tuple[Scope, ...]
+    sha256: str
+    until: str
+    by: str
+    at: str
+    revoked: bool = False
+
+    def may(self, scope: Scope) -> bool:
+        """Whether it has a scope."""
+        return scope == "read" or scope in self.scopes
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return not self.revoked and now.strftime(_FORMAT) < self.until
+
+
+def create_token(store: ArtifactStore, name: str, scopes: Iterable[Scope], days: int) -> str:
+    """Create a token, and return it: this is the only time that anybody sees it.
+
+    Raises:
+        ConfigurationError: if name or days are not allowed.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(f"NAME: expected letters, digits and . _ @ - (at most 64), found {name!r}.")
+    if not 1 <= days <= LONGEST_DAYS:
+        raise ConfigurationError(f"--days: expected 1 to {LONGEST_DAYS}, found {days}.")
+    while True:
+        number = secrets.token_hex(4)
+        secret = f"gatehouse_{number}_{secrets.token_urlsafe(32)}"
+        until = (datetime.now(UTC) + timedelta(days=days)).strftime(_FORMAT)
+        body: dict[str, Any] = {"id": number, "name": name, "scopes": sorted(set(scopes)), "sha256": _hash(secret)}
+        if store.record(f"{_FOLDER}/{number}.json", body | {"until": until} | author()):
+            return secret
+
+
+def revoke_token(store: ArtifactStore, number: str) -> Token:
+    """Take a token back, for all servers of the store; a repeat changes nothing.
+
+    Raises:
+        ConfigurationError: if there is no such token.
+    """
+    known = tokens_of(store)
+    if number not in known:
+        raise ConfigurationError(f"ID: expected one of {', '.join(known) or '(no tokens)'}, found {number!r}.")
+    store.record(f"{_FOLDER}/{number}.revoked.json", author())
+    return known[number]
+
+
+def tokens_of(store: ArtifactStore) -> dict[str, Token]:
+    """Every token of a store, by id."""
+    records = read_records(store.objects, store.objects.list(_FOLDER))
+    return {
+        body["id"]: Token.model_validate(body | {"revoked": key.replace(".json", ".revoked.json") in records})
+        for key, body in records.items()
+        if not key.endswith(".revoked.json")
+    }
+
+
+def token_given(known: Mapping[str, Token], secret: str, now: datetime) -> Token | None:
+    """The token that a caller shows, or None where it is none, revoked or expired. Hashes compare in constant time."""
+    form = _SECRET.fullmatch(secret)
+    token = known.get(form["id"]) if form else None
+    same = hmac.compare_digest(token.sha256 if token else "0" * 64, _hash(secret))
+    return token if token and same and token.holds(now) else None
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

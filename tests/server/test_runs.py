@@ -1,0 +1,79 @@
+"""Runs that are submitted: their process, their status, and what a new server knows of them."""
+
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.driver import PLAN
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.process import start_time
+from gatehouse.server.runs import ENDED, PROCESS, SUBMITTED, Submission, followed, newest, submit
+
+RUN = "20130115-081500-3fa2"
+
+
+def test_a_run_that_fails_says_why_also_to_a_new_server(store: ArtifactStore, project: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(project, tmp_path / "broken")
+    (broken / "contract.yaml").unlink()
+    run = submit(store, broken, Submission(reason="try"), "rune")
+    assert (run.status, run.by, run.reason) == ("PENDING", "rune", "try")
+    deadline = time.monotonic() + 200
+    while followed(ArtifactStore.open(store.address), run.id).status in ("PENDING", "RUNNING"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    ended = followed(ArtifactStore.open(store.address), run.id)
+    assert (ended.status, ended.error) == ("FAILED", "ConfigurationError")
+    assert "contract.yaml" in ended.message
+    assert [each.id for each in newest(store)] == [run.id]
+
+
+def _recorded(store: ArtifactStore, **records: dict[str, Any]) -> ArtifactStore:
+    submitted = {"pipeline": "training", "arguments": {}, "reason": "", "until": "", "by": "a"}
+    store.record(f"runs/{RUN}/{SUBMITTED}", submitted | {"at": "2013-01-15T08:15:00Z"})
+    for name, body in records.items():
+        store.record(f"runs/{RUN}/{name}.json", body)
+    return store
+
+
+def test_a_run_goes_from_pending_to_succeeded(store: ArtifactStore) -> None:
+    here = {"host": socket.gethostname(), "pid": os.getpid(), "started": start_time(os.getpid())}
+    assert followed(_recorded(store, process=here), RUN).status == "PENDING"
+    store.record(f"runs/{RUN}/{PLAN}", {"tasks": [{"task": "t", "stage": "snapshot", "title": "Take it"}]})
+    running = followed(store, RUN)
+    assert (running.status, running.stages[0].event) == ("RUNNING", "waiting")
+    for event, body in (("started", {}), ("finished", {"result": {"rows": 3}})):
+        store.record(f"runs/{RUN}/snapshot.1.{event}.json", body | {"seconds": 2.5, "at": 1.0})
+    found = followed(store, RUN).stages[0]
+    assert (found.title, found.event, found.seconds, found.result) == ("Take it", "finished", 2.5, {"rows": 3})
+    store.record(f"runs/{RUN}/{ENDED}", {"exit_code": 0, "failure": None})
+    assert followed(store, RUN).status == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("process", "status"),
+    [
+        (None, "FAILED"),
+        ({"host": "HERE", "pid": 2**22 + 1, "started": "1"}, "FAILED"),
+        ({"host": "elsewhere", "pid": 2**22 + 1, "started": "1"}, "PENDING"),
+    ],
+)
+def test_a_run_whose_process_is_gone_has_failed(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, process: dict[str, Any] | None, status: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "HERE")
+    found = followed(_recorded(store, **({PROCESS.removesuffix(".json"): process} if process else {})), RUN)
+    assert found.status == status
+    assert ("is gone" in found.message) == (status == "FAILED")
+
+
+def test_without_a_project_or_a_submission_there_is_no_run(store: ArtifactStore) -> None:
+    with pytest.raises(ConfigurationError, match="runs no project"):
+        submit(store, None, Submission(), "rune")
+    with pytest.raises(MissingArtifactError, match="no such run"):
+        followed(store, RUN)

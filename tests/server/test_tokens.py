@@ -1,0 +1,44 @@
+"""Tokens: what is stored of them, who is admitted, and when no longer."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+from gatehouse.server.tokens import create_token, revoke_token, token_given, tokens_of
+
+
+def test_a_token_is_found_by_itself_until_it_expires(store: ArtifactStore) -> None:
+    secret = create_token(store, "ada", ["run"], 2)
+    now = datetime.now(UTC)
+    token = token_given(tokens_of(store), secret, now)
+    assert token is not None
+    assert (token.name, token.may("read"), token.may("run"), token.may("promote")) == ("ada", True, True, False)
+    assert token_given(tokens_of(store), secret, now + timedelta(days=3)) is None
+    assert secret not in "".join(store.objects.get_bytes(key).decode() for key in store.objects.list("server"))
+
+
+@pytest.mark.parametrize("change", ["", "x", " ", "\udcff", "cut", "other"])
+def test_nothing_else_is_admitted(store: ArtifactStore, change: str) -> None:
+    secret = create_token(store, "ada", ["run"], 2)
+    other = create_token(store, "bob", ["promote"], 2)
+    mixed = secret[:18] + other[18:]
+    given = {"": "", "cut": secret[:-1], "other": mixed}.get(change, secret + change)
+    assert token_given(tokens_of(store), given, datetime.now(UTC)) is None
+
+
+def test_a_revoked_token_is_refused_and_a_second_time_is_no_error(store: ArtifactStore) -> None:
+    secret = create_token(store, "ada", ["read"], 2)
+    number = secret.split("_")[1]
+    for _ in range(2):
+        assert revoke_token(store, number).name == "ada"
+    assert token_given(tokens_of(store), secret, datetime.now(UTC)) is None
+    with pytest.raises(ConfigurationError, match=f"expected one of {number}, found 'ada'"):
+        revoke_token(store, "ada")
+
+
+@pytest.mark.parametrize(("name", "days"), [("", 1), ("a b", 1), ("<script>", 1), ("ada", 0), ("ada", 367)])
+def test_a_name_or_a_time_that_is_not_allowed(store: ArtifactStore, name: str, days: int) -> None:
+    with pytest.raises(ConfigurationError, match="expected"):
+        create_token(store, name, ["read"], days)
