@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def changes(first: Any, second: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+def changes(first: Any, second: Any, *, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Path and both values of everything that differs; None where it is missing."""
     if isinstance(first, dict) and isinstance(second, dict):
         for name in sorted({*first, *second}):
-            yield from changes(first.get(name), second.get(name), f"{path}.{name}" if path else name)
+            yield from changes(first.get(name), second.get(name), path=f"{path}.{name}" if path else name)
     elif first != second:
         yield path, first, second

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from gatehouse.components.artifacts.canonical import canonical_json, digest_of
 from gatehouse.components.artifacts.declaration import Effects
+from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.components.artifacts.records import author
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -33,6 +34,7 @@ class Ledger:
         self.store = store
         self.model_name = model_name
         self._prefix = f"registry/{model_name}/ledger"
+        self._known: list[tuple[Record, str]] = []
 
     def records(self) -> list[Record]:
         """All records in order.
@@ -74,18 +76,21 @@ class Ledger:
         return f"{self._prefix}/{number:06d}.json"
 
     def _read(self) -> list[tuple[Record, str]]:
-        return list(self._verified())
-
-    def _verified(self) -> Iterator[tuple[Record, str]]:
-        head = ""
-        for number, key in enumerate(self.store.objects.list(self._prefix), start=1):
+        """All records, each with its digest; those that were read before are not read again."""
+        keys = list(self.store.objects.list(self._prefix))
+        for number, key in enumerate(keys, start=1):
             if key != self._key(number):
                 raise LedgerError(
                     f"The ledger of {self.model_name} has no record {number}: expected {self._key(number)}, "
                     f"found {key}. Restore the ledger from a copy."
                 )
+        self._known += self._verified(keys[len(self._known) :], self._known[-1][1] if self._known else "")
+        return list(self._known)
+
+    def _verified(self, keys: list[str], head: str) -> Iterator[tuple[Record, str]]:
+        for key, data in zip(keys, side_by_side(self.store.objects, self.store.objects.get_bytes, keys), strict=True):
             try:
-                body: dict[str, Any] = json.loads(self.store.objects.get_bytes(key))
+                body: dict[str, Any] = json.loads(data)
                 record = Record.model_validate(body["record"])
                 sealed = _sealed(body["record"], head)
             except (ValueError, KeyError, TypeError, ValidationError) as error:

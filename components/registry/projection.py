@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.state import ALIASES, ModelVersion, State, Verdict
 from gatehouse.components.tracking.lineage import lineage_tags
 from gatehouse.components.tracking.mlflow_client import Point, Tracking, log, short, tracking_of, warning_on_failure
@@ -36,13 +37,16 @@ def project(store: ArtifactStore, model_name: str, state: State, label: str = "r
     tracking = tracking_of(store)
     if tracking is None or state.size == 0 or tracking.is_shown(_marker(model_name, state.size)):
         return
-    with warning_on_failure(store, label):
-        with tracking.client() as client:
-            told = next((size for size in range(state.size, 0, -1) if tracking.is_shown(_marker(model_name, size))), 0)
-            if told < state.size:
-                _show_verdicts(tracking, client, [verdict for number, verdict in state.verdicts if number > told])
-                _show_versions(tracking, client, model_name, state)
-        tracking.mark_shown(_marker(model_name, state.size))
+    with warning_on_failure(store, label), tracking.client() as client:
+        ledger = Ledger(store, model_name)
+        state = ledger.state()
+        told = next((size for size in range(state.size, 0, -1) if tracking.is_shown(_marker(model_name, size))), 0)
+        while told < state.size:
+            _show_verdicts(tracking, client, [verdict for number, verdict in state.verdicts if number > told])
+            _show_versions(tracking, client, model_name, state)
+            tracking.mark_shown(_marker(model_name, state.size))
+            # Who went ahead meanwhile may have shown more, and this here have been written over it.
+            told, state = state.size, ledger.state()
 
 
 def _marker(model_name: str, size: int) -> str:
@@ -53,10 +57,11 @@ def _show_verdicts(tracking: Tracking, client: "MlflowClient", verdicts: list[Ve
     """Log each verdict's test metrics to the run that trained the candidate, refused candidates included."""
     for verdict in verdicts:
         run = show_training(tracking, client, Reference.parse(verdict.subject.model))
-        if run.data.tags.get(_EVALUATION) == verdict.evaluation:
+        shown = (run.data.tags.get(_EVALUATION), run.data.tags.get("gatehouse.verdict"))
+        if shown == (verdict.evaluation, verdict.told):
             continue
         measured = _metrics(tracking.store, verdict.evaluation)
-        tags = {"gatehouse.verdict": verdict.verdict, "gatehouse.reasons": "\n".join(verdict.reasons)}
+        tags = {"gatehouse.verdict": verdict.told, "gatehouse.reasons": "\n".join(verdict.reasons)}
         log(client, run, points=measured, tags=tags | {_EVALUATION: verdict.evaluation})
 
 

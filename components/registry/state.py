@@ -35,8 +35,33 @@ class Subject(BaseModel):
     policy: str = Field(description="SHA-256 of what identifies the policy; rules that it does not name do not count.")
 
 
+class Exemption(BaseModel):
+    """That one candidate may break one rule of the gate.
+
+    Attributes:
+        model: Identity of the candidate.
+        rule: Name of the rule.
+        until: The last day on which it holds, in UTC, as `2013-01-15`.
+        by, reason: Who gave it, and why.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    rule: str
+    until: str
+    by: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"exempted from {self.rule} until {self.until} by {self.by}: {self.reason}"
+
+
 class Verdict(BaseModel):
-    """What the gate said on a subject, compared with `champion` (empty where there was none)."""
+    """What the gate said on a subject, compared with `champion` (empty where there was none).
+
+    `exempted` are the exemptions that were applied: rules that the candidate breaks and may break.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,6 +70,7 @@ class Verdict(BaseModel):
     evaluation: str
     verdict: Literal["pass", "refused", "inconclusive"]
     reasons: tuple[str, ...] = ()
+    exempted: tuple[Exemption, ...] = ()
     approval: Literal["automatic", "manual"] = "automatic"
     approval_days: int = Field(7, description="How long an approval of it holds.")
     four_eyes: bool = Field(False, description="Who trained or submitted the candidate may not approve it.")
@@ -53,6 +79,11 @@ class Verdict(BaseModel):
     def admits(self) -> bool:
         """Whether the candidate becomes a version: it passed, or the test rows cannot tell and a person decides."""
         return self.verdict == "pass" or (self.verdict == "inconclusive" and self.approval == "manual")
+
+    @property
+    def told(self) -> str:
+        """The verdict, with the exemptions that were applied."""
+        return "; ".join([self.verdict, *map(str, self.exempted)])
 
     @property
     def digest(self) -> str:
@@ -80,19 +111,30 @@ class Record(BaseModel):
     """One entry of a ledger.
 
     `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`, `approval` for
-    `approved` and `rejected`, `tags` for `tagged`. `version` is 0 for `refused`, and for `rolled_back` the version that
-    is the champion again. `provenance` (who, when, in which run) and `reason` (what a person gave) decide nothing.
+    `approved` and `rejected`, `exemption` for `exempted`, `tags` for `tagged`. `version` is 0 for `refused` and
+    `exempted`, and for `rolled_back` the version that is the champion again. `provenance` (who, when, in which run) and
+    `reason` (what a person gave) decide nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal[
-        "registered", "refused", "approved", "rejected", "promoted", "withdrawn", "rolled_back", "archived", "tagged"
+        "registered",
+        "refused",
+        "approved",
+        "rejected",
+        "promoted",
+        "withdrawn",
+        "rolled_back",
+        "archived",
+        "tagged",
+        "exempted",
     ]
     version: int = Field(0, ge=0)
     alias: Literal["", "staging", "shadow", "canary", "champion"] = ""
     verdict: Verdict | None = None
     approval: Approval | None = None
+    exemption: Exemption | None = None
     tags: dict[str, str] = Field(default_factory=dict, description="An empty value removes a tag.")
     lineage: tuple[str, ...] = ()
     override: bool = False
@@ -142,6 +184,7 @@ class State:
         verdicts: Number of the record and verdict, in order.
         staging, shadow, canary: The version with this alias; 0 for none.
         approvals: What people said of verdicts, in order: records `approved` and `rejected`.
+        exemptions: All that were given, in order, also those that have expired.
         champions: The champion last, before it the champions that a rollback can return to. No version twice.
     """
 
@@ -152,6 +195,7 @@ class State:
     shadow: int = 0
     canary: int = 0
     approvals: tuple[Record, ...] = ()
+    exemptions: tuple[Exemption, ...] = ()
     champions: tuple[int, ...] = ()
 
     @property
@@ -330,6 +374,14 @@ def _judged_by_a_person(state: State, record: Record) -> State:
     return state if state.word_with(given.verdict) == bare else replace(state, approvals=(*state.approvals, bare))
 
 
+def _exempted(state: State, record: Record) -> State:
+    given = record.exemption
+    if given is None or state.last_verdict(given.model) is None:
+        found = f"exempts {given.model if given else 'nothing'}"
+        raise _impossible(state, record, found, "a candidate that was judged")
+    return replace(state, exemptions=(*state.exemptions, given))
+
+
 def _tagged(state: State, record: Record) -> State:
     version = _known(state, record)
     tags = {name: value for name, value in (dict(version.tags) | record.tags).items() if value}
@@ -342,6 +394,7 @@ _APPLY = {
     "refused": _refused,
     "approved": _judged_by_a_person,
     "rejected": _judged_by_a_person,
+    "exempted": _exempted,
     "withdrawn": _withdrawn,
     "tagged": _tagged,
     "promoted": _promoted,

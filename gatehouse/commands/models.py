@@ -1,5 +1,6 @@
 """`gatehouse models`: registered versions, what each was made from, and who is champion."""
 
+from datetime import date
 from typing import Annotated, Any
 
 import typer
@@ -7,10 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.models_explained import compare, explain, search, tag
-from gatehouse.commands.output import StoreOption, open_store, print_table
+from gatehouse.commands.models_rebuilt import reproduce
+from gatehouse.commands.models_resolved import resolve
+from gatehouse.commands.output import StoreOption, find, open_store, print_table
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.approving.approval import ApproveRequest, approve
+from gatehouse.components.registry.exempting.exemption import ExemptRequest, exempt
 from gatehouse.components.registry.explaining.explanation import said
 from gatehouse.components.registry.ledger import Ledger, model_names
 from gatehouse.components.registry.naming import Named, named
@@ -71,14 +75,14 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
         return
     table = Table("record", "at", "by", "what", "reasons", box=None, pad_edge=False)
     for number, record in enumerate(found.ledger.records(), start=1):
-        reasons = record.verdict.reasons if record.verdict else ()
+        reasons = (*record.verdict.reasons, *map(str, record.verdict.exempted)) if record.verdict else ()
         why = "; ".join([*reasons, *filter(None, [record.reason])])
         at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
         table.add_row(str(number), at, by, said(record), why)
     print_table(table)
 
 
-for _command in (explain, search, compare, tag):
+for _command in (explain, search, compare, tag, reproduce, resolve):
     app.command(_command.__name__)(_command)
 
 
@@ -107,6 +111,26 @@ def approve_version(model: ModelArgument = "", reason: ReasonOption = "", store:
 def reject_version(model: ModelArgument = "", reason: ReasonOption = "", store: StoreOption = "") -> None:
     """Sign that a version (default: the one in staging) may not be promoted, whatever the gate said."""
     _sign(store, model, "reject", reason)
+
+
+@app.command("exempt")
+def exempt_candidate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The candidate: NAME:2, or its reference.")],
+    rule: Annotated[str, typer.Option(help='The rule that it breaks, as the verdict names it: "slice carrier=OO".')],
+    until: Annotated[str, typer.Option(help="The last day on which it holds, in UTC, such as 2026-12-31.")],
+    reason: ReasonOption = "",
+    store: StoreOption = "",
+) -> None:
+    """Let one candidate break one rule of the gate until a day; the next run registers it if it breaks no other."""
+    opened = open_store(store)
+    try:
+        day = date.fromisoformat(until)
+    except ValueError as error:
+        raise ConfigurationError(f"--until: expected a day such as 2026-12-31, found {until!r}.") from error
+    request = ExemptRequest(model=str(find(opened, model)), rule=rule, until=day, reason=reason)
+    result = exempt(request, opened)
+    typer.echo(f"{Reference.parse(result.exemption.model).short} is {result.exemption}")
+    typer.echo(f"Run the training pipeline again: it registers the candidate of {result.model_name} with it.")
 
 
 def _sign(store: str, model: str, word: str, reason: str) -> None:
@@ -175,7 +199,11 @@ def _show_version(found: Named) -> None:
     facts = [("version", f"{found.ledger.model_name}:{found.number}"), ("status", state.stage_of(version))]
     facts += [("model", version.model), ("evaluation", version.evaluation)]
     facts += [("metrics", _metrics(found.ledger.store, version))]
-    facts += [("judged against", _last_verdict(state, version) or "no champion")]
+    last = state.last_verdict(version.model)
+    facts += [
+        ("verdict", last[1].told if last else ""),
+        ("judged against", _last_verdict(state, version) or "no champion"),
+    ]
     for name, value in [*facts, *(("made from", identity) for identity in version.lineage)]:
         grid.add_row(Text(name, style="dim"), value)
     print_table(grid)

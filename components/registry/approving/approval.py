@@ -6,6 +6,7 @@ from typing import Literal
 from gatehouse.components.artifacts.records import read_record, whoami
 from gatehouse.components.artifacts.stage import StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.explaining.answers import trained_as
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.state import Approval, ModelVersion, Record, State, Verdict
 from gatehouse.errors import GatehouseError
@@ -122,7 +123,8 @@ def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersi
 
 def makers_of(store: ArtifactStore, ledger: Ledger, model: str) -> set[str]:
     """Who trained a model, as provenance says, and who submitted it, as the ledger does; none if one is unknown."""
-    made = [read_record(store.objects, key) or {} for key in store.objects.list(f"provenance/{model}")]
+    keys = (key for each in {model, trained_as(store, model)} for key in store.objects.list(f"provenance/{each}"))
+    made = [read_record(store.objects, key) or {} for key in keys]
     entered = [each.provenance for each in ledger.records() if each.verdict and each.verdict.subject.model == model]
     trained, submitted = ({str(body["by"]) for body in bodies if body.get("by")} for bodies in (made, entered))
     return trained | submitted if trained and submitted else set()

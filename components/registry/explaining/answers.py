@@ -73,8 +73,14 @@ def provenance_of(store: ArtifactStore, reference: Reference | str) -> dict[str,
     return (read_record(store.objects, first) or {}) if first else {}
 
 
+def trained_as(store: ArtifactStore, model: str) -> str:
+    """The model as training published it: what a calibrated one was made from, else the model itself."""
+    return store.manifest(model).derived_from.get("model", model)
+
+
 def training_of(store: ArtifactStore, model: str) -> dict[str, Any]:
     """What the training of a model left beside it: settings, environment, time; empty where it left nothing."""
+    model = trained_as(store, model)
     for key in store.objects.list(f"measurements/{model}"):
         measured = read_record(store.objects, key) or {}
         if measured.get("stage") == "train":

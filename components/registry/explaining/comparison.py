@@ -88,15 +88,21 @@ def _changes(store: ArtifactStore, first: ModelVersion, second: ModelVersion) ->
 
 
 def _code(store: ArtifactStore, first: str, second: str) -> Iterator[tuple[str, Any, Any]]:
-    """What differs in the code that trained them: modules and distributions where both are on record, else digests."""
+    """What differs in the code that trained them."""
     digests = [str(provenance_of(store, each).get("code", "")) for each in (first, second)]
-    if digests[0] == digests[1]:
+    yield from code_changes(store, digests[0], digests[1])
+
+
+def code_changes(store: ArtifactStore, first: str, second: str) -> Iterator[tuple[str, Any, Any]]:
+    """What differs between two code digests: modules and distributions where both are on record, else the digests."""
+    if first == second:
         return
+    digests = (first, second)
     known = [read_record(store.objects, f"code/{digest}.json") if digest else None for digest in digests]
     if known[0] and known[1]:
         yield from changes(known[0], known[1])
     else:
-        yield "digest", *digests
+        yield "digest", digests[0], digests[1]
 
 
 def _artifacts(lineage: tuple[str, ...]) -> dict[str, str]:

@@ -77,7 +77,7 @@ def explain(request: ExplainRequest, store: ArtifactStore) -> Explanation:
         stage=state.stage_of(version),
         model=version.model,
         evaluation=version.evaluation,
-        verdict=last[1].verdict if last else "",
+        verdict=last[1].told if last else "",
         tags=dict(version.tags),
         numbers=numbers_of(store, version.evaluation),
         answers=seven_answers(store, version.model),
@@ -99,12 +99,20 @@ def acts_on(ledger: Ledger, version: ModelVersion) -> tuple[Act, ...]:
             reason="; ".join([*(record.verdict.reasons if record.verdict else ()), *filter(None, [record.reason])]),
         )
         for number, record in numbered
-        if record.version == version.version or (record.verdict and record.verdict.subject.model == version.model)
+        if record.version == version.version or version.model in _models(record)
     )
+
+
+def _models(record: Record) -> set[str]:
+    """The models that a record is about without their versions."""
+    about = [record.verdict.subject.model] if record.verdict else []
+    return {*about, *([record.exemption.model] if record.exemption else [])}
 
 
 def said(record: Record) -> str:
     """What a record did, in words."""
+    if record.exemption:
+        return f"{Reference.parse(record.exemption.model).short} is {record.exemption}"
     if record.kind == "refused" and record.verdict:
         return f"{record.verdict.verdict} {Reference.parse(record.verdict.subject.model).short}"
     if record.kind == "promoted":

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from gatehouse.components.artifacts.records import whoami
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.approving.approval import now, require_approval, require_other_eyes
+from gatehouse.components.registry.exempting.exemption import require_exemptions
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.registering.evaluated import require_binding
 from gatehouse.components.registry.state import (
@@ -38,7 +39,8 @@ def promote(
     """Give a version an alias, by default make it the champion. A version that has the alias already keeps it.
 
     What it is bound to is verified again: the evaluation says what the ledger says of it, the model is whole, and where
-    the policy's approval is manual, a person's approval of the last verdict holds now. `shadow` and `staging` need no
+    the policy's approval is manual, a person's approval of the last verdict holds now; so do the exemptions that the
+    verdict hangs on. `shadow` and `staging` need no
     approval: nobody gets the model's answers.
 
     Args:
@@ -55,6 +57,7 @@ def promote(
         PromotionError: if there is no such version or alias, or it is archived, or refused since, or it was rolled back
             and there is no reason.
         StaleVerdictError: if it was judged against another champion than the present one.
+        ExemptionError: if the gate let it through by an exemption that has expired.
         ApprovalError: if the policy asks for an approval, and none holds.
         WrongEvaluationError, MissingArtifactError, CorruptArtifactError: if the evaluation does not say what the ledger
             does, or model or evaluation are not whole.
@@ -110,7 +113,11 @@ def _require_sound(ledger: Ledger, state: State, record: Record, by: str) -> Non
     last = state.last_verdict(version.model)
     assert last is not None
     require_binding(ledger.store, last[1])
-    if last[1].approval == "automatic" or record.alias not in (CANARY, CHAMPION):
+    if record.alias not in (CANARY, CHAMPION):
+        return
+    if not record.override:
+        require_exemptions(state, f"{ledger.model_name}:{version.version}", last[1], now())
+    if last[1].approval == "automatic":
         return
     if record.override:
         require_other_eyes(ledger.store, ledger, version, last[1], by)

@@ -29,7 +29,7 @@ def register(
     rules = GatePolicy.model_validate_json(policy)
     request = RegisterRequest(model_name=model_name, model=model, evaluation=evaluation, policy=rules)
     result = enter(request, ArtifactStore.open(store))
-    lines = [f"# {model_name}: {result.decision}", *(f"- {reason}" for reason in result.reasons)]
+    lines = [f"# {model_name}: {result.decision}", *(f"- {each}" for each in result.reasons + result.warnings)]
     if result.version:
         lines.append(f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}")
     with open(summary.path, "w", encoding="utf-8") as stream:

@@ -1,13 +1,15 @@
 """The verdict that an evaluation holds, as the ledger keeps it."""
 
+from datetime import datetime
 from typing import Any, Literal
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import identity_digest, identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.gate import Rule
+from gatehouse.components.evaluation.gate import verdict_of
 from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.registry.state import Subject, Verdict
+from gatehouse.components.registry.exempting.exemption import lifting, not_lifting, rules_of
+from gatehouse.components.registry.state import State, Subject, Verdict
 from gatehouse.errors import GatehouseError
 
 _ASKED: dict[str, Literal["automatic", "manual"]] = {"refuse": "automatic", "approval": "manual"}
@@ -20,8 +22,20 @@ class WrongEvaluationError(GatehouseError):
     permanent = True
 
 
-def verdict_on(store: ArtifactStore, model: str, evaluation: str, policy: GatePolicy) -> Verdict:
-    """The gate's verdict on `model` as the ledger keeps it, read off `evaluation`.
+def verdict_on(
+    store: ArtifactStore, model: str, evaluation: str, policy: GatePolicy, state: State, moment: datetime
+) -> Verdict:
+    """The gate's verdict on `model` as the ledger keeps it: read off `evaluation`, less the rules that it may break.
+
+    A verdict that hung on an exemption and has been acted on stays as it is when the exemption expires.
+
+    Args:
+        store: Where the evaluation is.
+        model: The candidate.
+        evaluation: The evaluation that judged it.
+        policy: The policy that it was judged under.
+        state: What the ledger says, with all exemptions.
+        moment: At which exemptions must hold.
 
     Raises:
         WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
@@ -44,20 +58,27 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, policy: GatePo
             f"{evaluation} applied another policy than the one given here: "
             f"{_difference(manifest.configuration, given)}. Evaluate again under the present policy."
         )
-    body = store.read_json(evaluation, "verdict.json")
     subject = Subject(
         model=model,
         training_set=inputs["training_set"],
         split=inputs["split"],
         policy=identity_digest(policy),
     )
-    asks = policy.approval if body["verdict"] != "inconclusive" else _ASKED[policy.inconclusive]
+    last = state.verdict_on(subject)
+    if last and last[1].admits and last[1].exempted and last[1].evaluation == evaluation and state.settled(*last):
+        return last[1]
+    rules = rules_of(store, evaluation)
+    exempted = lifting(rules, model, state, moment)
+    left = tuple(rule for rule in rules if rule.name not in {each.rule for each in exempted})
+    said = verdict_of(left)
+    asks = policy.approval if said != "inconclusive" else _ASKED[policy.inconclusive]
     return Verdict(
         subject=subject,
         champion=champion,
         evaluation=evaluation,
-        verdict=body["verdict"],
-        reasons=tuple(str(rule) for each in body["rules"] if (rule := Rule(**each)).refuses),
+        verdict=said,
+        reasons=tuple(f"{rule}{not_lifting(rule.name, model, state, moment)}" for rule in left if rule.refuses),
+        exempted=exempted,
         approval=asks,
         approval_days=policy.approval_days,
         four_eyes=policy.four_eyes,
@@ -76,7 +97,8 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
     expected |= {"champion": verdict.champion, "policy": subject.policy, "verdict": verdict.verdict}
     found = {role: manifest.derived_from.get(role, "") for role in ("model", "training_set", "split", "champion")}
     found["policy"] = digest_of(manifest.configuration.get("policy"))
-    found["verdict"] = store.read_json(verdict.evaluation, "verdict.json")["verdict"]
+    lifted = {each.rule for each in verdict.exempted}
+    found["verdict"] = verdict_of(tuple(r for r in rules_of(store, verdict.evaluation) if r.name not in lifted))
     for name, value in expected.items():
         if found[name] != value:
             raise WrongEvaluationError(

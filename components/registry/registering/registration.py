@@ -22,7 +22,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     """
     subject = verdict.subject
     last = state.verdict_on(subject)
-    if last is None or (last[1].verdict, last[1].champion) != (verdict.verdict, verdict.champion):
+    if last is None or _gist(last[1]) != _gist(verdict):
         _require_champion(state.expected_champion(subject), verdict)
         if not verdict.admits:
             return Record(kind="refused", verdict=verdict)
@@ -39,6 +39,11 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     if standing.approval == "automatic":
         return Record(kind="promoted", version=version.version, alias=CHAMPION)
     return None
+
+
+def _gist(verdict: Verdict) -> tuple[object, ...]:
+    """What makes a verdict on the same subject another one."""
+    return verdict.verdict, verdict.champion, verdict.exempted
 
 
 def _require_champion(present: str, verdict: Verdict) -> None:

@@ -30,7 +30,8 @@ class RegisterResult(StageModel):
     `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`,
     `rolled back` or `archived`; `verdict` is `pass` for `approved`, else the decision: what somebody is told. `version`
     is 0 where there is none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty.
-    `reasons` say why the gate refused, or which command goes on.
+    `reasons` say why the gate refused, or which command goes on; `warnings` are the exemptions that were
+    applied.
     """
 
     decision: str
@@ -39,6 +40,7 @@ class RegisterResult(StageModel):
     aliases: tuple[str, ...]
     alias: str
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @stage("register", title="Register behind the gate", effects=WRITES_LEDGER)
@@ -53,9 +55,9 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         IncompleteLineageError: if the candidate cannot say what it was made from, how, where or by whom.
         CorruptArtifactError: if the candidate, or anything it was made from, does not verify.
     """
-    verdict = verdict_on(store, request.model, request.evaluation, request.policy)
     ledger = Ledger(store, request.model_name)
     before = ledger.state()
+    verdict = verdict_on(store, request.model, request.evaluation, request.policy, before, now())
     lineage: tuple[str, ...] = ()
     if next_registration(before, verdict, lineage) is not None:
         store.verify(request.model)
@@ -74,6 +76,7 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         aliases=aliases,
         alias=aliases[-1] if aliases else "",
         reasons=verdict.reasons or _next_step(decision, f"{request.model_name}:{number}", verdict),
+        warnings=tuple(map(str, verdict.exempted)),
     )
 
 

@@ -1,12 +1,14 @@
 """Small real artifacts for the registry: models, evaluations, and a gate that says what a test wants."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.spec import GatePolicy
-from gatehouse.components.registry.approving.approval import ApproveRequest, approve
+from gatehouse.components.registry.approving.approval import ApproveRequest, approve, now
+from gatehouse.components.registry.exempting.exemption import ExemptRequest, exempt
 from gatehouse.components.registry.registering.stage import RegisterRequest, RegisterResult, register
 from gatehouse.components.registry.resolving.stage import ResolveRequest, resolve
 
@@ -35,7 +37,7 @@ class Gate:
             made = {"run": "r", "stage": "train", "attempt": 1, "by": "ada", "why": "the seasons changed"}
             self.store.append(f"provenance/{model}", made | {"code": "c" * 64, "key": "k" * 64})
             environment = {"hardware": "x86_64, two cores", "python": "3.13", "distributions": {"torch": "2.13"}}
-            trained = {"stage": "train", "settings": {"seed": seed}, "environment": environment}
+            trained = {"stage": "train", "settings": {"seed": seed, "net": {"depth": 2}}, "environment": environment}
             self.store.append(f"measurements/{model}", trained)
         return str(model)
 
@@ -43,6 +45,11 @@ class Gate:
         """A person's word on the last verdict on a version."""
         body = {"model_name": NAME, "version": version, "word": word, "reason": reason, "by": by}
         approve(ApproveRequest.model_validate(body), self.store)
+
+    def exempt(self, model: str, rule: str = "bar roc_auc", days: int = 7, reason: str = "a pilot") -> None:
+        """Let a model break a rule; `grace` does."""
+        until = now().date() + timedelta(days)
+        exempt(ExemptRequest(model=model, rule=rule, until=until, reason=reason, by="grace"), self.store)
 
     def resolve(self, model: str, policy: GatePolicy = POLICY) -> str:
         """The champion that a model must compare with."""
@@ -55,8 +62,9 @@ class Gate:
         self, model: str, champion: str, good: bool = True, policy: GatePolicy = POLICY, verdict: str = ""
     ) -> str:
         """An evaluation of `model` against `champion` that passes or is refused, or says another `verdict`."""
-        rules = [{"name": "bar roc_auc", "expected": "at least 0.7", "found": "0.6", "holds": good}]
         verdict = verdict or ("pass" if good else "refused")
+        rule = {"name": "bar roc_auc", "expected": "at least 0.7", "found": "0.6", "holds": good}
+        rules = [rule | {"inconclusive": verdict == "inconclusive"}]
         files = {
             "verdict.json": canonical_json({"verdict": verdict, "rules": rules}),
             "metrics.json": canonical_json({"candidate": {"roc_auc": 0.73, "log_loss": 0.49}}),

@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from gatehouse.commands.models import app
 from gatehouse.commands.output import find
+from gatehouse.components.artifacts.records import whoami
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.registry.approving.approval import ApprovalError
+from gatehouse.components.registry.approving.approval import ApprovalError, now
 from gatehouse.components.registry.promoting.acts import PromotionError
 from gatehouse.errors import ConfigurationError
 from tests.components.registry.gate import MANUAL, NAME, Gate
@@ -58,6 +59,19 @@ def test_a_version_is_named_in_one_way(gate: Gate) -> None:
 def test_a_champion_is_not_promoted_again(gate: Gate) -> None:
     gate.run(gate.model(1))
     assert f"{NAME}:1 is champion already; nothing was changed" in _call(gate, "promote", "@champion")
+
+
+def test_an_exemption_is_shown_wherever_the_verdict_is(gate: Gate) -> None:
+    model, until = gate.model(1), str(now().date())
+    gate.run(model, good=False)
+    words = ("--rule", "bar roc_auc", "--until", until, "--reason", "a pilot")
+    told = f"exempted from bar roc_auc until {until} by {whoami()}: a pilot"
+    assert told in _call(gate, "exempt", _short(model), *words)
+    assert gate.run(model, good=False).warnings == (told,)
+    for verb in (("show",), ("show", ":1"), ("explain", ":1")):
+        assert told in _call(gate, *verb), verb
+    with pytest.raises(ConfigurationError, match="found 'tomorrow'"):
+        _call(gate, "exempt", ":1", "--rule", "bar roc_auc", "--until", "tomorrow")
 
 
 def test_show_tells_the_ledger_with_reasons(gate: Gate) -> None:

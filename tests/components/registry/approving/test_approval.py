@@ -96,9 +96,9 @@ def test_four_eyes_are_not_those_of_who_trained_or_submitted(
 
 def test_four_eyes_need_to_know_who_trained(gate: Gate) -> None:
     model = gate.model(1)
+    gate.run(model, policy=FOUR_EYES)
     (key,) = gate.store.objects.list(f"provenance/{model}")
     gate.store.objects.local_path(key).unlink()
-    gate.register(model, gate.evaluate(model, "", policy=FOUR_EYES), FOUR_EYES)
     with pytest.raises(ApprovalError, match="does not say who trained"):
         gate.approve(by="grace")
 

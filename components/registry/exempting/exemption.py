@@ -1,0 +1,121 @@
+"""Exemptions: a person lets one candidate break one rule until a day, with who and why, in the ledger."""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+
+from gatehouse.components.artifacts.records import whoami
+from gatehouse.components.artifacts.stage import StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.gate import Rule
+from gatehouse.components.registry.approving.approval import now
+from gatehouse.components.registry.ledger import Ledger, model_names
+from gatehouse.components.registry.state import Exemption, Record, State, Verdict
+from gatehouse.errors import GatehouseError
+
+
+class ExemptionError(GatehouseError):
+    """A rule cannot be exempted from, or a version was let through by an exemption that has expired."""
+
+
+class ExemptRequest(StageModel):
+    """Lets a candidate break a rule.
+
+    Attributes:
+        model: Reference of the candidate.
+        rule: Name of the rule, as the verdict gives it.
+        until: The last day on which it holds, in UTC, such as 2026-12-31.
+        reason: Why, in a person's words.
+        by: Who; empty for the user of this process.
+    """
+
+    model: str
+    rule: str
+    until: date
+    reason: str
+    by: str = ""
+
+
+class ExemptResult(StageModel):
+    """Under which name the candidate is judged, and the exemption as it stands in the ledger."""
+
+    model_name: str
+    exemption: Exemption
+
+
+def exempt(request: ExemptRequest, store: ArtifactStore) -> ExemptResult:
+    """Enter an exemption in the ledger; it is applied when the candidate is registered, and held again at promotion.
+
+    Raises:
+        ExemptionError: if there is no reason, the day is over, or the gate's last verdict on the candidate does not say
+            that it breaks this rule.
+    """
+    if not request.reason.strip():
+        raise ExemptionError("An exemption needs a reason: expected some words, found none. Give --reason.")
+    if request.until < now().date():
+        raise ExemptionError(f"--until: expected today, {now().date()} in UTC, or later, found {request.until}.")
+    ledger, verdict = _judged(store, request.model)
+    broken = [rule.name for rule in rules_of(store, verdict.evaluation) if rule.refuses]
+    if request.rule not in broken:
+        raise ExemptionError(
+            f"--rule: expected one of the rules that {request.model} breaks ({', '.join(broken) or 'none'}; "
+            f"{verdict.evaluation}), found {request.rule!r}."
+        )
+    by = request.by or whoami()
+    given = Exemption(
+        model=verdict.subject.model, rule=request.rule, until=str(request.until), by=by, reason=request.reason
+    )
+    record = Record(kind="exempted", exemption=given)
+    ledger.extend(lambda state: None if given in state.exemptions else record, by)
+    return ExemptResult(model_name=ledger.model_name, exemption=given)
+
+
+def rules_of(store: ArtifactStore, evaluation: str) -> tuple[Rule, ...]:
+    """The rules as an evaluation applied them."""
+    return tuple(Rule(**rule) for rule in store.read_json(evaluation, "verdict.json")["rules"])
+
+
+def lifting(rules: Sequence[Rule], model: str, state: State, moment: datetime) -> tuple[Exemption, ...]:
+    """The exemptions that hold at a moment for rules that this model breaks: of each rule the last that was given."""
+    broken = {rule.name for rule in rules if rule.refuses}
+    held = {each.rule: each for each in state.exemptions if each.model == model and _holds(each, moment)}
+    return tuple(held[name] for name in sorted(broken & held.keys()))
+
+
+def not_lifting(rule: str, model: str, state: State, moment: datetime) -> str:
+    """Why an exemption from a broken rule is not applied, in words; empty where there is none."""
+    for each in reversed(state.exemptions):
+        if each.rule == rule and each.model == model and not _holds(each, moment):
+            return f"; the exemption by {each.by} has expired, on {each.until}"
+    others = [each for each in state.exemptions if each.rule == rule and each.model != model]
+    return f"; the exemption by {others[-1].by} is for another candidate, {others[-1].model}" if others else ""
+
+
+def require_exemptions(state: State, name: str, verdict: Verdict, moment: datetime) -> None:
+    """Make sure that the exemptions hold that a verdict hangs on.
+
+    Raises:
+        ExemptionError: if one has expired.
+    """
+    for each in verdict.exempted:
+        same = (other for other in state.exemptions if (other.model, other.rule) == (each.model, each.rule))
+        if not any(_holds(other, moment) for other in same):
+            raise ExemptionError(
+                f"{name}: expected that it may break the rule {each.rule!r} today, {moment.date()}, found that the "
+                f"exemption by {each.by} has expired, on {each.until}. Exempt it again with `gatehouse models exempt "
+                f'{name} --rule "{each.rule}" --until DAY --reason "…"`, or train another candidate.'
+            )
+
+
+def _holds(exemption: Exemption, moment: datetime) -> bool:
+    return date.fromisoformat(exemption.until) >= moment.date()
+
+
+def _judged(store: ArtifactStore, model: str) -> tuple[Ledger, Verdict]:
+    for name in model_names(store):
+        ledger = Ledger(store, name)
+        if (last := ledger.state().last_verdict(model)) is not None:
+            return ledger, last[1]
+    raise ExemptionError(
+        f"{model}: expected a candidate that the gate has judged, found no verdict on it in the ledgers of "
+        f"{', '.join(model_names(store)) or 'no model'}. Run the training pipeline first."
+    )

@@ -1,0 +1,101 @@
+"""Makes an artifact again in another store: from what was read of the world on, every stage runs as provenance says."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gatehouse.components.artifacts.reference import Reference, references_in
+from gatehouse.components.artifacts.stage import Stage, declared_stages
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.artifacts.transfer import pull
+from gatehouse.components.registry.explaining.answers import provenance_of
+from gatehouse.errors import GatehouseError
+
+_GIVEN = "config"
+
+
+class NotReproducibleError(GatehouseError):
+    """An artifact cannot be made again, as nobody knows how it was made, or what made it is not here."""
+
+    permanent = True
+
+
+@dataclass(frozen=True)
+class Step:
+    """One artifact: `copied`, or made again by `stage` as `again`, by code that had the digest `code`."""
+
+    identity: str
+    again: str
+    stage: str = ""
+    code: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether it came out as it was."""
+        return self.identity == self.again
+
+
+@dataclass
+class Rebuild:
+    """Makes artifacts of `source` again in `target`, which holds none of them.
+
+    What a stage read of the world (snapshots, with their tables) and configuration are copied. Everything else is made:
+    the request of its provenance is taken, with what is made again in place of its inputs.
+
+    Attributes:
+        steps: What was done, in order.
+        known: The identity that each artifact has in the target, where it is there.
+    """
+
+    source: ArtifactStore
+    target: ArtifactStore
+    steps: list[Step] = field(default_factory=list)
+    known: dict[str, str] = field(default_factory=dict)
+
+    def make(self, identity: str) -> str:
+        """Make an artifact, and before it what its request names; gives the identity that it has now.
+
+        Raises:
+            NotReproducibleError: if nobody knows how it, or something before it, was made.
+            GatehouseError: as the stages raise.
+        """
+        if identity not in self.known:
+            self.steps.append(self._step(identity))
+            self.known[identity] = self.steps[-1].again
+        return self.known[identity]
+
+    def _step(self, identity: str) -> Step:
+        made = provenance_of(self.source, identity)
+        name = str(made.get("stage", "")).rpartition(":")[2]
+        stage = declared_stages().get(name)
+        if Reference.parse(identity).kind == _GIVEN or (stage is not None and not stage.declared.effects.memo):
+            pull(self.source, identity, self.target)
+            return Step(identity, identity)
+        if stage is None or "request" not in made:
+            found = f"the stage {name} alone" if stage else f"no stage {name} of this version of Gatehouse"
+            raise NotReproducibleError(
+                f"{identity} cannot be made again: expected its stage and request in its provenance, found {found}. "
+                "Make it again with `gatehouse run --force`, so that its provenance is whole."
+            )
+        request = self._replaced(made["request"])
+        found = _like(identity, stage(stage.request.model_validate(request), self.target), stage)
+        return Step(identity, found, name, str(made.get("code", "")))
+
+    def _replaced(self, value: Any) -> Any:
+        """A request with what is made again in place of its references."""
+        if isinstance(value, dict):
+            return {name: self._replaced(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self._replaced(inner) for inner in value]
+        return self.make(value) if isinstance(value, str) and references_in(value) else value
+
+
+def _like(identity: str, result: Any, stage: Stage[Any, Any]) -> str:
+    """The reference among a stage's results that stands for an artifact: itself, or one of its kind and name."""
+    wanted, found = Reference.parse(identity), references_in(result.model_dump(mode="json"))
+    same = [each for each in found if (each.kind, each.name) == (wanted.kind, wanted.name)]
+    if not same:
+        raise NotReproducibleError(
+            f"{stage.name} made {identity} once, and now gives {', '.join(map(str, found)) or 'nothing'}: expected an "
+            f"artifact {wanted.kind}/{wanted.name}. Use the version of Gatehouse that made it."
+        )
+    return str(wanted if wanted in same else same[0])

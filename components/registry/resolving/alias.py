@@ -1,0 +1,215 @@
+"""NAME@ALIAS as a verified folder on this machine: from a copy of the ledger's last word and of the model's files.
+
+A resolver answers from this machine alone. What it knows is brought up to the ledger by `refresh`, which a server has
+done on a thread; so an answer is as old as the last refresh, says how old, and needs neither MLflow nor the store. A
+model that takes an alias is fetched and verified before the resolver knows of it, so that nobody waits for it.
+"""
+
+import json
+import os
+import shutil
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatehouse.components.artifacts.atomic_file import write_json
+from gatehouse.components.artifacts.canonical import sha256_bytes, sha256_of
+from gatehouse.components.artifacts.objects.cache import cache_folder
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.ledger import Ledger
+from gatehouse.components.registry.state import ALIASES
+from gatehouse.errors import CorruptArtifactError, GatehouseError, StoreError
+
+_VERIFIED = ".verified.json"
+
+
+class UnknownAliasError(GatehouseError):
+    """No version holds the alias, as far as this machine knows."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What an alias stands for.
+
+    Attributes:
+        name, alias: As asked for.
+        version: The number of the version.
+        model: Its identity.
+        path: Folder with its verified files. Read them; never write to them.
+        record: How many records of the ledger were known.
+        age: Seconds since the ledger was looked at last.
+    """
+
+    name: str
+    alias: str
+    version: int
+    model: str
+    path: Path
+    record: int
+    age: float
+
+
+class Resolver:
+    """Resolves the aliases of one model; several processes may share its folder.
+
+    Attributes:
+        folder: What it keeps: `ledger.json`, and a folder for each model that held an alias.
+    """
+
+    def __init__(self, address: str, model_name: str, folder: Path | None = None) -> None:
+        """Open the copy that this machine has; the store is not touched.
+
+        Args:
+            address: Of the store.
+            model_name: Name under which models are registered.
+            folder: Where it keeps what it knows; by default in the user's cache.
+        """
+        self._address, self._name = address, model_name
+        place = sha256_bytes(str(address).encode())[:16]
+        self.folder = folder or cache_folder() / "resolved" / place / model_name
+        self._store: ArtifactStore | None = None
+        self._seen: dict[str, dict[str, list[int]]] = {}
+        self._refreshing = threading.Lock()
+        self._known = self._read()
+
+    def resolve(self, alias: str, at_most: float | None = None) -> Resolved:
+        """The version that holds an alias, with its files verified.
+
+        Args:
+            alias: One of the aliases.
+            at_most: Seconds that the answer may be old; where it is older, or nothing is known, the ledger is asked
+                first. None for any age.
+
+        Raises:
+            UnknownAliasError: if no version holds it.
+            StoreError: if the ledger must be asked, and the store does not answer.
+            CorruptArtifactError: if the files here were altered, and the store cannot give them again.
+        """
+        if not self._known or (at_most is not None and time.time() - self._known["at"] > at_most):
+            self.refresh()
+        known = self._known
+        held = known["aliases"].get(alias)
+        if held is None:
+            raise UnknownAliasError(
+                f"{self._name}@{alias}: expected one of {', '.join(sorted(known['aliases'])) or 'no alias yet'}, which "
+                f"versions hold after record {known['size']}. Promote a version, or name another alias."
+            )
+        path = self._verified(held["model"])
+        return Resolved(
+            self._name, alias, held["version"], held["model"], path, known["size"], max(0.0, time.time() - known["at"])
+        )
+
+    def refresh(self) -> bool:
+        """Bring what is known up to the ledger; gives whether something changed.
+
+        Raises:
+            StoreError: if the store does not answer; what was known stays.
+        """
+        with self._refreshing:
+            at = time.time()
+            state = Ledger(self._opened(), self._name).state()
+            held = {alias: state.version(state.holder(alias)) for alias in ALIASES}
+            aliases = {alias: {"version": each.version, "model": each.model} for alias, each in held.items() if each}
+            for each in aliases.values():
+                self._verified(str(each["model"]))
+            before = self._known.get("size")
+            self._known = {"size": state.size, "aliases": aliases, "at": at}
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / "ledger.json", self._known)
+            return before != state.size
+
+    def keep_fresh(self, every: float, stop: threading.Event) -> threading.Thread:
+        """Refresh on a thread, every so many seconds until `stop` is set; while the store is away, it tries again."""
+
+        def run() -> None:
+            while not stop.wait(every):
+                try:
+                    self.refresh()
+                except GatehouseError:
+                    continue
+
+        thread = threading.Thread(target=run, name=f"refresh {self._name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            known: dict[str, Any] = json.loads((self.folder / "ledger.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return known
+
+    def _opened(self) -> ArtifactStore:
+        if self._store is None:
+            self._store = ArtifactStore.open(self._address)
+        return self._store
+
+    def _verified(self, model: str) -> Path:
+        """The folder of a model: its files are hashed when they come, and again where one of them was touched since."""
+        folder = self.folder / model
+        if model not in self._seen:
+            try:
+                self._seen[model] = json.loads((folder / _VERIFIED).read_text())["stamps"]
+            except (OSError, ValueError, KeyError):
+                return self._fetched(model, folder)
+        if all(_stamp(folder / name) == stamp for name, stamp in self._seen[model].items()):
+            return folder
+        return self._checked(model, folder)
+
+    def _checked(self, model: str, folder: Path) -> Path:
+        """Hash the files of a folder again; where one is not what it was, fetch all of them."""
+        body = json.loads((folder / _VERIFIED).read_text())
+        if all(_digest(folder / name) == digest for name, digest in body["digests"].items()):
+            self._note(model, folder, body["digests"])
+            return folder
+        try:
+            return self._fetched(model, folder)
+        except StoreError as error:
+            raise CorruptArtifactError(
+                f"{model}: files in {folder} were altered: expected the digests in {_VERIFIED}, and the store "
+                f"{self._address} does not answer ({error}). Resolve again when it is back."
+            ) from error
+
+    def _fetched(self, model: str, folder: Path) -> Path:
+        """Copy the verified files of a model beside its folder, and put them in place as a whole."""
+        store = self._opened()
+        manifest = store.manifest(model)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        half = folder.with_name(f".{uuid.uuid4().hex}")
+        try:
+            for entry in manifest.files:
+                store.copy(model, entry.path, half / entry.path)
+            self._note(model, half, {entry.path: entry.sha256 for entry in manifest.files})
+            if folder.exists():
+                folder.rename(folder.with_name(f".{uuid.uuid4().hex}-old"))
+            half.rename(folder)
+        except OSError as error:
+            if not folder.is_dir():
+                raise StoreError(f"{folder} cannot be written: {error.strerror}. Set GATEHOUSE_CACHE.") from error
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
+            for old in folder.parent.glob(".*-old"):
+                shutil.rmtree(old, ignore_errors=True)
+        self._seen.pop(model, None)
+        return self._verified(model) if (folder / _VERIFIED).is_file() else folder
+
+    def _note(self, model: str, folder: Path, digests: dict[str, str]) -> None:
+        stamps = {name: _stamp(folder / name) for name in digests}
+        write_json(folder / _VERIFIED, {"model": model, "digests": digests, "stamps": stamps})
+        self._seen[model] = stamps
+
+
+def _stamp(path: Path) -> list[int]:
+    """What changes where a file is written to or replaced; empty where it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return []
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _digest(path: Path) -> str:
+    return sha256_of(path) if path.is_file() else ""

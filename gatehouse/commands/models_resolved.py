@@ -1,0 +1,34 @@
+"""`gatehouse models resolve`: a version's alias as a folder with its verified files, also while the store is away."""
+
+import re
+from typing import Annotated
+
+import typer
+
+from gatehouse.commands.output import JsonOption, StoreOption, print_json
+from gatehouse.commands.place import store_address
+from gatehouse.components.registry.resolving.alias import Resolver
+from gatehouse.errors import ConfigurationError, StoreError
+
+_ALIAS = re.compile(r"([a-z][a-z0-9-]*)@(\w+)")
+
+
+def resolve(
+    model: Annotated[str, typer.Argument(metavar="NAME@ALIAS", help="Such as flight-delays@champion.")],
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Print the folder with the verified files of what holds an alias; from this machine alone if the store is away."""
+    found = _ALIAS.fullmatch(model)
+    if found is None:
+        raise ConfigurationError(f"resolve: expected NAME@ALIAS, such as flight-delays@champion, found {model!r}.")
+    resolver = Resolver(store_address(store), found[1])
+    try:
+        resolver.refresh()
+    except StoreError as error:
+        typer.echo(f"The store does not answer, so this is what was known before: {error}", err=True)
+    held = resolver.resolve(found[2])
+    if as_json:
+        print_json({"version": held.version, "model": held.model, "path": str(held.path), "age": held.age})
+    else:
+        typer.echo(str(held.path))
