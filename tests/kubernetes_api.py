@@ -29,6 +29,8 @@ import yaml
 from tests.kubernetes_kinds import KINDS, Object, restart_policy, validator
 
 NAMESPACE = "ml"
+_GRACE = 0.2
+"""How long a pod is there yet after it was deleted, in seconds."""
 
 
 @dataclass
@@ -77,14 +79,14 @@ class Cluster:
         pod = {"metadata": about, "status": {"phase": phase} | status}
         self.pods[full] = pod
         self.logs[about["uid"]] = []
-        self.touch(job)
+        self.touch(pod)
         return pod
 
     def set_pod(self, job: Object, pod: Object, phase: str, state: Object | None = None, **status: Any) -> None:
-        """Change a pod's status; `state` is that of its container."""
+        """Change a pod's status; `state` is that of its container. The job's object stays as it was."""
         container = {"name": KINDS[job["kind"]].container, "state": state or {}}
         pod["status"] = {"phase": phase, "containerStatuses": [container]} | status
-        self.touch(job)
+        self.touch(pod)
 
     def start(self, job: Object, pod: Object) -> None:
         """Let a pod run."""
@@ -106,6 +108,7 @@ class Cluster:
         if job["kind"] != "PyTorchJob" or code < 128 or restart_policy(job) != "ExitCode":
             self.conclude(job, succeeded=False, reason=f"{job['kind']}Failed", message="a replica failed.")
             return None
+        self._begin_to_delete(pod)
         self.await_looks(2)  # The kubelet takes a second or two to let go of it.
         if self.pods.pop(pod["metadata"]["name"], None) is None or job["metadata"].get("deleted"):
             return None
@@ -113,9 +116,13 @@ class Cluster:
 
     def await_looks(self, number: int) -> None:
         """Wait until the pods have been listed so often, or until nobody lists them any more."""
+        self.await_requests("/pods", number)
+
+    def await_requests(self, ending: str, number: int) -> None:
+        """Wait until so many requests of paths that end like this were made, or until nobody makes any."""
         began, deadline = len(self.requests), time.monotonic() + 10
         while self.jobs and time.monotonic() < deadline:
-            if sum(each.endswith("/pods") for each in self.requests[began:]) >= number:
+            if sum(each.endswith(ending) for each in self.requests[began:]) >= number:
                 return
             time.sleep(0.005)
 
@@ -150,16 +157,26 @@ class Cluster:
         self.touch(job)
 
     def delete(self, path: str) -> None:
-        """Delete a job with its pods."""
+        """Delete a job, in the background: its object goes at once, and its pods when their containers have ended."""
         job = self.jobs.pop(path)
         label = KINDS[job["kind"]].label
-        mine = [name for name, pod in self.pods.items() if pod["metadata"]["labels"][label] == job["metadata"]["name"]]
-        for name in mine:
-            del self.pods[name]
+        mine = [pod for pod in self.pods.values() if pod["metadata"]["labels"][label] == job["metadata"]["name"]]
+        for pod in mine:
+            self._begin_to_delete(pod)
         job["metadata"]["deleted"] = True
         self.touch(job)
         for process in self.processes:
             process.terminate()
+        threading.Timer(_GRACE, self._end_deletion, [mine]).start()
+
+    def _begin_to_delete(self, pod: Object) -> None:
+        pod["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 30}
+        self.touch(pod)
+
+    def _end_deletion(self, pods: list[Object]) -> None:
+        for pod in pods:
+            if self.pods.get(pod["metadata"]["name"]) is pod:
+                del self.pods[pod["metadata"]["name"]]
 
     def kubeconfig(self, folder: Path) -> str:
         """Write a kubeconfig that leads here."""
@@ -284,6 +301,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "gone":
             self._chunk(json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410}}))
             return
+        bookmark = {"kind": "Status", "metadata": {"resourceVersion": query["resourceVersion"]}}
+        self._chunk(json.dumps({"type": "BOOKMARK", "object": bookmark}))
         until = time.monotonic() + float(query["timeoutSeconds"])
         key = f"{path}/{query['fieldSelector'].partition('=')[2]}"
         while time.monotonic() < until:
@@ -299,6 +318,9 @@ class _Handler(BaseHTTPRequestHandler):
         pod = self.cluster.pods.get(name)
         if pod is None:
             return self._status(404, "no such pod")
+        waiting = any("waiting" in each["state"] for each in pod["status"].get("containerStatuses", ()))
+        if waiting or pod["status"]["phase"] == "Pending":
+            return self._status(400, f'container "{query["container"]}" in pod "{name}" is waiting to start')
         lines = self.cluster.logs[pod["metadata"]["uid"]]
         since, shown = query.get("sinceTime", ""), 0
         if "tailLines" in query:

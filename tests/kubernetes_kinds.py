@@ -68,3 +68,35 @@ def container_of(job: Object) -> tuple[int, Object]:
 def restart_policy(job: Object) -> str:
     """When the pods of a PyTorchJob start again."""
     return str(next(iter(job["spec"]["pytorchReplicaSpecs"].values()))["restartPolicy"])
+
+
+def environment_of(job: Object, rank: int, port: int) -> dict[str, str]:
+    """What its operator sets in the container of one node, as localhost is every node here.
+
+    As Training Operator 1.9 (`setPodEnv`) and Kubeflow Trainer (the plugin `torch`) do, for one node as for several.
+    """
+    nodes, _ = container_of(job)
+    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    places = {f"PET_{name}": value for name, value in meeting.items()}
+    if job["kind"] == "TrainJob":
+        trainer = job["spec"]["trainer"]
+        counts = {"PET_NNODES": str(nodes), "PET_NPROC_PER_NODE": str(trainer.get("numProcPerNode", 1))}
+        return counts | {"PET_NODE_RANK": str(rank)} | places
+    spec = job["spec"]
+    found = {"PYTHONUNBUFFERED": "1"}
+    if "Master" in spec["pytorchReplicaSpecs"]:
+        world = nodes * int(spec.get("nprocPerNode", "1"))
+        found |= meeting | places | {"WORLD_SIZE": str(world), "RANK": str(rank), "PET_NODE_RANK": str(rank)}
+    if "nprocPerNode" in spec:
+        found["PET_NPROC_PER_NODE"] = spec["nprocPerNode"]
+    elastic = spec.get("elasticPolicy")
+    if elastic is None:
+        return found | {"PET_NNODES": str(nodes)}
+    bounds = [elastic[name] for name in ("minReplicas", "maxReplicas") if name in elastic]
+    found |= {"PET_RDZV_ENDPOINT": f"localhost:{port}", "PET_RDZV_BACKEND": elastic.get("rdzvBackend", "c10d")}
+    found["PET_NNODES"] = ":".join(map(str, bounds or [nodes]))
+    named = {"maxRestarts": "PET_MAX_RESTARTS", "nProcPerNode": "PET_NPROC_PER_NODE", "rdzvId": "PET_RDZV_ID"}
+    found |= {variable: str(elastic[name]) for name, variable in named.items() if name in elastic}
+    if "rdzvConf" in elastic:
+        found["PET_RDZV_CONF"] = "".join(f"{one['key']}={one['value']}," for one in elastic["rdzvConf"])
+    return found

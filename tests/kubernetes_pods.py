@@ -7,26 +7,23 @@ import sys
 import threading
 
 from tests.kubernetes_api import Cluster
-from tests.kubernetes_kinds import Object, container_of
+from tests.kubernetes_kinds import Object, container_of, environment_of
 
 
 def run_pods(cluster: Cluster, job: Object) -> None:
     """Run what the pods are told to run, as an operator that starts nothing again.
 
-    It sets the variables that both operators set, for one node too.
+    It sets the variables that the operator of the job's kind sets, and no other.
     """
     nodes, container = container_of(job)
-    port = str(_free_port())
+    port = _free_port()
     running = []
     for rank in range(nodes):
         pod = cluster.add_pod(job, f"node-{rank}")
         environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
         for ours in ("TMPDIR", "GATEHOUSE_CACHE", "GLOO_SOCKET_IFNAME"):
             environment.pop(ours, None)
-        environment |= {"PET_NNODES": str(nodes), "PET_NODE_RANK": str(rank), "PET_NPROC_PER_NODE": "1"}
-        for address, value in (("MASTER_ADDR", "localhost"), ("MASTER_PORT", port)):
-            environment |= {address: value, f"PET_{address}": value}
-        environment |= {"RANK": str(rank), "WORLD_SIZE": str(nodes)}
+        environment |= environment_of(job, rank, port)
         process = subprocess.Popen(
             [sys.executable, *container["command"][1:]],
             env=os.environ | environment,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -66,6 +67,15 @@ def test_mlflow_shows_the_version_with_its_lineage(first: tuple[ArtifactStore, L
     lineage = set(version.tags.values())
     for stage, field in (("snapshot", "snapshot"), ("retrieve_training_set", "training_set"), ("split", "split")):
         assert outcome.result(stage)[field] in lineage
+
+
+def test_mlflow_is_shown_no_value_of_a_row(first: tuple[ArtifactStore, LocalRun]) -> None:
+    """So an erasure has nothing to remove there: neither tail numbers nor flights."""
+    store, _ = first
+    shown = Path(store.address, "mlflow", "mlflow.db").read_bytes()
+    assert MODEL.encode() in shown
+    assert re.findall(rb"\bN\d{2,5}[A-Z]{0,2}\b|\b(?:US|VX|WN)\d+-(?:EWR|JFK|LGA)", shown) == []
+    assert not (Path(store.address) / "mlflow" / "artifacts").exists()
 
 
 def test_an_unchanged_run_elsewhere_is_all_memo_and_imports_no_framework(

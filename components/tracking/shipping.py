@@ -100,7 +100,7 @@ def open_spool(
 
 
 def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "") -> None:
-    """Say which model came of the job, or why none did, and that nothing more will be appended.
+    """Say which model came of the job, or the class of the `error` for which none did, and that no more is appended.
 
     Without tracking, the spool is dropped.
     """
@@ -133,7 +133,7 @@ def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled:
             process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
         yield
     except Exception as error:
-        close_spool(store, folder, "", f"{type(error).__name__}: {error}")
+        close_spool(store, folder, "", type(error).__name__)
         raise
     finally:
         # What is left is shipped by `deliver`, which this process or a later one calls when the model is known.

@@ -142,7 +142,8 @@ def _show_stage(client: "MlflowClient", experiment: str, above: str, run: str, e
         points += [(name, float(each), 0) for name, each in _named(field, value).items() if _is_number(each)]
     tags = {f"gatehouse.result.{name}": str(value) for name, value in result.items() if references_in(value)}
     if event.event == "failed":
-        tags["gatehouse.error"] = f"{event.body.get('error', '')}: {event.body.get('message', '')}"
+        # Not its message, which may quote rows: these could not be erased from MLflow.
+        tags["gatehouse.error"] = str(event.body.get("error", ""))
     log(client, shown, points=points, tags=tags)
     status = "FAILED" if event.event == "failed" else "FINISHED"
     client.set_terminated(shown.info.run_id, status, int(at * 1000))

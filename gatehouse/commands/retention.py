@@ -190,7 +190,7 @@ def _print_unreached(unlisted: int) -> None:
         )
     typer.echo(
         "Not reached: caches of other machines, other stores that this was pulled to, versions of a versioned bucket, "
-        "backups, downloads in scratch/, what MLflow was shown of runs, and the source itself."
+        "backups, downloads in scratch/, and the source itself. MLflow is shown no values of rows."
     )
 
 

@@ -255,7 +255,7 @@ def test_a_job_that_fails_says_why_and_keeps_its_metrics(store: ArtifactStore, t
         raise ValueError("the loss diverged")
     deliver(store)
     run = _only_run(store)
-    assert (run.info.status, run.data.tags["gatehouse.error"]) == ("FAILED", "ValueError: the loss diverged")
+    assert (run.info.status, run.data.tags["gatehouse.error"]) == ("FAILED", "ValueError")
     assert _steps(store) == [0, 1, 2, 3] and not folder.exists()
     assert run.data.tags["gatehouse.metrics_dropped"] == "3"
 

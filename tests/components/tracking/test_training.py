@@ -172,7 +172,7 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
             "value": 0.5,
             "model": _model(shared, "search-trial", dropout=0.1),
         },
-        {"number": 1, "parameters": {"dropout": 9}, "value": None, "model": "", "error": "dropout: too large"},
+        {"number": 1, "parameters": {"dropout": 9}, "value": None, "model": "", "error": "LauncherError"},
     ]
     files = {"trials.json": canonical_json(trials)}
     experiment = str(shared.publish("experiments", "search", files, details={"best_trial": 0, "value": 0.5}))
@@ -182,7 +182,7 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
     _, good, bad, tune = _runs(shared, "search")
     assert [run.info.run_name for run in (good, bad, tune)] == ["trial 0", "trial 1", "tune"]
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {tune.info.run_id}
-    assert (bad.info.status, bad.data.tags["gatehouse.error"]) == ("FAILED", "dropout: too large")
+    assert (bad.info.status, bad.data.tags["gatehouse.error"]) == ("FAILED", "LauncherError")
     assert (good.info.status, good.data.params) == ("FINISHED", {"dropout": "0.1"})
     assert tune.data.metrics == {"best_value": 0.5, "duration_seconds": 20.0}
     assert (tune.info.start_time, tune.info.end_time) == (1_700_000_000_000, 1_700_000_020_000)

@@ -86,6 +86,23 @@ def test_a_job_is_looked_at_when_it_changes_and_not_in_between(store: ArtifactSt
         assert len(looks) <= int(made["metadata"]["resourceVersion"]) + 2, "it polls instead of watching"
 
 
+def test_the_log_of_a_container_that_waits_in_a_running_pod_is_asked_for_again(
+    store: ArtifactStore, job: TrainingJob, kind: str
+) -> None:
+    def wait_first(cluster: Cluster, made: Object) -> None:
+        pod = cluster.add_pod(made, "waits")
+        cluster.set_pod(made, pod, "Running", {"waiting": {"reason": "CrashLoopBackOff"}})
+        cluster.await_requests("/log", 2)  # Each is answered with HTTP 400.
+        cluster.start(made, pod)
+        cluster.say(pod, "here I am")
+        cluster.await_log("here I am")
+        cluster.end(made, pod, 0)
+        succeed(cluster, made)
+
+    run(wait_first, store, job, kind)
+    assert (job.directory / LOG).read_text().count("here I am") == 1
+
+
 def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more(
     store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch, kind: str, clock: Clock
 ) -> None:
