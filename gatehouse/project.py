@@ -40,7 +40,10 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Schedules(BaseModel):
-    """Cron expressions of KFP (six fields, the first is seconds) for recurring runs; empty for none."""
+    """Cron expressions of KFP (six fields, the first is seconds) for recurring runs; empty for none.
+
+    They are checked, and kept here for whoever creates the recurring runs in KFP: no command applies them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -12,7 +12,11 @@ def check(
     project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
     data: Annotated[bool, typer.Option("--data", help="Also run the queries on the first rows of tables.")] = False,
 ) -> None:
-    """Check every file and query of a project, and every name that they use, before anything runs."""
+    """Check every file and query of a project, and every name that they use, before anything runs.
+
+    With --data the queries run on the first rows. The contract is not held against these: `gatehouse run --until
+    validate` does that, on all rows. `schedules` are checked for their form; no command applies them.
+    """
     from gatehouse.checking import check_project
 
     checked = check_project(project_folder(project), data=data)

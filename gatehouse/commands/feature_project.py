@@ -107,6 +107,8 @@ class FeatureProject:
     def tables(self, store: ArtifactStore, needed: Iterable[View]) -> Tables:
         """The newest feature tables, which the present definitions give for every view that is needed.
 
+        Where several of one moment do, with other rows, it says which it takes.
+
         Raises:
             MissingArtifactError: if there are none, or they were computed with other definitions of these views.
         """
@@ -116,15 +118,23 @@ class FeatureProject:
             raise MissingArtifactError(
                 f"The store {store.address} has no feature tables of {name}. `gatehouse run` computes them."
             )
-        fitting = (each for each in reversed(found) if not any(self.misfit(each, view) for view in views))
-        chosen = next(fitting, None)
-        if chosen is None:
+        fitting = [each for each in found if not any(self.misfit(each, view) for view in views)]
+        if not fitting:
             lines = [f"{view.name} ({what})" for view in views if (what := self.misfit(found[-1], view))]
-            others = f", nor do {len(found) - 1} others of that moment" if found[1:] else ""
+            more = f", nor do {len(found) - 1} others of that moment" if found[1:] else ""
             raise MissingArtifactError(
                 f"The newest feature tables, {found[-1].reference} as of {moment(found[-1].as_of)}, do not hold what "
-                f"the present definitions say of {', '.join(lines)}{others}. `gatehouse run` computes them again; or "
+                f"the present definitions say of {', '.join(lines)}{more}. `gatehouse run` computes them again; or "
                 "go back to the definitions that they were computed with."
+            )
+        *others, chosen = fitting
+        unlike = [one for one in others if any(one.views[v.name] != chosen.views[v.name] for v in views)]
+        if unlike:
+            not_taken = ", ".join(str(one.reference) for one in unlike)
+            typer.echo(
+                f"Several feature tables as of {moment(chosen.as_of)} fit the present definitions and hold other rows: "
+                f"taking {chosen.reference}, the last by its digest; not {not_taken}.",
+                err=True,
             )
         return chosen
 

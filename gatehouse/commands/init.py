@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from gatehouse.commands.place import whole_or_none
 from gatehouse.components.features.definitions.settings import feast_name
 from gatehouse.errors import ConfigurationError
 
@@ -73,10 +74,12 @@ def new_folder(name: str, parent: Path) -> Path:
 def create_project(name: str, parent: Path) -> Path:
     """Write the template as `<parent>/<name>`; nothing is overwritten. Raises as `new_folder`."""
     target = new_folder(name, parent)
-    for source in sorted(path for path in TEMPLATE.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
-        written = target / source.relative_to(TEMPLATE)
-        written.parent.mkdir(parents=True, exist_ok=True)
-        text = source.read_text()
-        text = text.replace("{name}", name).replace("{feast}", feast_name(name))
-        written.write_text(text.replace("{{", "{").replace("}}", "}"))
+    sources = sorted(path for path in TEMPLATE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    with whole_or_none(target) as made:
+        for source in sources:
+            written = made / source.relative_to(TEMPLATE)
+            written.parent.mkdir(parents=True, exist_ok=True)
+            text = source.read_text()
+            text = text.replace("{name}", name).replace("{feast}", feast_name(name))
+            written.write_text(text.replace("{{", "{").replace("}}", "}"))
     return target

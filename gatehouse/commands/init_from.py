@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gatehouse.commands.first_look import FirstLook, declared, show, table_name, taken
-from gatehouse.commands.place import DEFAULT_STORE
+from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
 from gatehouse.commands.table_project import project_files, write_files
 from gatehouse.commands.table_roles import Roles, Wanted, chosen, facts
 from gatehouse.components.artifacts.database import connect
@@ -30,7 +30,7 @@ _MOST_ALIKE, _FEWEST_GROUPS = 0.01, 100
 
 
 def init_from(target: Path, name: str, file: Path, time: str, alarm: float, wanted: Wanted) -> None:
-    """Make a project in the folder `target`, with a copy of the file; where that fails, nothing is left.
+    """Make a project in the folder `target`, with a copy of the file; where that fails, or is killed, there is none.
 
     Raises:
         SourceError: if the file is no table.
@@ -42,18 +42,15 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float, want
     sniffed = sniff(file)
     show(console, file, sniffed)
     sniffed = sniffed.ordered_by(_time(time, sniffed))
-    (target / "data").mkdir(parents=True)
-    try:
-        shutil.copy2(file, target / "data")
-        store = ArtifactStore.open(target / DEFAULT_STORE)
-        with contextlib.chdir(target):
+    with whole_or_none(target) as made:
+        (made / "data").mkdir()
+        shutil.copy2(file, made / "data")
+        store = ArtifactStore.open(made / DEFAULT_STORE)
+        with contextlib.chdir(made):
             source = declared(sniffed, Path("data", file.name), table)
             look = taken(source, Path("contract.yaml"), store)
         roles, boundaries, alike = _roles(store, look, table, source["tables"][table], wanted, bool(sniffed.event_time))
-        write_files(target, project_files(name, table, source, roles, boundaries, alike, alarm))
-    except BaseException:
-        shutil.rmtree(target)
-        raise
+        write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm))
     _tell(console, target, name, roles, look, boundaries)
 
 

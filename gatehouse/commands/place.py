@@ -1,5 +1,8 @@
 """Which project and which store a command means, where it names none: those of the folder in which it is typed."""
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -45,3 +48,13 @@ def store_address(given: str, project: Path | None = None) -> str:
 def in_folder(folder: Path, address: str) -> str:
     """An address as it is, or a path that starts at a folder."""
     return address if "://" in address else str(folder / address)
+
+
+@contextmanager
+def whole_or_none(target: Path) -> Iterator[Path]:
+    """A folder in which a project is made, beside its place, where it is moved to when it is whole."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:
+        made = Path(beside, target.name)
+        made.mkdir()
+        yield made
+        made.rename(target)

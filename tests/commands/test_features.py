@@ -132,8 +132,7 @@ def _copy(made: Path, store: str, folder: Path) -> Place:
 
 
 def ask(folder: Path, *rows: str) -> Path:
-    path = folder / "rows.csv"
-    path.write_text("\n".join(["driver,event_timestamp,note", *rows]) + "\n")
+    (path := folder / "rows.csv").write_text("\n".join(["driver,event_timestamp,note", *rows]) + "\n")
     return path
 
 
@@ -295,6 +294,12 @@ def test_a_feature_that_is_served_is_renamed_under_another_version_only(place: P
     assert place.json("materialize")["verdict"] == "pass"
 
 
+def test_of_two_tables_of_one_moment_it_is_said_which_is_taken(place: Place, tmp_path: Path) -> None:
+    place.compute(snapshot=snapshot(place.store, rides().slice(1), NOON + timedelta(hours=1), tmp_path / "t.parquet"))
+    one, other = sorted(map(str, place.store.references("feature-tables")))
+    assert f"taking {other}, the last by its digest; not {one}." in place.run("materialize").stderr
+
+
 def _overwrite(place: Place, fare: float) -> None:
     """Another writer puts a fare online that the feature table does not have."""
     moment = pa.array([NOON + timedelta(minutes=50)], pa.timestamp("us", "UTC"))
@@ -314,10 +319,8 @@ def test_lineage_as_text_json_and_picture(place: Place, tmp_path: Path) -> None:
     assert {"from": "raw.trips.ended", "to": "trips (rows)", "by": "rows"} in found["edges"]
     # A column may do both: it is a value and decides which rows there are.
     (place.project / "repo/views/trips.sql").write_text(f"{VIEW} WHERE fare > 0")
-    assert [one["by"] for one in place.json("lineage", "trips")["sources"] if one["column"] == "raw.trips.fare"] == [
-        "value",
-        "rows",
-    ]
+    ways = [one["by"] for one in place.json("lineage", "trips")["sources"] if one["column"] == "raw.trips.fare"]
+    assert ways == ["value", "rows"]
     assert re.search(r"rows decided by\n  raw\.trips: driver, ended, fare", place.run("lineage", "trips.fare").stdout)
     (place.project / "repo/views/trips.sql").write_text(VIEW.replace(" fare", " faer AS fare"))
     assert "views/trips.sql: there is no column faer" in place.fails("lineage", "trips")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gatehouse.checking import check_project
 from gatehouse.cli import _register, app
-from gatehouse.commands import table_roles
+from gatehouse.commands import init_from, table_roles
 from gatehouse.commands.init import create_project
 from gatehouse.commands.table_roles import Column, Wanted, chosen
 from gatehouse.components.training.spec import task_of
@@ -75,6 +75,23 @@ def test_a_table_without_times(folder: Path) -> None:
     check_project(folder / "visits")
     assert "read_csv('data/visits.csv'" in (folder / "visits/project.yaml").read_text()
     assert "stars >= 3 AS label" in (folder / "visits/features/labels/stars.sql").read_text()
+
+
+def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that one that is killed leaves none, which would exist already the next time."""
+    write = init_from.write_files
+
+    def write_unseen(target: Path, files: dict[str, str]) -> None:
+        write(target, files)
+        assert not (folder / "visits").exists()
+
+    monkeypatch.setattr(init_from, "write_files", write_unseen)
+    _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3")
+    assert check_project(folder / "visits") and sorted(path.name for path in folder.iterdir()) == [
+        "visits",
+        "visits.csv",
+    ]
+    assert (folder / "visits").stat().st_mode & 0o055
 
 
 def test_rows_that_are_alike_stay_in_one_part(folder: Path) -> None:
