@@ -1,0 +1,142 @@
+"""Models as ONNX: onnxruntime gives what the Predictor gives, of every kind of model, feature and calibration."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.components.training.scoring.calibration import Calibration, Isotonic, Platt, Temperature
+from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.components.training.transformation.fitting import fit
+from gatehouse.components.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
+from tests.components.training.specs import architecture, network
+from tests.components.training.synthetic import CATEGORICAL, NUMERIC, table
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+ROWS = table(600)
+ODD = pa.table(
+    {
+        "distance": [None, 1e9, -1e9, 1000.0],
+        "wind": [None, None, 0.0, 3.25],
+        "delay_rate": [0.5, None, 2.0, -1.0],
+        "carrier": ["UA", None, "never seen", "AA"],
+        "origin": ["EWR", "JFK", None, ""],
+    }
+)
+QUANTILE = TransformationSpec(
+    columns={"distance": NumericSpec(normalisation="quantile"), "wind": NumericSpec(clip=None)}
+)
+
+
+def described(model: dict[str, Any], spec: TransformationSpec = TransformationSpec(), **told: Any) -> dict[str, Any]:
+    """What `model.json` says."""
+    transformation = fit(ROWS, NUMERIC, CATEGORICAL, spec)
+    sizes = {"width": transformation.width, "cardinalities": [each.cardinality for each in transformation.categorical]}
+    return {"architecture": model | sizes | told, "transformation": transformation.to_json()}
+
+
+def net(
+    calibration: Calibration | None = None,
+    *,
+    outputs: int = 1,
+    loss: str = "binary",
+    spec: TransformationSpec = QUANTILE,
+    kind: str = "tabular_mlp",
+) -> tuple[Predictor, Any]:
+    """A network that nobody trained."""
+    import torch
+
+    from gatehouse.components.training.models.building import build_model
+
+    small = {"hidden": (8,)} if kind == "tabular_mlp" else {"dimension": 8, "heads": 2, "blocks": 1}
+    model = architecture(network(kind, loss=loss, **small), 0, [], outputs)
+    description = described(model, spec)
+    torch.manual_seed(3)
+    weights = build_model(description["architecture"]).state_dict()
+    return Predictor(description, weights, calibration), weights
+
+
+def trees(calibration: Calibration | None = None, *, outputs: int = 1, loss: str = "binary") -> tuple[Predictor, Any]:
+    """A few trees with splits of numbers, missing values and sets of categories."""
+    import xgboost
+
+    from gatehouse.components.training.trees.columns import column_types, columns
+
+    description = described({"model": {"architecture": "xgboost"}, "loss": loss, "outputs": outputs})
+    predictor = Predictor.__new__(Predictor)
+    transformation = fit(ROWS, NUMERIC, CATEGORICAL)
+    numbers, ids = transformation.apply(ROWS)
+    rows = columns(numbers, ids)
+    labels = ROWS["label"].to_numpy() + (ids[:, 0] > 2) * (outputs > 1)
+    data = xgboost.DMatrix(
+        rows, labels, feature_types=column_types(numbers.shape[1], ids.shape[1]), enable_categorical=True
+    )
+    objective = {"binary": "binary:logistic", "multiclass": "multi:softprob", "mse": "reg:squarederror"}[loss]
+    settings = {
+        "objective": objective,
+        "max_depth": 4,
+        "max_cat_to_onehot": 1,
+        "seed": 1,
+        "base_score": 0.4,
+        "nthread": 1,
+    }
+    booster = xgboost.train(settings | ({"num_class": outputs} if outputs > 1 else {}), data, 15)
+    return Predictor(description, booster, calibration), booster
+
+
+MODELS = {
+    "network": lambda: net(),
+    "transformer of several classes with a temperature": lambda: net(
+        Calibration(Temperature(1.7), 0.5), outputs=3, loss="multiclass", kind="ft_transformer"
+    ),
+    "network of numbers": lambda: net(loss="mse"),
+    "network with platt": lambda: net(Calibration(Platt(0.7, -0.3), 0.31)),
+    "network with isotonic": lambda: net(Calibration(Isotonic((0.3, 0.4, 0.6), (0.1, 0.5, 0.9)), 0.5)),
+    "trees": lambda: trees(),
+    "trees of several classes": lambda: trees(outputs=3, loss="multiclass"),
+    "trees of numbers": lambda: trees(loss="mse"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_onnxruntime_gives_what_the_predictor_gives(name: str) -> None:
+    from gatehouse.components.training.onnx.export import exported, inputs_of, scored
+
+    predictor, weights = MODELS[name]()
+    found = exported(predictor, weights, ROWS)
+    assert found.rows == 600 and found.difference < 2e-6
+    for rows in (ODD, ROWS.slice(5, 1)):
+        given = scored(found.model, dict(inputs_of(predictor.transformation, rows)))
+        assert given == pytest.approx(predictor.predict(rows), abs=2e-6)
+
+
+def test_what_differs_is_not_written_and_hashed_categories_are_refused() -> None:
+    from gatehouse.components.training.onnx.export import ExportError, exported
+
+    predictor, weights = net()
+    other = {name: tensor + 0.1 for name, tensor in weights.items()}
+    with pytest.raises(
+        ExportError, match=r"onnxruntime and the model differ by .* on 600 rows: expected at most 1e-05"
+    ):
+        exported(predictor, other, ROWS)
+    hashed, weights = net(spec=TransformationSpec(categorical=CategoricalSpec(buckets=3)))
+    with pytest.raises(ExportError, match="carrier, origin put unknown categories into hashed buckets"):
+        exported(hashed, weights, ROWS)
+
+
+def test_the_file_holds_the_threshold_and_is_the_same_again() -> None:
+    import onnx
+
+    from gatehouse.components.training.onnx.export import exported
+
+    predictor, weights = trees(Calibration(None, 0.31))
+    first, again = (exported(predictor, weights, ROWS).model for _ in range(2))
+    assert first == again
+    assert {each.key: each.value for each in onnx.load_from_string(first).metadata_props} == {
+        "task": "binary",
+        "threshold": "0.31",
+    }
+    assert np.isfinite(predictor.predict(ODD)).all()
