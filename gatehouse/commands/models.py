@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.models_explained import compare, explain, search, tag
+from gatehouse.commands.models_published import card, export
 from gatehouse.commands.models_rebuilt import reproduce
 from gatehouse.commands.models_resolved import resolve
 from gatehouse.commands.output import StoreOption, find, open_store, print_table
@@ -82,7 +83,7 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
     print_table(table)
 
 
-for _command in (explain, search, compare, tag, reproduce, resolve):
+for _command in (explain, search, compare, tag, reproduce, resolve, card, export):
     app.command(_command.__name__)(_command)
 
 

@@ -21,7 +21,7 @@ class Tokenizer(nn.Module):
 
     def forward(self, numbers: Tensor, ids: Tensor) -> Tensor:
         """Tokens of numbers (rows, width) and category ids (rows, columns); the answer's token comes first."""
-        answer = self.answer.expand(len(numbers), 1, -1)
+        answer = self.answer.expand(numbers.shape[0], 1, -1)  # An export takes `len` for a constant.
         numeric = numbers.unsqueeze(2) * self.weight + self.bias
         embedded = [table(ids[:, index]).unsqueeze(1) for index, table in enumerate(self.tables)]
         return torch.cat([answer, numeric, *embedded], dim=1)

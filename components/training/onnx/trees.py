@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import xgboost
 
 from gatehouse.components.training.onnx.graph import Graph
@@ -27,16 +28,16 @@ def margins(graph: Graph, booster: xgboost.Booster, rows: str) -> str:
     for tree, output in zip(model["trees"], model["tree_info"], strict=True):
         ensemble.add(tree, output)
     summed = graph.node("TreeEnsemble", [rows], domain="ai.onnx.ml", n_targets=outputs, **ensemble.attributes())
-    return graph.node("Add", [summed, graph.constant(np.float32(_base(learner, outputs)))])
+    return graph.node("Add", [summed, graph.constant(_base(learner, outputs))])
 
 
-def _base(learner: dict[str, Any], outputs: int) -> Sequence[float]:
+def _base(learner: dict[str, Any], outputs: int) -> npt.NDArray[np.float32]:
     """What every margin begins with: XGBoost keeps it as the prediction of no tree."""
     text = learner["learner_model_param"]["base_score"].strip("[]")
     scores = np.array([float(each) for each in text.split(",")])
     if learner["objective"]["name"] == "binary:logistic":
         scores = np.log(scores / (1 - scores))
-    return np.broadcast_to(scores, outputs).tolist()
+    return np.broadcast_to(scores, outputs).astype(np.float32)
 
 
 class _Ensemble:

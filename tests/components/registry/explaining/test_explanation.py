@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -39,6 +40,20 @@ def test_a_version_answers_seven_questions(found: Explanation, gate: Gate) -> No
     assert (facts["who and why"]["by"], facts["who and why"]["why"]) == ("ada", "the seasons changed")
     assert {each.name: each.value for each in found.numbers} == {"roc_auc": 0.73, "log_loss": 0.49}
     assert found.acts[0].what == "registered as version 1"
+
+
+def test_a_calibrated_model_answers_with_the_training_of_its_weights(gate: Gate) -> None:
+    store, trained = gate.store, gate.model(1)
+    manifest = store.manifest(trained)
+    files: dict[str, Any] = {entry.path: entry for entry in manifest.files} | {"calibration.json": "{}"}
+    settings = {**manifest.configuration, "calibration": {"method": "platt"}}
+    origin = {**manifest.derived_from, "model": trained}
+    model = str(store.publish("models", NAME, files, derived_from=origin, configuration=settings))
+    store.append(f"provenance/{model}", {"run": "r", "by": "ada", "code": "d" * 64, "stage": "calibrate"})
+    gate.run(model)
+    answers = {each.question: dict(each.facts) for each in seven_answers(store, model)}
+    assert answers["which configuration"]["calibration.method"] == "platt"
+    assert answers["which environment and image"]["torch"] == "2.13" and answers["which seeds"] == {"seed": "1"}
 
 
 def _without(store: ArtifactStore, prefix: str, *names: str) -> None:

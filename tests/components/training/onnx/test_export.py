@@ -1,17 +1,23 @@
 """Models as ONNX: onnxruntime gives what the Predictor gives, of every kind of model, feature and calibration."""
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from gatehouse.commands.models import app
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.scoring.calibration import Calibration, Isotonic, Platt, Temperature
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.transformation.fitting import fit
 from gatehouse.components.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
+from tests.components.evaluation.candidates import publish_model
 from tests.components.training.specs import architecture, network
-from tests.components.training.synthetic import CATEGORICAL, NUMERIC, table
+from tests.components.training.synthetic import CATEGORICAL, NUMERIC, lay_out, table
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -23,15 +29,16 @@ ODD = pa.table(
         "wind": [None, None, 0.0, 3.25],
         "delay_rate": [0.5, None, 2.0, -1.0],
         "carrier": ["UA", None, "never seen", "AA"],
-        "origin": ["EWR", "JFK", None, ""],
+        "origin": ["EWR", "JFK", None, "LGA"],
     }
 )
+PLAIN = TransformationSpec()
 QUANTILE = TransformationSpec(
     columns={"distance": NumericSpec(normalisation="quantile"), "wind": NumericSpec(clip=None)}
 )
 
 
-def described(model: dict[str, Any], spec: TransformationSpec = TransformationSpec(), **told: Any) -> dict[str, Any]:
+def described(model: dict[str, Any], spec: TransformationSpec = PLAIN, **told: Any) -> dict[str, Any]:
     """What `model.json` says."""
     transformation = fit(ROWS, NUMERIC, CATEGORICAL, spec)
     sizes = {"width": transformation.width, "cardinalities": [each.cardinality for each in transformation.categorical]}
@@ -51,7 +58,7 @@ def net(
 
     from gatehouse.components.training.models.building import build_model
 
-    small = {"hidden": (8,)} if kind == "tabular_mlp" else {"dimension": 8, "heads": 2, "blocks": 1}
+    small = {"hidden": (8,)} if kind == "tabular_mlp" else {"token_size": 8, "heads": 2, "blocks": 1}
     model = architecture(network(kind, loss=loss, **small), 0, [], outputs)
     description = described(model, spec)
     torch.manual_seed(3)
@@ -59,14 +66,16 @@ def net(
     return Predictor(description, weights, calibration), weights
 
 
-def trees(calibration: Calibration | None = None, *, outputs: int = 1, loss: str = "binary") -> tuple[Predictor, Any]:
+def trees(
+    calibration: Calibration | None = None, *, outputs: int = 1, loss: str = "binary", rounds: int = 15
+) -> tuple[Predictor, Any]:
     """A few trees with splits of numbers, missing values and sets of categories."""
     import xgboost
 
     from gatehouse.components.training.trees.columns import column_types, columns
 
     description = described({"model": {"architecture": "xgboost"}, "loss": loss, "outputs": outputs})
-    predictor = Predictor.__new__(Predictor)
+
     transformation = fit(ROWS, NUMERIC, CATEGORICAL)
     numbers, ids = transformation.apply(ROWS)
     rows = columns(numbers, ids)
@@ -83,19 +92,17 @@ def trees(calibration: Calibration | None = None, *, outputs: int = 1, loss: str
         "base_score": 0.4,
         "nthread": 1,
     }
-    booster = xgboost.train(settings | ({"num_class": outputs} if outputs > 1 else {}), data, 15)
+    booster = xgboost.train(settings | ({"num_class": outputs} if outputs > 1 else {}), data, rounds)
     return Predictor(description, booster, calibration), booster
 
 
 MODELS = {
-    "network": lambda: net(),
+    "network with platt": lambda: net(Calibration(Platt(0.7, -0.3), 0.31)),
     "transformer of several classes with a temperature": lambda: net(
         Calibration(Temperature(1.7), 0.5), outputs=3, loss="multiclass", kind="ft_transformer"
     ),
-    "network of numbers": lambda: net(loss="mse"),
-    "network with platt": lambda: net(Calibration(Platt(0.7, -0.3), 0.31)),
-    "network with isotonic": lambda: net(Calibration(Isotonic((0.3, 0.4, 0.6), (0.1, 0.5, 0.9)), 0.5)),
     "trees": lambda: trees(),
+    "trees with isotonic": lambda: trees(Calibration(Isotonic((0.3, 0.4, 0.6), (0.1, 0.5, 0.9)), 0.5)),
     "trees of several classes": lambda: trees(outputs=3, loss="multiclass"),
     "trees of numbers": lambda: trees(loss="mse"),
 }
@@ -116,8 +123,8 @@ def test_onnxruntime_gives_what_the_predictor_gives(name: str) -> None:
 def test_what_differs_is_not_written_and_hashed_categories_are_refused() -> None:
     from gatehouse.components.training.onnx.export import ExportError, exported
 
-    predictor, weights = net()
-    other = {name: tensor + 0.1 for name, tensor in weights.items()}
+    predictor, _ = trees()
+    _, other = trees(rounds=3)
     with pytest.raises(
         ExportError, match=r"onnxruntime and the model differ by .* on 600 rows: expected at most 1e-05"
     ):
@@ -140,3 +147,20 @@ def test_the_file_holds_the_threshold_and_is_the_same_again() -> None:
         "threshold": "0.31",
     }
     assert np.isfinite(predictor.predict(ODD)).all()
+
+
+def test_the_command_writes_a_registered_version(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import onnx
+
+    from gatehouse.components.training.onnx import export
+
+    model = publish_model(store, *lay_out(store), steps=1)
+    version = SimpleNamespace(version=SimpleNamespace(model=model))
+    monkeypatch.setattr("gatehouse.commands.models_published.named", lambda opened, text: version)
+    path, run = tmp_path / "models" / "delays.onnx", CliRunner()
+    ended = run.invoke(app, ["export", "delays:1", "--onnx", str(path), "--store", store.address])
+    assert ended.exit_code == 0 and "largest difference" in ended.output and "on 200 test rows" in ended.output
+    assert {each.name for each in onnx.load(path).graph.input} == {*NUMERIC, *CATEGORICAL}
+    assert export.export_model(store, model).model == path.read_bytes()
