@@ -92,7 +92,7 @@ def settings_of(store: ArtifactStore, model: str) -> Mapping[str, Any]:
     """All settings of a training; where it left none, those that its manifest holds, which leaves out defaults."""
     written = store.manifest(model).configuration
     settings = training_of(store, model).get("settings") or written
-    return settings | {name: written[name] for name in ("calibration",) if name in written}
+    return {**settings, **{name: written[name] for name in ("calibration",) if name in written}}
 
 
 def _data(store: ArtifactStore, model: str) -> Answer:
