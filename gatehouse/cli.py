@@ -24,6 +24,7 @@ def _register(verb: str) -> None:
         "compile": _compile,
         "data": _data,
         "features": _features,
+        "gate": _gate,
         "models": _models,
         "report": _report,
         "runs": _runs,
@@ -68,6 +69,12 @@ def _features() -> None:
     from gatehouse.commands import features
 
     app.add_typer(features.app, name="features")
+
+
+def _gate() -> None:
+    from gatehouse.commands import gate
+
+    app.add_typer(gate.app, name="gate")
 
 
 def _models() -> None:

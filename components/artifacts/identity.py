@@ -2,14 +2,15 @@
 
 Two rules keep a digest as it is where nothing changed. An operational field (a timeout, a place, a price) is left out.
 So is a field that has its default: a field that is added later with a default changes no digest. A changed default
-gives an old configuration another meaning, so its model raises `format_version`.
+gives an old configuration another meaning, so its model raises `format_version`, and keeps the default that was as
+`earlier`: what was written under it is read as it was meant.
 """
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from gatehouse.components.artifacts.canonical import digest_of
@@ -17,6 +18,8 @@ from gatehouse.components.artifacts.canonical import digest_of
 FORMAT_VERSION = "format_version"
 """The key under which the version of a model stands, where it is not the first."""
 _OPERATIONAL = "operational"
+_WRITTEN = "written by identity_of"
+_Read = TypeVar("_Read", bound="Spec")
 
 
 class Spec(BaseModel):
@@ -24,24 +27,30 @@ class Spec(BaseModel):
 
     Attributes:
         format_version: Raised by one when a default changes, so that digests change with the meaning.
+        earlier: By earlier version, the defaults that were others then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: ClassVar[int] = 1
+    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {}
 
     @model_validator(mode="before")
     @classmethod
-    def _of_this_version(cls, given: Any) -> Any:
+    def _of_this_version(cls, given: Any, info: ValidationInfo) -> Any:
         """What `identity_of` wrote is read again: with its version, where that is not the first."""
-        if not isinstance(given, dict) or FORMAT_VERSION not in given:
+        if not isinstance(given, dict):
             return given
-        if given[FORMAT_VERSION] != cls.format_version:
-            raise ValueError(
-                f"expected version {cls.format_version} of its format, found {given[FORMAT_VERSION]}, in which other "
-                "defaults were meant"
-            )
-        return {name: value for name, value in given.items() if name != FORMAT_VERSION}
+        kept = info.context == _WRITTEN
+        version = given.get(FORMAT_VERSION, 1 if kept else cls.format_version)
+        values = {name: value for name, value in given.items() if name != FORMAT_VERSION}
+        if version == cls.format_version:
+            return values
+        if kept and version in cls.earlier:
+            return {**cls.earlier[version], **values}
+        raise ValueError(
+            f"expected version {cls.format_version} of its format, found {version}, in which other defaults were meant"
+        )
 
 
 def operational(default: Any = ..., **arguments: Any) -> Any:
@@ -84,6 +93,15 @@ def identity_of(model: BaseModel) -> dict[str, Any]:
             found[name] = value
     version = getattr(type(model), "format_version", 1)
     return found if version == 1 else found | {FORMAT_VERSION: version}
+
+
+def of_identity(model: type[_Read], written: Any) -> _Read:
+    """The model that `identity_of` wrote; what it left out has the defaults of the version that it was written in.
+
+    Raises:
+        ValidationError: if it is none of this model, or of a version whose defaults are not kept as `earlier`.
+    """
+    return model.model_validate(written, context=_WRITTEN)
 
 
 def identity_digest(model: BaseModel) -> str:

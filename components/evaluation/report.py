@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Rule
 from gatehouse.components.evaluation.reports.figures import figures
@@ -36,9 +37,8 @@ def page(store: ArtifactStore, reference: str) -> str:
     metrics, uncertainty, slices, curves, verdict = (
         store.read_json(reference, f"{name}.json") for name in ("metrics", "uncertainty", "slices", "curves", "verdict")
     )
-    # What both leave out has its default.
-    policy = GatePolicy.model_validate(verdict["policy"])
-    spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
+    policy = of_identity(GatePolicy, verdict["policy"])
+    spec = of_identity(EvaluationSpec, manifest.configuration["spec"])
     found_slices = store.read_json(reference, "found_slices.json")
     level = manifest.details["level"]
     drawn = Report(

@@ -1,7 +1,7 @@
 """What is measured on a candidate, and what the gate demands of it."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -62,6 +62,7 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families()))):  
     """
 
     format_version: ClassVar[int] = 2
+    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"champion": {}}}
 
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
     inconclusive: Literal["refuse", "approval"] = Field(

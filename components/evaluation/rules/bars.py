@@ -1,5 +1,6 @@
 """Bars: bounds that the candidate's own metrics keep."""
 
+import math
 from collections.abc import Iterator
 
 from pydantic import Field, model_validator
@@ -35,7 +36,7 @@ class Bars(Spec):
 def bars(policy: Bars, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate's value of each metric keeps its bounds."""
     for name, bar in sorted(policy.bars.items()):
-        value = evidence.candidate[name]
+        value = evidence.candidate.get(name, math.nan)
         found = metric_named(name).text(value)
         if bar.min is not None:
             yield Rule(f"bar {name}", f"at least {bar.min:g}", found, value >= bar.min)

@@ -1,5 +1,6 @@
 """The baseline: metrics in which the candidate is better than a linear model."""
 
+import math
 from collections.abc import Iterator
 
 from pydantic import Field, field_validator
@@ -28,6 +29,7 @@ class Baseline(Spec):
 def baseline(policy: Baseline, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate is strictly better than the baseline in each metric."""
     for name in policy.must_beat_baseline or ():
-        metric, ours, theirs = metric_named(name), evidence.candidate[name], evidence.baseline[name]
+        metric = metric_named(name)
+        ours, theirs = (values.get(name, math.nan) for values in (evidence.candidate, evidence.baseline))
         wanted = f"{'above' if metric.better == 'higher' else 'below'} the baseline's {metric.text(theirs)}"
         yield Rule(f"baseline {name}", wanted, metric.text(ours), metric.is_better(ours, theirs))

@@ -1,7 +1,7 @@
 """The champion: the candidate is not worse than it, on the same test rows."""
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,7 @@ class ChampionRule(Spec):
     """
 
     format_version: ClassVar[int] = 2
+    earlier: ClassVar[Mapping[int, Mapping[str, Any]]] = {1: {"tolerance": 0.002}}
 
     metric: MetricName | None = Field(None, description="What is compared; null for the task's objective.")
     tolerance: float | None = Field(

@@ -1,5 +1,6 @@
 """The leakage alarm: metrics that are too good to be true."""
 
+import math
 from collections.abc import Iterator
 
 from pydantic import Field
@@ -22,6 +23,6 @@ class LeakageAlarm(Spec):
 def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
     """That no metric of the candidate is better than can be true."""
     for name, limit in sorted((policy.leakage_alarm or {}).items()):
-        metric, value = metric_named(name), evidence.candidate[name]
+        metric, value = metric_named(name), evidence.candidate.get(name, math.nan)
         expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
         yield Rule("leakage alarm", expected, metric.text(value), metric.worse_by(value, limit) >= 0)

@@ -29,7 +29,7 @@ class Regressions(Spec):
     )
 
 
-@family(Regressions)
+@family(Regressions, "regressions", "regression")
 def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     """That after Holm's correction no regression beyond what is tolerated is shown."""
     import numpy as np

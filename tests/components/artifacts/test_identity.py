@@ -6,7 +6,14 @@ from typing import ClassVar, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from gatehouse.components.artifacts.identity import Spec, Unordered, identity_digest, identity_of, operational
+from gatehouse.components.artifacts.identity import (
+    Spec,
+    Unordered,
+    identity_digest,
+    identity_of,
+    of_identity,
+    operational,
+)
 
 
 class Inner(Spec):
@@ -82,6 +89,24 @@ def test_an_identity_of_a_later_version_is_read_again_and_one_of_another_is_refu
     assert Policy.model_validate(identity_of(policy)) == policy
     with pytest.raises(ValidationError, match="expected version 2 of its format, found 1"):
         Policy.model_validate({"rule": {"limit": 3, "format_version": 1}})
+
+
+def test_what_an_earlier_version_left_out_is_read_as_it_was_meant() -> None:
+    class Rule(Spec):
+        format_version: ClassVar[int] = 3
+        earlier: ClassVar[dict[int, dict[str, int]]] = {1: {"limit": 1}}
+
+        limit: int = 3
+        rows: int = 0
+
+    class Policy(Spec):
+        rule: Rule = Rule()
+
+    for rule, limit in (({"rows": 2}, 1), ({"limit": 5, "rows": 2}, 5), ({"rows": 2, "format_version": 3}, 3)):
+        assert of_identity(Policy, {"rule": rule}) == Policy(rule=Rule(limit=limit, rows=2))
+    assert Policy.model_validate({"rule": {"rows": 2}}).rule.limit == 3, "what a person writes means today's defaults"
+    with pytest.raises(ValidationError, match="expected version 3 of its format, found 2"):
+        of_identity(Policy, {"rule": {"format_version": 2}})
 
 
 def test_a_bound_of_an_operational_field_holds() -> None:

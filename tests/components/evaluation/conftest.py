@@ -56,7 +56,7 @@ def bench(store: ArtifactStore) -> Bench:
     return Bench(store, *lay_out(store))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def judged_bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A bench that its tests only read, with the models `good`, `other` (as good) and `bad`; 1,500 test rows."""
     store = ArtifactStore.open(tmp_path_factory.mktemp("bench"))

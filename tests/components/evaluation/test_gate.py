@@ -28,6 +28,7 @@ from gatehouse.components.evaluation.gate import (
 from gatehouse.components.evaluation.rules.bars import Bar
 from gatehouse.components.evaluation.rules.champion import ChampionRule
 from gatehouse.components.evaluation.rules.cost import CostBounds
+from gatehouse.components.evaluation.rules.regressions import RegressionRule
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.tasks.binary import BINARY
@@ -91,7 +92,7 @@ def test_the_families_are_the_files_of_the_folder() -> None:
 
 def test_every_key_of_the_policy_belongs_to_one_family() -> None:
     keys = [key for each in families() for key in each.policy.model_fields]
-    own = GatePolicy.__annotations__.keys() - {"format_version"}
+    own = GatePolicy.__annotations__.keys() - {"format_version", "earlier"}
     assert len(keys) == len(set(keys))
     assert set(GatePolicy.model_fields) == {*keys, *Termed.model_fields, *own}
 
@@ -231,10 +232,13 @@ def test_a_name_stands_for_no_rule_of_a_family_with_a_longer_name() -> None:
 
 def test_every_rule_begins_with_a_name_of_its_family() -> None:
     asked = {"warnings": "refuse", "champion": ChampionRule(min_improvement=0.1), "cost": COST}
+    asked["regressions"] = RegressionRule()
     policy = POLICY.model_copy(update=asked)
     checks = tuple(DataCheck(name, "pass", ()) for name in ("validation", "leakage", "split checks"))
     for slices in ({}, {"a": 0.7}, {"a": 0.1}):
-        evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": slices}, True, checks)
+        worse = {name: replace(BETTER, worse_by=0.1, standard_error=value) for name, value in slices.items()}
+        compared = {"slice_comparisons": worse}
+        evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": slices}, True, checks, **compared)
         for each in families():
             for rule in each.rules(policy.resolved(judging_of(BINARY)), evidence):
                 assert any(rule.name == name or rule.name.startswith(f"{name} ") for name in each.names), rule

@@ -1,0 +1,141 @@
+"""What a policy says of an earlier evaluation, from what that evaluation holds: no model is run again."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gatehouse.components.artifacts.identity import of_identity
+from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.gate import NOT_CHECKED, Comparison, Cost, DataCheck, Evidence, judge, verdict_of
+from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+
+NOT_KNOWN = "not known"
+_CHECKS = ("validation", "leakage", "split_checks")
+
+
+@dataclass(frozen=True)
+class Rejudged:
+    """What a policy says of an evaluation.
+
+    Attributes:
+        verdict: `pass`, `refused`, `inconclusive`, or `not known` where a rule was not measured then and none refuses.
+        broken: Rules that do not hold and refuse, in words.
+        warnings: Rules that do not hold and warn.
+        not_measured: Names of rules that need what the evaluation does not hold.
+    """
+
+    verdict: str
+    broken: tuple[str, ...]
+    warnings: tuple[str, ...]
+    not_measured: tuple[str, ...]
+
+
+def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudged:
+    """Hold an evaluation against another policy than its own.
+
+    Args:
+        store: Where the evaluation is.
+        evaluation: Its reference.
+        asked: The policy as it is written.
+
+    Raises:
+        ConfigurationError: if the policy does not fit the task of the evaluation.
+    """
+    manifest, verdict = store.manifest(evaluation), store.read_json(evaluation, "verdict.json")
+    metrics, slices = (store.read_json(evaluation, f"{name}.json") for name in ("metrics", "slices"))
+    task = TASKS[manifest.details["task"]]
+    if problems := list(asked.problems(task)):
+        raise ConfigurationError(f"The policy does not fit {evaluation}: {'; '.join(problems)}.")
+    policy = asked.resolved(judging_of(task))
+    judged = [entry["metrics"]["candidate"] | {"": entry["name"]} for entry in slices if entry["judged"]]
+    evidence = Evidence(
+        model=store.manifest(manifest.derived_from["model"]),
+        candidate=metrics["candidate"],
+        baseline=metrics["baseline"],
+        comparison=_comparison(verdict, policy),
+        slices={name: {each[""]: each[name] for each in judged if name in each} for name in policy.slices or ()},
+        slices_asked=asked.slices is not None,
+        data_checks=tuple(_data_checks(store, manifest)),
+        cost=Cost(**verdict["cost"]) if "cost" in verdict else None,
+        comparisons=_comparisons(verdict.get("comparisons", {})),
+        slice_comparisons={
+            entry["name"]: found[policy.champion.metric]
+            for entry in slices
+            if entry["judged"] and policy.champion.metric in (found := _comparisons(entry.get("comparisons", {})))
+        },
+    )
+    missing = tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, slices)))
+    if "regressions" in missing:
+        policy = policy.model_copy(update={"regressions": None})
+    rules = tuple(rule for rule in judge(policy, evidence) if rule.name not in missing)
+    said = verdict_of(rules)
+    return Rejudged(
+        verdict=NOT_KNOWN if missing and said == "pass" else said,
+        broken=tuple(str(rule) for rule in rules if rule.refuses),
+        warnings=tuple(str(rule) for rule in rules if rule.warns),
+        not_measured=missing,
+    )
+
+
+def _comparison(verdict: Mapping[str, Any], policy: GatePolicy) -> Comparison | None:
+    """With the champion of then in the policy's metric; None where there was none, or no bound of this confidence."""
+    first = verdict["comparison"]
+    every = verdict.get("comparisons") or ({first["metric"]: first} if first else {})
+    found = every.get(policy.champion.metric)
+    then = of_identity(GatePolicy, verdict["policy"]).champion.confidence
+    if found is None or then != policy.champion.confidence:
+        return None
+    return _read(found)
+
+
+def _comparisons(written: Mapping[str, Any]) -> dict[str, Comparison]:
+    """By metric, those whose standard error was measured."""
+    return {name: _read(each) for name, each in written.items() if "standard_error" in each}
+
+
+def _read(written: Mapping[str, Any]) -> Comparison:
+    return Comparison(**{name: value for name, value in written.items() if name in Comparison.__dataclass_fields__})
+
+
+def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck]:
+    for name in _CHECKS:
+        title = name.replace("_", " ")
+        if not (reference := manifest.derived_from.get(name)):
+            yield DataCheck(title, NOT_CHECKED, ("was not given",))
+            continue
+        try:
+            details = store.manifest(reference).details
+        except MissingArtifactError:
+            yield DataCheck(title, NOT_CHECKED, ("is no longer in the store",))
+        else:
+            yield DataCheck(title, details["verdict"], tuple(details["warnings"]))
+
+
+def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: Any) -> Iterator[str]:
+    """Names of the rules that the policy asks for and the evaluation cannot answer."""
+    for name in policy.bars:
+        if name not in evidence.candidate:
+            yield f"bar {name}"
+    for name in policy.must_beat_baseline or ():
+        if name not in evidence.candidate or name not in evidence.baseline:
+            yield f"baseline {name}"
+    if any(name not in evidence.candidate for name in policy.leakage_alarm or ()):
+        yield "leakage alarm"
+    if evidence.comparison is None and "champion" in metrics:
+        yield f"champion {policy.champion.metric}"
+    wanted = policy.regressions
+    if wanted is not None and "champion" in metrics:
+        lacking = wanted.slices and len(evidence.slice_comparisons) < sum(entry["judged"] for entry in slices)
+        if lacking or not set(wanted.metrics) <= evidence.comparisons.keys():
+            yield "regressions"
+    for name, values in evidence.slices.items():
+        if not values and any(entry["judged"] for entry in slices):
+            yield f"slices {name}"
+    if evidence.cost is None and policy.cost.latency_ms is not None:
+        yield "latency"
+    if policy.cost.memory_mb is not None and (evidence.cost is None or evidence.cost.memory_mb is None):
+        yield "memory"

@@ -1,0 +1,1 @@
+"""What a policy would have said of the candidates that a ledger holds."""
