@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from gatehouse.driver import FAILURE, PLAN
 from gatehouse.process import owner_env, stop_descendants
 
 GRACE_SECONDS = 10.0
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.1
 _FAR_POLL_SECONDS = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -113,7 +114,8 @@ def run_pipeline(
             while driver.poll() is None and not received:
                 _refresh(run, store)
                 watch(run)
-                time.sleep(_POLL_SECONDS if store.objects.parallel == 1 else _FAR_POLL_SECONDS)
+                with suppress(subprocess.TimeoutExpired):
+                    driver.wait(_POLL_SECONDS if store.objects.parallel == 1 else _FAR_POLL_SECONDS)
         finally:
             stop_descendants(os.getpid(), grace=GRACE_SECONDS if driver.poll() is None else 0.5)
             driver.wait()

@@ -1,12 +1,15 @@
 """The pipelines by name, each built for a project."""
 
-from collections.abc import Callable
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
+
+_NAMES = ("training", "promotion", "monitoring", "materialization")
+"""Of the pipelines: each is the function of this name in the module of this name, imported when it is built."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +32,13 @@ def build(name: str, project: Project, *, local: bool = False) -> Pipeline:
     Raises:
         ConfigurationError: if there is no such pipeline.
     """
-    builders = _builders()
-    if name not in builders:
-        raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(builders)}.")
+    if name not in _NAMES:
+        raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(_NAMES)}.")
+    builder = getattr(importlib.import_module(f"gatehouse.pipelines.{name}"), name)
     tasks = Tasks(name, project, local)
-    return Pipeline(builders[name](project, tasks), tasks.plan)
+    return Pipeline(builder(project, tasks), tasks.plan)
 
 
 def names() -> tuple[str, ...]:
     """Names of all pipelines."""
-    return tuple(_builders())
-
-
-def _builders() -> dict[str, Callable[[Project, Tasks], Any]]:
-    from gatehouse.pipelines.materialization import materialization
-    from gatehouse.pipelines.monitoring import monitoring
-    from gatehouse.pipelines.promotion import promotion
-    from gatehouse.pipelines.training import training
-
-    return {
-        "training": training,
-        "promotion": promotion,
-        "monitoring": monitoring,
-        "materialization": materialization,
-    }
+    return _NAMES

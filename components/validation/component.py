@@ -35,7 +35,7 @@ def validate(
         statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.validation.report import show
+    from gatehouse.components.validation.reports.outputs import show
     from gatehouse.components.validation.spec import StatisticsSpec
     from gatehouse.components.validation.stage import ValidateRequest
     from gatehouse.components.validation.stage import validate as run

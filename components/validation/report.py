@@ -5,7 +5,6 @@ that needs no server; the filter needs the page's own script, everything else do
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,13 +23,11 @@ from gatehouse.components.reports.elements import (
 )
 from gatehouse.components.reports.format import Html, moment
 from gatehouse.components.reports.page import Report, Verdict
-from gatehouse.components.reports.rendering import rendered
 from gatehouse.components.validation.anomalies import Anomaly
 from gatehouse.components.validation.contract import CONTRACT_FILE
 from gatehouse.components.validation.movement import MOVEMENTS
 from gatehouse.components.validation.reports.column_card import Column, column_card
 from gatehouse.components.validation.reports.contract_line import contract_line
-from gatehouse.components.validation.stage import ValidateResult
 from gatehouse.components.validation.statistics import Statistics
 from gatehouse.components.validation.statistics.document import without_values
 from gatehouse.components.validation.statistics.measurement import Measurement, measurement, statistics_of
@@ -154,16 +151,6 @@ def _add_table(report: Report, name: str, found: Judged, anchors: Anchors, anoma
         for column, own in columns.items()
     ]
     report.cards([column_card(column, anchors[name, column.name]) for column in shown])
-
-
-def show(result: ValidateResult, store: ArtifactStore, metrics: Any, report: Any) -> None:
-    """Fill KFP's typed outputs (Metrics, HTML) from a validation."""
-    anomalies = store.read_json(result.validation, "anomalies.json")
-    metrics.log_metric("failed", sum(one["severity"] == "fail" for one in anomalies))
-    metrics.log_metric("warned", sum(one["severity"] == "warn" for one in anomalies))
-    metrics.log_metric("rules judged", store.read_json(result.validation, "verdict.json")["judged"])
-    shutil.copyfile(rendered(store, result.validation), report.path)
-    report.metadata["reference"] = store.address_of(result.validation)
 
 
 def _anchors(statistics: ByColumn) -> Anchors:

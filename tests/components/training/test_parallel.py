@@ -14,8 +14,6 @@ from torch import nn
 
 from gatehouse.components.tracking.spool import Position, read
 from gatehouse.components.training.parallel.mesh import Layout
-from gatehouse.components.training.parallel.pipeline import stage_of
-from gatehouse.components.training.parallel.tensor import NotDivisibleError, plan_of
 from tests.components.training.parallel_cases import CHECKPOINTED, RESUMED
 from tests.components.training.specs import architecture, network, vary
 
@@ -143,6 +141,10 @@ def test_one_process_goes_on_from_the_checkpoint_of_two_shards(ran: Path) -> Non
 
 
 def test_a_model_that_cannot_be_cut_says_what_it_lacks() -> None:
+    # torch's compiler comes with these, which takes seconds in each worker that only collects this file.
+    from gatehouse.components.training.parallel.pipeline import stage_of
+    from gatehouse.components.training.parallel.tensor import NotDivisibleError, plan_of
+
     model = nn.Sequential(nn.Linear(2, 2))
     with pytest.raises(NotDivisibleError, match="expected the children embed, blocks and head, found 0"):
         stage_of(model, Layout(None, 0, 1, 0, 1, 0, 2))
