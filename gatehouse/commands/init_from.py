@@ -51,7 +51,8 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float, want
             look = taken(source, Path("contract.yaml"), store)
         roles, boundaries, alike = _roles(store, look, table, source["tables"][table], wanted, bool(sniffed.event_time))
         write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm))
-    _tell(console, target, name, roles, look, boundaries)
+        report = target / look.pages[0].relative_to(made)
+    _tell(console, target, name, roles, report, boundaries)
 
 
 def _time(wanted: str, sniffed: "Sniffed") -> str:
@@ -120,7 +121,7 @@ def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str) -> tuple[str
 
 
 def _tell(
-    console: Console, target: Path, name: str, roles: Roles, look: FirstLook, boundaries: tuple[str, str] | None
+    console: Console, target: Path, name: str, roles: Roles, report: Path, boundaries: tuple[str, str] | None
 ) -> None:
     key = roles.key.name if roles.key else "made of each row's values"
     lines = {
@@ -137,5 +138,5 @@ def _tell(
         console.print(Text.assemble((f"{label:<10}", "dim"), text))
     for column, why in roles.left_out.items():
         console.print(Text.assemble(("left out  ", "dim"), f"{column}: {why}"))
-    console.print(Text.assemble(("report    ", "dim"), str(look.pages[0])))
+    console.print(Text.assemble(("report    ", "dim"), str(report)))
     console.print(f"\n{target} is ready: gatehouse run {name}")

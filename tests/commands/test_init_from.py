@@ -86,7 +86,8 @@ def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: py
         assert not (folder / "visits").exists()
 
     monkeypatch.setattr(init_from, "write_files", write_unseen)
-    _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3")
+    told = _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3").output
+    assert Path(told.partition("\nreport ")[2].split()[0]).is_file()
     assert check_project(folder / "visits") and sorted(path.name for path in folder.iterdir()) == [
         "visits",
         "visits.csv",
