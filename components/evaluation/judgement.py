@@ -109,8 +109,7 @@ def judged(
         for name in (metrics[CANDIDATE] if CHAMPION in predictions else ())
     }
     shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
-    limits = tuple(sorted(policy.slices or ()))
-    by = policy.champion.metric
+    limits, by = tuple(sorted(policy.slices or ())), policy.champion.metric
     slicing = Slicing(part.table, labels, shown, spec, task, limits, (by, policy.champion.confidence), units)
     slices = tuple(slicing.named())
     judged_slices = [each for each in slices if each.judged]
