@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import GatehouseError
 from gatehouse.project import Project
-from gatehouse.server import api, problems
+from gatehouse.server import api, pages, problems
 from gatehouse.server.access import Access
 from gatehouse.server.problems import Problem, answers
 from gatehouse.server.rate import Rate
@@ -55,8 +55,9 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
     app = FastAPI(title="Gatehouse", version="1", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.server, app.state.access = server, access
     app.include_router(api.router)
+    app.include_router(pages.router)
     _observe(app)
-    problems.install(app, problems.show_json)
+    problems.install(app, pages.show)
     return app
 
 

@@ -149,12 +149,26 @@ class Page:
 
     def open(self, path: Path, fragment: str = "") -> "Page":
         """Load a file and wait until it is there."""
+        return self.visit(path.as_uri() + fragment)
+
+    def visit(self, address: str) -> "Page":
+        """Load what is at an address and wait until it is there."""
         self._loaded = False
-        self._call("Page.navigate", url=path.as_uri() + fragment)
+        self._call("Page.navigate", url=address)
+        return self.loaded()
+
+    def loaded(self) -> "Page":
+        """Wait until what is being loaded is there."""
         deadline = time.monotonic() + _PATIENCE
         while not self._loaded:
             self._browser._next(deadline)
         return self
+
+    def click(self, selector: str) -> "Page":
+        """Click an element that leads to another page, and wait until that is there."""
+        self._loaded = False
+        self.js(f"document.querySelector({json.dumps(selector)}).click()")
+        return self.loaded()
 
     def js(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""

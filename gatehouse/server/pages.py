@@ -1,0 +1,209 @@
+"""The pages for people: models, versions, ledger, lineage, reports, and a form to approve; rendered by the server."""
+
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, quote
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Path as InPath
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
+from gatehouse.components.registry.explaining.report import lineage_picture
+from gatehouse.components.registry.state import Verdict
+from gatehouse.components.reports.format import moment, number
+from gatehouse.components.reports.rendering import has_page, rendered
+from gatehouse.components.reports.style import STYLE
+from gatehouse.server import registry, runs
+from gatehouse.server.access import Access
+from gatehouse.server.api import Name, RunId, sign
+from gatehouse.server.problems import Problem, ProblemError, show_json
+from gatehouse.server.registry import Word, found
+from gatehouse.server.state import Server
+from gatehouse.server.tokens import Scope, Token
+
+COOKIE = "gatehouse"
+_FOLDER = Path(__file__).parent / "templates"
+_SHUT = "frame-ancestors 'none'"
+_PAGE = f"default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; {_SHUT}"
+_REPORT = f"sandbox allow-scripts; {_SHUT}"
+_PROGRAMS = ("/v1/", "/health/", "/metrics", "/openapi.json")
+_drawing = Environment(
+    loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_drawing.filters |= {
+    "number": number,
+    "moment": lambda text: moment(text) if text else "",
+    "short": lambda text: Reference.parse(text).short,
+}
+router = APIRouter(include_in_schema=False)
+Version = Annotated[int, InPath(ge=1, lt=10**9)]
+Part = Annotated[str, InPath(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form that was sent."""
+    return dict(parse_qsl((await request.body()).decode("utf-8", "replace"), max_num_fields=10))
+
+
+Form = Annotated[dict[str, str], Depends(_form)]
+
+
+class Visit:
+    """A person's visit: the server, and the token in the browser's cookie."""
+
+    def __init__(self, request: Request, scope: Scope = "read") -> None:
+        access: Access = request.app.state.access
+        self.request = request
+        self.secret = request.cookies.get(COOKIE, "")
+        self.token: Token = access.admit(request, self.secret, scope)
+        self.server: Server = request.app.state.server
+
+    @property
+    def stamp(self) -> str:
+        """What a form must send back: only a page that this person was shown knows it."""
+        return hmac.new(self.secret.encode(), b"form", hashlib.sha256).hexdigest()
+
+    def draw(self, template: str, **values: Any) -> HTMLResponse:
+        """A page of this visit."""
+        return _drawn(template, 200, visit=self, **values)
+
+
+def _drawn(template: str, status: int, **values: Any) -> HTMLResponse:
+    html = _drawing.get_template(template).render(values)
+    return HTMLResponse(html, status, {"Content-Security-Policy": _PAGE})
+
+
+def show(request: Request, problem: Problem, headers: dict[str, str]) -> Response:
+    """A problem: for a program as JSON, for a person as a page; who is not logged in is asked to."""
+    if request.url.path.startswith(_PROGRAMS):
+        return show_json(request, problem, headers)
+    if problem.status == 401:
+        return RedirectResponse(f"/login?next={quote(request.url.path)}", 303)
+    page = _drawn("problem.html", problem.status, visit=None, problem=problem)
+    page.headers.update(headers)
+    return page
+
+
+@router.get("/style.css")
+def style() -> Response:
+    """The look of reports, and what the pages add."""
+    return Response(STYLE + (_FOLDER / "pages.css").read_text(), media_type="text/css")
+
+
+@router.get("/login")
+def ask_for_token(next: Annotated[str, Query(max_length=500)] = "/") -> HTMLResponse:  # its name in the address
+    """Ask for a token."""
+    return _drawn("login.html", 200, visit=None, after=next, wrong=False)
+
+
+@router.post("/login")
+def log_in(request: Request, form: Form) -> Response:
+    """Keep a token in a cookie that scripts cannot read and other sites cannot send."""
+    access: Access = request.app.state.access
+    secret, after = form.get("token", "").strip(), form.get("next", "/")
+    token = access.known(secret)
+    here = after if after.startswith("/") and not after.startswith(("//", "/\\")) else "/"
+    if token is None:
+        return _drawn("login.html", 401, visit=None, after=here, wrong=True)
+    response = RedirectResponse(here, 303)
+    secure = request.url.scheme == "https"
+    response.set_cookie(COOKIE, secret, httponly=True, samesite="strict", secure=secure)
+    return response
+
+
+@router.post("/logout")
+def log_out() -> Response:
+    """Forget the token."""
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/")
+def list_models(request: Request) -> HTMLResponse:
+    """The models, and who is what."""
+    visit = Visit(request)
+    return visit.draw("models.html", models=registry.models(visit.server.store))
+
+
+@router.get("/models/{name}")
+def show_model(request: Request, name: Name) -> HTMLResponse:
+    """The versions of a model, and its ledger as a timeline."""
+    visit = Visit(request)
+    store = visit.server.store
+    versions, acts = registry.versions(store, name), registry.history(store, name)
+    return visit.draw("model.html", name=name, versions=versions[::-1], acts=acts[::-1])
+
+
+@router.get("/models/{name}/{version}")
+def show_version(request: Request, name: Name, version: Version) -> HTMLResponse:
+    """A version: verdict, numbers, the seven answers, what happened to it, its lineage and its reports."""
+    visit = Visit(request)
+    store = visit.server.store
+    which = found(store, f"{name}:{version}")
+    seen = explain(ExplainRequest(model=f"{name}:{version}"), store)
+    last = which.ledger.state().last_verdict(seen.model)
+    verdict = last[1] if last else None
+    picture = Markup(lineage_picture(seen.nodes, seen.edges, f"{name}:{version}"))  # escapes what it draws
+    return visit.draw(
+        "version.html",
+        seen=seen,
+        verdict=verdict,
+        picture=picture,
+        reports=_reports(seen),
+        signs=visit.token.may("promote") and _can_be_signed(seen, verdict),
+    )
+
+
+@router.post("/models/{name}/{version}/{word}")
+def give_word(request: Request, name: Name, version: Version, word: Part, form: Form) -> Response:
+    """Approve or reject, with the reason of the form."""
+    visit = Visit(request, "promote")
+    if word not in ("approve", "reject"):
+        raise ProblemError(404, f"expected approve or reject, found {word!r}.")
+    if not hmac.compare_digest(form.get("stamp", "").encode(), visit.stamp.encode()):
+        raise ProblemError(403, "This form was not sent from a page of yours. Load the page again, and send it anew.")
+    reason = form.get("reason", "").strip()[:2000]
+    if not reason:
+        raise ProblemError(422, f"To {word} needs a reason: expected some words, found none.")
+    sign(visit.server, visit.token, name, word, Word(version=version, reason=reason))
+    return RedirectResponse(f"/models/{name}/{version}", 303)
+
+
+@router.get("/reports/{kind}/{name}/{digest}")
+def show_report(request: Request, kind: Part, name: Part, digest: Part) -> HTMLResponse:
+    """The page of an artifact, shut off from this site."""
+    visit = Visit(request)
+    page = rendered(visit.server.store, Reference.parse(f"{kind}/{name}/{digest}"))
+    return HTMLResponse(page.read_text(), headers={"Content-Security-Policy": _REPORT})
+
+
+@router.get("/runs")
+def list_runs(request: Request) -> HTMLResponse:
+    """The newest runs that were submitted."""
+    visit = Visit(request)
+    return visit.draw("runs.html", runs=runs.newest(visit.server.store))
+
+
+@router.get("/runs/{run}")
+def show_run(request: Request, run: RunId) -> HTMLResponse:
+    """How far a run is."""
+    visit = Visit(request)
+    return visit.draw("run.html", run=runs.followed(visit.server.store, run))
+
+
+def _reports(seen: Explanation) -> list[str]:
+    """What has a page of its own: the evaluation, the model, and what it was made from."""
+    identities = dict.fromkeys([seen.evaluation, seen.model, *(node.identity for node in reversed(seen.nodes))])
+    return [each for each in identities if has_page(Reference.parse(each))]
+
+
+def _can_be_signed(seen: Explanation, verdict: Verdict | None) -> bool:
+    manual = verdict is not None and verdict.verdict == "pass" and verdict.approval == "manual"
+    return manual and seen.stage != "archived"
