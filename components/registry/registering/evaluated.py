@@ -59,10 +59,7 @@ def verdict_on(
             f"{_difference(manifest.configuration, given)}. Evaluate again under the present policy."
         )
     subject = Subject(
-        model=model,
-        training_set=inputs["training_set"],
-        split=inputs["split"],
-        policy=identity_digest(policy),
+        model=model, training_set=inputs["training_set"], split=inputs["split"], policy=identity_digest(policy)
     )
     last = state.verdict_on(subject)
     if last and last[1].admits and last[1].exempted and last[1].evaluation == evaluation and state.settled(*last):
