@@ -159,6 +159,16 @@ def warnings(run: LocalRun) -> list[tuple[str, str]]:
     return found + [(event.stage, event.body.get("message", "")) for event in run.events if event.event == "warned"]
 
 
+def figure(value: float) -> str:
+    """A metric with four decimals; a power of ten where it is too large for decimals to say anything.
+
+    Example:
+        >>> figure(0.25), figure(6.697e14)
+        ('0.2500', '6.697e+14')
+    """
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3e}"
+
+
 def _words(field: str) -> str:
     return field.replace("_", " ")
 
@@ -171,7 +181,7 @@ def _short(reference: str) -> str:
 def _metrics(metrics: dict[str, float], objective: str, most: int | None = None) -> str:
     """Metrics with the one first by which the gate compares models."""
     ordered = sorted(metrics, key=lambda name: name != objective)
-    written = [f"{name} {metrics[name]:.4f}" for name in ordered[:most]]
+    written = [f"{name} {figure(metrics[name])}" for name in ordered[:most]]
     return "\n".join("  ".join(written[at : at + _ON_A_LINE]) for at in range(0, len(written), _ON_A_LINE))
 
 

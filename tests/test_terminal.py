@@ -8,7 +8,7 @@ from gatehouse.components.artifacts.run import Event
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.mlflow_client import URI
 from gatehouse.local_run import LocalRun, PlannedTask
-from gatehouse.terminal import Screen, summary
+from gatehouse.terminal import Screen, figure, summary
 from tests.components.artifacts.memory_objects import Memory, MemoryObjects
 
 
@@ -97,3 +97,7 @@ def test_a_stale_view_is_told_with_its_age_and_its_limit(
     run = LocalRun("20130115-081500-3fa2", tmp_path / "run.log", plan=plan, events=events)
     Screen(store).update(run)
     assert f"fail: {reason}" in capsys.readouterr().out
+
+
+def test_a_metric_that_is_too_large_for_decimals_is_a_power_of_ten() -> None:
+    assert [figure(value) for value in (0.25, -3.0, 6.697e14)] == ["0.2500", "-3.0000", "6.697e+14"]

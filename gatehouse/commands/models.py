@@ -23,6 +23,7 @@ from gatehouse.components.registry.promoting.stage import PromoteRequest, promot
 from gatehouse.components.registry.state import ALIASES, CANARY, CHAMPION, SHADOW, STAGING, ModelVersion, State
 from gatehouse.components.tasks.judging import objective_of
 from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.terminal import figure
 
 app = typer.Typer(no_args_is_help=True, help="Registered models: origin, approval, promotion, rollback.")
 _HOW = "NAME, NAME:2 or NAME@champion; without the name where there is one model"
@@ -186,7 +187,7 @@ def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
     except GatehouseError:
         return ""
     ordered = sorted(found, key=lambda metric: metric != first)
-    return "  ".join(f"{metric} {found[metric]:.4f}" for metric in ordered[:_METRICS])
+    return "  ".join(f"{metric} {figure(found[metric])}" for metric in ordered[:_METRICS])
 
 
 def _last_verdict(state: State, version: ModelVersion) -> str:
