@@ -71,6 +71,10 @@ class Units:
         found, of_row = np.unique(numbers, return_inverse=True)
         return cls(name, len(found), of_row)
 
+    def among(self, rows: Array) -> int:
+        """How many units some rows are of, given by their numbers."""
+        return len(rows) if self.of_row is None else len(np.unique(self.of_row[rows]))
+
     def draws(self, samples: int, seed: int) -> Iterator[Array]:
         """How often each row is drawn, float64, shape (rows,), of each draw; the same whenever it is asked."""
         generator = np.random.default_rng(seed)

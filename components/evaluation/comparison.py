@@ -7,7 +7,12 @@ from gatehouse.components.metrics.catalogue.metric import Array, Metric
 
 
 def compared(
-    metric: Metric, candidate: float, champion: float, on_draws: tuple[Array, Array], confidence: float
+    metric: Metric,
+    candidate: float,
+    champion: float,
+    on_draws: tuple[Array, Array],
+    confidence: float,
+    units: int | None = None,
 ) -> Comparison:
     """Compare two models in a metric.
 
@@ -20,6 +25,7 @@ def compared(
         champion: The champion's.
         on_draws: The values of candidate and champion on each draw, shape (samples,) each.
         confidence: Of each one-sided bound, above a half.
+        units: How many units the draws are of.
     """
     ours, theirs = on_draws
     sign = 1.0 if metric.better == "lower" else -1.0
@@ -34,4 +40,5 @@ def compared(
         worst_bound=float(worst),
         best_bound=float(best),
         standard_error=float(known.std(ddof=1)) if len(known) > 1 else np.nan,
+        units=units,
     )

@@ -16,6 +16,7 @@ from gatehouse.components.artifacts.manifest import Manifest
 # The last part stands for every module of the folder, also to what takes the digest of code.
 _ROOM = "gatehouse.components.evaluation.rules.*"
 _POWER = 0.8
+LEAST_UNITS = 20
 _FIRST = ("bars", "baseline", "leakage_alarm", "champion", "slices", "data_checks")
 Outcome = Literal["pass", "refused", "inconclusive"]
 Metrics = Mapping[str, float]
@@ -107,6 +108,7 @@ class Comparison:
 
     `worse_by` and its two bounds are positive to the candidate's disadvantage, whatever the metric's direction. The
     bounds are each one-sided, at the confidence of the policy. `standard_error` is that of `worse_by`, from the draws.
+    `units` is how many rows, groups or days were drawn from; None where an evaluation of earlier did not say.
     """
 
     metric: str
@@ -116,6 +118,12 @@ class Comparison:
     worst_bound: float
     best_bound: float
     standard_error: float = 0.0
+    units: int | None = None
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are too few units for bounds to mean anything: draws of one unit are all the same."""
+        return self.units is not None and self.units < LEAST_UNITS
 
     def smallest_shown(self, confidence: float) -> float:
         """The smallest regression that these test rows can show, in the metric's own unit.

@@ -105,6 +105,7 @@ def judged(
             metrics[CHAMPION][name],
             (drawn[CANDIDATE][name], drawn[CHAMPION][name]),
             policy.champion.confidence,
+            units.number,
         )
         for name in (metrics[CANDIDATE] if CHAMPION in predictions else ())
     }

@@ -106,7 +106,7 @@ class Slicing:
         """Slices of rows by their numbers, all measured on the same draws of all rows."""
         objective = judging_of(self.task).objective
         measured: list[Measured] = []
-        entries: list[tuple[Slice, list[tuple[str, str]]]] = []
+        entries: list[tuple[Slice, int, list[tuple[str, str]]]] = []
         start = 0
         for name, rows in zip(names, members, strict=True):
             labels, stop = self.labels[rows], start + len(rows)
@@ -121,13 +121,13 @@ class Slicing:
             judged = enough and self._size(rows) >= self.spec.min_slice_rows
             level = level_of(self.task).of(labels, self.labels)[0]
             entry = Slice(name, len(rows), level, values, {}, {}, judged)
-            entries.append((entry, [(role, each.name) for role, each in keys]))
+            entries.append((entry, self.units.among(rows), [(role, each.name) for role, each in keys]))
             start = stop
         order = np.concatenate(members)
         drawn = iter(on_draws(measured, self.units, self.spec.bootstrap_samples, self.spec.seed, order).T)
-        return [self._with_draws(entry, {key: next(drawn) for key in keys}) for entry, keys in entries]
+        return [self._with_draws(entry, units, {key: next(drawn) for key in keys}) for entry, units, keys in entries]
 
-    def _with_draws(self, entry: Slice, drawn: Mapping[tuple[str, str], Array]) -> Slice:
+    def _with_draws(self, entry: Slice, units: int, drawn: Mapping[tuple[str, str], Array]) -> Slice:
         intervals: dict[str, dict[str, tuple[float, float]]] = {}
         for (role, name), values in drawn.items():
             if not np.isnan(values).all():
@@ -138,7 +138,7 @@ class Slicing:
         comparisons = {}
         if pair[0] is not None and pair[1] is not None and not np.isnan(pair[0]).all():
             ours, theirs = (entry.metrics[role][name] for role in ("candidate", "champion"))
-            comparisons[name] = compared(metric_named(name), ours, theirs, (pair[0], pair[1]), confidence)
+            comparisons[name] = compared(metric_named(name), ours, theirs, (pair[0], pair[1]), confidence, units)
         return replace(entry, intervals=intervals, comparisons=comparisons)
 
     def _size(self, rows: Array) -> int:

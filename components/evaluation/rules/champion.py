@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.components.evaluation.gate import LEAST_UNITS, Evidence, Rule, family
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.metrics.catalogue.names import MetricName
 
@@ -64,12 +64,13 @@ def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
     smallest, spans = found.smallest_shown(rule.confidence), found.best_bound <= tolerated < found.worst_bound
     blind = spans and tolerated < smallest
     told = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
+    told = f"; bounds of {found.units} units mean nothing, at least {LEAST_UNITS} are needed" if found.too_few else told
     yield Rule(
         f"champion {found.metric}",
         f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",
         f"{ours}, at worst {_side(found.worst_bound)}{told}",
-        found.worst_bound <= tolerated,
-        inconclusive=blind,
+        found.worst_bound <= tolerated and not found.too_few,
+        inconclusive=blind or found.too_few,
     )
     if rule.min_improvement is not None:
         yield Rule(

@@ -39,9 +39,10 @@ def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     rule = policy.regressions
     if rule is None or evidence.comparison is None:
         return
-    looked_at = {name: evidence.comparisons[name] for name in rule.metrics}
+    given = {name: evidence.comparisons[name] for name in rule.metrics}
     if rule.slices:
-        looked_at |= {f"in {name}": found for name, found in evidence.slice_comparisons.items()}
+        given |= {f"in {name}": found for name, found in evidence.slice_comparisons.items()}
+    looked_at = {name: found for name, found in given.items() if not found.too_few}
     adjusted = holm(np.array([_p_value(each, rule.relative_tolerance) for each in looked_at.values()]))
     wanted = f"not shown to be worse than the champion by more than {rule.relative_tolerance:.3g} of its value"
     shown = {
@@ -52,8 +53,11 @@ def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     for name, each in shown.items():
         found = f"{each.worse_by:.5f} worse, with {rule.confidence:.0%} confidence in all {len(looked_at)}"
         yield Rule(f"regression {name}", wanted, found, False)
-    if not shown:
-        yield Rule("regressions", f"{wanted}, in {len(looked_at)} metrics and slices", "none", True)
+    few = f"; {len(given) - len(looked_at)} of too few units" if len(given) > len(looked_at) else ""
+    if not looked_at:
+        yield Rule("regressions", wanted, f"not checked: no metric and no judged slice{few}", False)
+    elif not shown:
+        yield Rule("regressions", f"{wanted}, in {len(looked_at)} metrics and slices", f"none{few}", True)
 
 
 def _p_value(found: Comparison, relative: float) -> float:

@@ -105,3 +105,9 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
         low, high = interval(log_loss, losses.mean(), on_draws([mean], units, 60, 7)[:, 0])
         held.append(low <= 0 <= high)
     assert 0.86 <= np.mean(held) <= 0.99
+
+
+def test_the_units_among_rows_are_counted() -> None:
+    rows = np.array([0, 1, 4])
+    assert Units("row", 5).among(rows) == 3
+    assert Units("day", 3, np.array([0, 0, 1, 1, 2])).among(rows) == 2

@@ -388,3 +388,28 @@ def test_regressions_that_are_shown_in_a_slice_refuse(slices: dict[str, float], 
 def test_regressions_name_metrics_of_the_task() -> None:
     policy = GatePolicy.model_validate({"regressions": {"metrics": ["rmse"]}}).resolved(judging_of(BINARY))
     assert [each for each in policy.problems(BINARY) if each.startswith("regressions.metrics") and "rmse" in each]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "units", "broken"),
+    [
+        ([], {}, ["regressions"]),
+        ([], {"a": 19}, ["regressions"]),
+        (["brier"], {"a": 19}, []),
+        ([], {"a": 19, "b": 20}, ["regression in b"]),
+    ],
+)
+def test_what_has_few_units_shows_no_regression_and_looking_at_nothing_is_told(
+    metrics: list[str], units: dict[str, int], broken: list[str]
+) -> None:
+    policy = GatePolicy.model_validate({"regressions": {"metrics": metrics}}).resolved(judging_of(BINARY))
+    found = {name: replace(_against(0.1), units=number) for name, number in units.items()}
+    given = {"brier": _against(0)}
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons=given, slice_comparisons=found)
+    assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
+
+
+def test_bounds_from_few_units_cannot_tell() -> None:
+    for units, outcome in ((1, "inconclusive"), (19, "inconclusive"), (20, "pass"), (None, "pass")):
+        evidence = Evidence(MODEL, GOOD, BASELINE, replace(BETTER, units=units), {"roc_auc": {"a": 0.7}}, True)
+        assert verdict_of(judge(POLICY.resolved(judging_of(BINARY)), evidence)) == outcome
