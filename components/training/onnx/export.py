@@ -76,12 +76,7 @@ def exported(predictor: Predictor, weights: Any, table: pa.Table, tolerance: flo
     Raises:
         ExportError: if a feature cannot be prepared in ONNX, or a prediction differs by more than is accepted.
     """
-    hashed = [column.name for column in predictor.transformation.categorical if column.buckets]
-    if hashed:
-        raise ExportError(
-            f"The features {', '.join(hashed)} put unknown categories into hashed buckets, which ONNX has no operator "
-            "for. Train with transformation.categorical.buckets: 0 to export."
-        )
+    _require_expressible(predictor.transformation)
     model = _model(predictor, weights)
     inputs = dict(inputs_of(predictor.transformation, table))
     found = scored(model, inputs)
@@ -93,6 +88,24 @@ def exported(predictor: Predictor, weights: Any, table: pa.Table, tolerance: flo
             f"{tolerance:g}. Nothing was written; --tolerance accepts more."
         )
     return Exported(model, table.num_rows, difference)
+
+
+def _require_expressible(transformation: Transformation) -> None:
+    """Refuse what the graph's first part has no operator for."""
+    hashed = [column.name for column in transformation.categorical if column.buckets]
+    if hashed:
+        raise ExportError(
+            f"The features {', '.join(hashed)} put unknown categories into hashed buckets, which ONNX has no operator "
+            "for. Train with transformation.categorical.buckets: 0 to export."
+        )
+    blank = [column.name for column in transformation.categorical if "" in column.vocabulary]
+    if blank:
+        raise ExportError(
+            f"The features {', '.join(blank)} have the empty text as a category, which stands for a missing value in "
+            "the exported model. Write such values as null in the feature view, and train again."
+        )
+    if not transformation.numeric:
+        raise ExportError("The model has categories only: expected at least one numeric feature to export.")
 
 
 def inputs_of(transformation: Transformation, table: pa.Table) -> Iterator[tuple[str, npt.NDArray[Any]]]:

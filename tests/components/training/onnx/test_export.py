@@ -1,5 +1,6 @@
 """Models as ONNX: onnxruntime gives what the Predictor gives, of every kind of model, feature and calibration."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,6 +133,15 @@ def test_what_differs_is_not_written_and_hashed_categories_are_refused() -> None
     hashed, weights = net(spec=TransformationSpec(categorical=CategoricalSpec(buckets=3)))
     with pytest.raises(ExportError, match="carrier, origin put unknown categories into hashed buckets"):
         exported(hashed, weights, ROWS)
+    given = predictor.transformation
+    blank = replace(given.categorical[0], vocabulary=("", "a"))
+    for changed, told in (
+        (replace(given, categorical=(blank,)), "have the empty text as a category"),
+        (replace(given, numeric=()), "categories only"),
+    ):
+        predictor.transformation = changed
+        with pytest.raises(ExportError, match=told):
+            exported(predictor, other, ROWS)
 
 
 def test_the_file_holds_the_threshold_and_is_the_same_again() -> None:
