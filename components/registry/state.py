@@ -74,11 +74,13 @@ class Verdict(BaseModel):
     approval: Literal["automatic", "manual"] = "automatic"
     approval_days: int = Field(7, description="How long an approval of it holds.")
     four_eyes: bool = Field(False, description="Who trained or submitted the candidate may not approve it.")
+    kept_out: bool = Field(False, description="It is inconclusive, and the policy refuses what is.")
 
     @property
     def admits(self) -> bool:
         """Whether the candidate becomes a version: it passed, or the test rows cannot tell and a person decides."""
-        return self.verdict == "pass" or (self.verdict == "inconclusive" and self.approval == "manual")
+        asked = self.verdict == "inconclusive" and self.approval == "manual" and not self.kept_out
+        return self.verdict == "pass" or asked
 
     @property
     def told(self) -> str:
@@ -87,8 +89,11 @@ class Verdict(BaseModel):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that it says: what an approval signs."""
-        return digest_of(self.model_dump(mode="json"))
+        """SHA-256 of all that it says: what an approval signs.
+
+        Defaults are left out, so a new field with a default leaves old digests as they are. A default never changes.
+        """
+        return digest_of(self.model_dump(mode="json", exclude_defaults=True))
 
 
 class Approval(BaseModel):

@@ -90,19 +90,19 @@ def not_lifting(rule: str, model: str, state: State, moment: datetime) -> str:
     return f"; the exemption by {others[-1].by} is for another candidate, {others[-1].model}" if others else ""
 
 
-def require_exemptions(state: State, name: str, verdict: Verdict, moment: datetime) -> None:
-    """Make sure that the exemptions hold that a verdict hangs on.
+def require_exemptions(name: str, verdict: Verdict, moment: datetime) -> None:
+    """Make sure that the very exemptions hold that a verdict hangs on; a later one makes another verdict.
 
     Raises:
         ExemptionError: if one has expired.
     """
     for each in verdict.exempted:
-        same = (other for other in state.exemptions if (other.model, other.rule) == (each.model, each.rule))
-        if not any(_holds(other, moment) for other in same):
+        if not _holds(each, moment):
             raise ExemptionError(
                 f"{name}: expected that it may break the rule {each.rule!r} today, {moment.date()}, found that the "
                 f"exemption by {each.by} has expired, on {each.until}. Exempt it again with `gatehouse models exempt "
-                f'{name} --rule "{each.rule}" --until DAY --reason "…"`, or train another candidate.'
+                f'{name} --rule "{each.rule}" --until DAY --reason "…"` where nobody has, and register it again '
+                "with `gatehouse run`; or train another candidate."
             )
 
 

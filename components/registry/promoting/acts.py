@@ -115,12 +115,11 @@ def _require_sound(ledger: Ledger, state: State, record: Record, by: str) -> Non
     require_binding(ledger.store, last[1])
     if record.alias not in (CANARY, CHAMPION):
         return
-    if not record.override:
-        require_exemptions(state, f"{ledger.model_name}:{version.version}", last[1], now())
-    if last[1].approval == "automatic":
-        return
     if record.override:
         require_other_eyes(ledger.store, ledger, version, last[1], by)
+        return
+    require_exemptions(f"{ledger.model_name}:{version.version}", last[1], now())
+    if last[1].approval == "automatic":
         return
     given = require_approval(state, ledger.model_name, version, last[1], now())
     require_other_eyes(ledger.store, ledger, version, last[1], given.by)

@@ -1,7 +1,7 @@
 """The verdict that an evaluation holds, as the ledger keeps it."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from gatehouse.components.artifacts.canonical import digest_of
 from gatehouse.components.artifacts.identity import identity_digest, identity_of
@@ -11,9 +11,6 @@ from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.exempting.exemption import lifting, not_lifting, rules_of
 from gatehouse.components.registry.state import State, Subject, Verdict
 from gatehouse.errors import GatehouseError
-
-_ASKED: dict[str, Literal["automatic", "manual"]] = {"refuse": "automatic", "approval": "manual"}
-"""Who decides on an inconclusive verdict, by what the policy says of it; `automatic` keeps the candidate out."""
 
 
 class WrongEvaluationError(GatehouseError):
@@ -68,7 +65,7 @@ def verdict_on(
     exempted = lifting(rules, model, state, moment)
     left = tuple(rule for rule in rules if rule.name not in {each.rule for each in exempted})
     said = verdict_of(left)
-    asks = policy.approval if said != "inconclusive" else _ASKED[policy.inconclusive]
+    unclear = said == "inconclusive"
     return Verdict(
         subject=subject,
         champion=champion,
@@ -76,9 +73,10 @@ def verdict_on(
         verdict=said,
         reasons=tuple(f"{rule}{not_lifting(rule.name, model, state, moment)}" for rule in left if rule.refuses),
         exempted=exempted,
-        approval=asks,
+        approval="manual" if unclear and policy.inconclusive == "approval" else policy.approval,
         approval_days=policy.approval_days,
         four_eyes=policy.four_eyes,
+        kept_out=unclear and policy.inconclusive == "refuse",
     )
 
 

@@ -19,6 +19,7 @@ from gatehouse.components.registry.registering.registration import next_registra
 from gatehouse.components.registry.state import (
     ALIASES,
     Approval,
+    Exemption,
     LedgerError,
     Record,
     StaleVerdictError,
@@ -30,6 +31,63 @@ from gatehouse.components.registry.state import (
 from tests.components.registry.gate import NAME, Gate
 
 Decide = Callable[[State], Record | None]
+
+DEFAULTS = ("exempted", "approval", "approval_days", "four_eyes")
+RECORDED = {
+    "subject": {"model": "models/m/a", "training_set": "training-sets/m/b", "split": "splits/m/c", "policy": "d"},
+    "champion": "models/m/e",
+    "evaluation": "evaluations/m/f",
+    "verdict": "inconclusive",
+    "reasons": ["bar log_loss: expected at most 0.5, found 0.51"],
+    "exempted": [
+        {"model": "models/m/a", "rule": "bar roc_auc", "until": "2026-12-31", "by": "grace", "reason": "a pilot"}
+    ],
+    "approval": "manual",
+    "approval_days": 3,
+    "four_eyes": True,
+}
+"""A verdict as ledgers hold it, and as people have signed it: its digest stays for ever."""
+
+
+class GrownExemption(Exemption):
+    """An exemption of a later version, with one field more."""
+
+    ticket: str = ""
+
+
+class GrownSubject(Subject):
+    """A subject of a later version, with one field more."""
+
+    country: str = ""
+
+
+class GrownVerdict(Verdict):
+    """A verdict of a later version, with one field more, also in what it is made of."""
+
+    subject: GrownSubject
+    exempted: tuple[GrownExemption, ...] = ()
+    weight: float = 1.0
+
+
+@pytest.mark.parametrize("form", [Verdict, GrownVerdict])
+@pytest.mark.parametrize(
+    ("defaults", "digest"),
+    [
+        ((), "1a11481f2dc957a265a5e5585f5671caa6af0cc2e0e961befbdc26f92561e71b"),
+        (
+            ("exempted", "approval", "approval_days", "four_eyes"),
+            "6aa63a2cc2bbdad9aea0a7c17407e66d1b6e047bb0e0b147aaafce004c0a7c3d",
+        ),
+    ],
+    ids=["all given", "defaults"],
+)
+def test_the_digest_of_a_recorded_verdict_stays_also_where_a_field_with_a_default_is_added(
+    form: type[Verdict], defaults: tuple[str, ...], digest: str
+) -> None:
+    recorded = form.model_validate({name: value for name, value in RECORDED.items() if name not in defaults})
+    assert recorded.digest == digest
+    assert form.model_validate_json(recorded.model_dump_json()).digest == digest
+    assert recorded.model_copy(update={"four_eyes": not recorded.four_eyes}).digest != digest
 
 
 def _identity(kind: str, number: int) -> str:

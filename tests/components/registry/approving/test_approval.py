@@ -94,6 +94,22 @@ def test_four_eyes_are_not_those_of_who_trained_or_submitted(
     assert promote(gate.store, NAME, 1).champion == 1
 
 
+@pytest.mark.parametrize("approval", ["manual", "automatic"])
+@pytest.mark.parametrize("verdict", ["pass", "inconclusive", "refused"])
+def test_no_override_under_four_eyes_is_by_who_trained_whatever_the_last_verdict(
+    gate: Gate, approval: str, verdict: str
+) -> None:
+    policy, model = GatePolicy.model_validate({"approval": approval, "four_eyes": True}), gate.model(1)
+    gate.run(model, policy=MANUAL)
+    gate.register(model, gate.evaluate(model, "", verdict == "pass", policy, verdict), policy)
+    if Ledger(gate.store, NAME).state().champion:
+        gate.run(gate.model(2))
+    for to in ("canary", "champion"):
+        with pytest.raises(ApprovalError, match="four eyes"):
+            promote(gate.store, NAME, 1, "I am sure", override=True, by="ada", to=to)
+    assert promote(gate.store, NAME, 1, "I looked", override=True, by="grace").champion == 1
+
+
 def test_four_eyes_need_to_know_who_trained(gate: Gate) -> None:
     model = gate.model(1)
     gate.run(model, policy=FOUR_EYES)

@@ -4,12 +4,15 @@ from datetime import timedelta
 
 import pytest
 
+from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.approving.approval import now
 from gatehouse.components.registry.exempting.exemption import ExemptionError
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.promoting.acts import promote
 from gatehouse.components.registry.state import Exemption, LedgerError, Record, State, fold
 from tests.components.registry.gate import MANUAL, NAME, POLICY, Gate
+
+LONG = GatePolicy(approval="manual", approval_days=30)
 
 
 def _state(gate: Gate) -> State:
@@ -113,6 +116,22 @@ def test_a_promotion_holds_it_against_the_clock_again(
         promote(gate.store, NAME, 1)
     assert promote(gate.store, NAME, 1, to="shadow").shadow == 1
     assert promote(gate.store, NAME, 1, "an outage", override=True).champion == 1
+
+
+def test_a_later_exemption_does_not_prolong_the_one_that_an_approver_signed(
+    gate: Gate, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.run(refused, good=False, policy=LONG)
+    gate.exempt(refused)
+    gate.run(refused, good=False, policy=LONG)
+    gate.approve(by="linus")
+    gate.exempt(refused, days=20, reason="a longer pilot")
+    _later(monkeypatch, 8)
+    with pytest.raises(ExemptionError, match="register it again"):
+        promote(gate.store, NAME, 1)
+    assert gate.run(refused, good=False, policy=LONG).decision == "awaiting approval"
+    gate.approve(by="linus")
+    assert promote(gate.store, NAME, 1).champion == 1
 
 
 def test_what_was_promoted_with_it_stays_when_it_expires(
