@@ -38,11 +38,19 @@ class Access:
             raise ProblemError(401, f"Expected a token, found {found}.", {"WWW-Authenticate": "Bearer"})
         if wait := self._rate.wait(token.id):
             raise too_often(wait)
+        self.require(request, token, scope)
+        return token
+
+    def require(self, request: Request, token: Token, scope: Scope) -> None:
+        """Record a call that changes something, and see that its token may.
+
+        Raises:
+            ProblemError: 403 where the token lacks the scope.
+        """
         if scope != "read":
             self._audit(request, token, scope)
         if not token.may(scope):
             raise ProblemError(403, f"Expected a token with the scope {scope}, found {', '.join(token.scopes)}.")
-        return token
 
     def known(self, secret: str) -> Token | None:
         """The token that a text is, or None where it is none that holds."""

@@ -14,7 +14,7 @@ from gatehouse.components.registry.explaining.search import Found, SearchRequest
 from gatehouse.components.registry.promoting.stage import PromoteResult
 from gatehouse.components.registry.registering.stage import RegisterResult
 from gatehouse.server import registry, runs
-from gatehouse.server.access import Promoter, Reader, Runner
+from gatehouse.server.access import Access, Promoter, Reader, Runner
 from gatehouse.server.problems import answers
 from gatehouse.server.registry import Acting, Model, Promotion, Registration, Resolved, Word, found
 from gatehouse.server.state import Server
@@ -136,6 +136,9 @@ def archive_version(request: Request, token: Promoter, name: Name, asked: Acting
 def submit_run(request: Request, response: Response, token: Runner, asked: runs.Submission) -> runs.Run:
     """Run a pipeline of the server's project on its machine; the answer's Location is where to follow it."""
     server = _server(request)
+    if asked.scope != "run":
+        access: Access = request.app.state.access
+        access.require(request, token, asked.scope)
     run = runs.submit(server.store, server.project.folder if server.project else None, asked, token.name)
     response.headers["Location"] = f"/v1/runs/{run.id}"
     return run
@@ -160,6 +163,6 @@ def sign(server: Server, token: Token, name: str, word: str, asked: Word) -> App
     return server.changed(approve(ApproveRequest.model_validate(body), server.store))
 
 
-def _act(request: Request, token: Token, name: str, action: str, asked: Acting) -> PromoteResult:
+def _act(request: Request, token: Token, name: str, action: str, asked: Acting | Promotion) -> PromoteResult:
     server = _server(request)
     return server.changed(registry.act(server.store, name, action, asked, token))

@@ -20,6 +20,7 @@ from gatehouse.server.rate import Rate
 from gatehouse.server.state import Server
 
 _LARGEST_BODY = 65_536  # bytes
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _GUARDS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
@@ -86,11 +87,14 @@ def _observe(app: FastAPI) -> None:
             detail = f"Expected a body of a stated length, at most {_LARGEST_BODY:,} bytes."
             response = problems.show_json(request, Problem(title="Content Too Large", status=413, detail=detail), {})
         else:
-            response = await proceed(request)
+            try:
+                response = await proceed(request)
+            except Exception as error:  # Every answer is guarded and counted here, also that of a fault.
+                response = pages.show(request, problems.unexpected(request, error), {})
         for name, value in _GUARDS.items():
             response.headers.setdefault(name, value)
         route = getattr(request.scope.get("route"), "path", "none")
-        calls.labels(request.method, route, response.status_code).inc()
+        calls.labels(request.method if request.method in _METHODS else "other", route, response.status_code).inc()
         seconds.labels(route).observe(time.perf_counter() - began)
         return response
 

@@ -32,6 +32,7 @@ _FOLDER = Path(__file__).parent / "templates"
 _SHUT = "frame-ancestors 'none'"
 _PAGE = f"default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; {_SHUT}"
 _REPORT = f"sandbox allow-scripts; {_SHUT}"
+_MOST_FIELDS = 10
 _PROGRAMS = ("/v1/", "/health/", "/metrics", "/openapi.json")
 _drawing = Environment(
     loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -48,7 +49,10 @@ Part = Annotated[str, InPath(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length
 
 async def _form(request: Request) -> dict[str, str]:
     """The fields of a form that was sent."""
-    return dict(parse_qsl((await request.body()).decode("utf-8", "replace"), max_num_fields=10))
+    try:
+        return dict(parse_qsl((await request.body()).decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise ProblemError(422, f"Expected a form of at most {_MOST_FIELDS} fields, found more.") from None
 
 
 Form = Annotated[dict[str, str], Depends(_form)]
@@ -205,5 +209,5 @@ def _reports(seen: Explanation) -> list[str]:
 
 
 def _can_be_signed(seen: Explanation, verdict: Verdict | None) -> bool:
-    manual = verdict is not None and verdict.verdict == "pass" and verdict.approval == "manual"
+    manual = verdict is not None and verdict.admits and verdict.approval == "manual"
     return manual and seen.stage != "archived"

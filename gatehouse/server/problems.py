@@ -101,10 +101,11 @@ def install(app: FastAPI, show: Show) -> None:
         headers = dict(error.headers or {})
         return tell(request, error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail), headers)
 
-    @app.exception_handler(Exception)
-    def _unexpected(request: Request, error: Exception) -> Response:
-        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return tell(request, 500, "Internal Server Error", "The server has a fault; its log tells more.")
+
+def unexpected(request: Request, error: Exception) -> Problem:
+    """A fault of the server: the log has it, the caller is told no more than that."""
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return Problem(title="Internal Server Error", status=500, detail="The server has a fault; its log tells more.")
 
 
 def too_often(seconds: float) -> ProblemError:

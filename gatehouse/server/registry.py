@@ -45,9 +45,9 @@ class _Asked(BaseModel):
 
 
 class Acting(_Asked):
-    """An act on a version."""
+    """An act on a version. It names the version, so that a repeat changes nothing."""
 
-    version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging; of rollback, the champion.")
+    version: int = Field(ge=1, lt=10**9, description="Number of the version.")
     reason: str = Field("", max_length=2000, description="Why; it is kept in the ledger.")
 
 
@@ -58,9 +58,11 @@ class Word(_Asked):
     reason: str = Field(min_length=1, max_length=2000, description="Why; it is kept in the ledger.")
 
 
-class Promotion(Acting):
+class Promotion(_Asked):
     """A promotion."""
 
+    version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging.")
+    reason: str = Field("", max_length=2000, description="Why; it is kept in the ledger.")
     override: bool = Field(False, description="Although the gate refused it; needs a reason.")
     to: str = Field("champion", max_length=20, description=f"The alias that it gets: {', '.join(ALIASES)}.")
 
@@ -121,13 +123,10 @@ def history(store: ArtifactStore, name: str) -> list[Act]:
     return [_act(number, record) for number, record in numbered]
 
 
-def act(store: ArtifactStore, name: str, action: str, asked: Acting, token: Token) -> PromoteResult:
+def act(store: ArtifactStore, name: str, action: str, asked: Acting | Promotion, token: Token) -> PromoteResult:
     """Promote, roll back or archive, in the name of a token."""
-    which = found(store, name)
-    version = asked.version
-    if action == "rollback":
-        version = version or which.ledger.state().champion
-    body = asked.model_dump() | {"model_name": name, "action": action, "version": version, "by": token.name}
+    found(store, name)
+    body = asked.model_dump() | {"model_name": name, "action": action, "by": token.name}
     return promote(PromoteRequest.model_validate(body), store)
 
 
@@ -153,6 +152,8 @@ def enter(
 
 
 def _act(number: int, record: Record) -> Act:
-    reasons = [*(record.verdict.reasons if record.verdict else ()), *filter(None, [record.reason])]
+    verdict = record.verdict
+    heard = [*verdict.reasons, *map(str, verdict.exempted)] if verdict else []
+    reasons = [*heard, *filter(None, [record.reason])]
     at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
     return Act(number=number, at=at, by=by, what=said(record), reason="; ".join(reasons))

@@ -19,6 +19,7 @@ from gatehouse.driver import PLAN
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.local_run import LocalRun, PlannedTask, new_run_id
 from gatehouse.process import start_time
+from gatehouse.server.tokens import Scope
 
 SUBMITTED, PROCESS, ENDED = "submitted.json", "process.json", "ended.json"
 Status = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED"]
@@ -38,6 +39,11 @@ class Submission(BaseModel):
     backfill: str = Field("", max_length=500, description="Why rows of the earlier snapshot may change.")
     until: str = Field("", max_length=100, description="The last stage that runs; empty for all.")
     reason: str = Field("", max_length=2000, description="Why; it is kept with what the run makes.")
+
+    @property
+    def scope(self) -> Scope:
+        """What a token needs beside `run`: the pipeline `promotion` makes a champion."""
+        return "promote" if self.pipeline == "promotion" else "run"
 
     @property
     def arguments(self) -> dict[str, Any]:

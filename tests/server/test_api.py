@@ -32,7 +32,7 @@ def test_a_version_goes_from_staging_to_champion_and_back(served: Served) -> Non
     found = ros.get(f"/v1/resolve/{NAME}@champion").json()
     assert (found["version"], found["stage"]) == (2, "champion")
     assert found["address"] == served.gate.store.address_of(found["model"])
-    assert paul.post(f"/v1/models/{NAME}/rollback", reason="it is slow").json()["decision"] == "rolled back"
+    assert paul.post(f"/v1/models/{NAME}/rollback", version=2, reason="it is slow").json()["decision"] == "rolled back"
     assert ros.get(f"/v1/resolve/{NAME}@champion").json()["version"] == 1
     assert paul.post(f"/v1/models/{NAME}/archive", version=2).json()["decision"] == "archived"
     assert "archived" in _problem(paul.post(f"/v1/models/{NAME}/reject", version=2, reason="no"), 409)
@@ -91,6 +91,39 @@ def test_a_change_is_recorded_before_it_is_made_and_also_where_it_is_refused(ser
     found = [(each["by"], each["method"], each["path"], each["allowed"]) for each in records]
     path = f"/v1/models/{NAME}/approve"
     assert found == [("paul", "POST", path, True), ("ros", "POST", path, False)]
+
+
+def test_the_pipeline_that_promotes_asks_for_the_scope_to_promote(served: Served) -> None:
+    assert "with the scope promote" in _problem(served.runner.post("/v1/runs", pipeline="promotion"), 403)
+    assert "with the scope run" in _problem(served.promoter.post("/v1/runs", pipeline="promotion"), 403)
+    for who, pipeline in ((served.anybody, "promotion"), (served.runner, "materialization")):
+        assert "runs no project" in _problem(who.post("/v1/runs", pipeline=pipeline), 422)
+    store = served.gate.store
+    records = [json.loads(store.objects.get_bytes(key)) for key in store.objects.list(AUDIT)]
+    assert [each["allowed"] for each in records if each["by"] == "rune"] == [True, False, True]
+
+
+def test_a_repeat_takes_out_no_second_champion(served: Served) -> None:
+    paul = served.promoter
+    paul.post(f"/v1/models/{NAME}/approve", reason="looks right")
+    paul.post(f"/v1/models/{NAME}/promote")
+    for act in ("rollback", "archive"):
+        for body in ({}, {"version": 0}):
+            assert "body.version" in _problem(paul.post(f"/v1/models/{NAME}/{act}", **body), 422)
+    for _ in range(2):
+        paul.post(f"/v1/models/{NAME}/rollback", version=2)
+        assert served.reader.get(f"/v1/resolve/{NAME}@champion").json()["version"] == 1
+
+
+def test_the_ledger_tells_by_which_exemption_a_version_passed(served: Served) -> None:
+    gate = served.gate
+    gate.run(gate.model(3), good=False)
+    gate.exempt(gate.model(3))
+    gate.run(gate.model(3), good=False)
+    acts = served.reader.get(f"/v1/models/{NAME}/ledger").json()
+    (registered,) = [each for each in acts if each["what"] == "registered as version 3"]
+    assert "exempted from bar roc_auc until" in registered["reason"]
+    assert "by grace: a pilot" in registered["reason"]
 
 
 def test_without_an_audit_nothing_is_changed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +188,26 @@ def test_metrics_count_calls_by_route(served: Served) -> None:
     served.reader.get(f"/v1/resolve/{NAME}:1")
     text = served.nobody.get("/metrics").text
     assert 'gatehouse_calls_total{method="GET",route="/v1/resolve/{model}",status="200"} 1.0' in text
+
+
+def test_metrics_know_a_fixed_set_of_methods(served: Served) -> None:
+    for method in ("PROPFIND", "MKCOL"):
+        requests.request(method, f"{served.address}/health/live", timeout=60)
+    text = served.nobody.get("/metrics").text
+    assert 'gatehouse_calls_total{method="other",route="/health/live",status="405"} 2.0' in text
+    assert "PROPFIND" not in text
+
+
+def test_a_fault_is_counted_guarded_and_told_as_a_problem(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr("gatehouse.server.registry.models", broken)
+    answer = served.reader.get("/v1/models")
+    assert _problem(answer, 500) == "The server has a fault; its log tells more."
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    text = served.nobody.get("/metrics").text
+    assert 'gatehouse_calls_total{method="GET",route="/v1/models",status="500"} 1.0' in text
 
 
 def test_no_secret_is_written_or_answered(served: Served, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.promoting.acts import tag
-from tests.components.registry.gate import NAME
+from tests.components.registry.gate import MANUAL, NAME
 from tests.components.reports.browser import Browser, Page, launched
 from tests.server.conftest import Served
 from tests.server.serving import Client
@@ -105,6 +106,39 @@ def test_who_may_only_read_is_shown_no_form_and_cannot_send_one(served: Served) 
     assert "Approve" not in requests.get(f"{page[:-1]}1", cookies=_cookie(served.promoter), timeout=60).text
     sent = requests.post(f"{page}/approve", data={"reason": "x"}, cookies=_cookie(served.reader), timeout=60)
     assert (sent.status_code, "scope promote" in sent.text) == (403, True)
+
+
+def _version(served: Served, version: int) -> str:
+    path = f"{served.address}/models/{NAME}/{version}"
+    return requests.get(path, cookies=_cookie(served.promoter), timeout=60).text
+
+
+def test_a_version_that_waits_as_inconclusive_can_be_signed(served: Served) -> None:
+    gate, model = served.gate, served.gate.model(3)
+    policy = GatePolicy(inconclusive="approval")
+    evaluation = gate.evaluate(model, gate.resolve(model, policy), False, policy, "inconclusive")
+    gate.register(model, evaluation, policy)
+    shown = _version(served, 3)
+    assert "The gate says: inconclusive" in shown
+    assert "Approve" in shown
+
+
+def test_the_verdict_shows_the_exemptions_it_hangs_on(served: Served) -> None:
+    gate, model = served.gate, served.gate.model(3)
+    gate.run(model, good=False, policy=MANUAL)
+    gate.exempt(model)
+    gate.run(model, good=False, policy=MANUAL)
+    banner = _version(served, 3).partition('aria-label="Verdict"')[2].partition("</div>")[0]
+    assert "The gate passed it by exemption" in banner
+    assert "exempted from bar roc_auc until" in banner
+    assert "by grace: a pilot" in banner
+    assert "exempt" not in _version(served, 2)
+
+
+def test_a_form_of_too_many_fields_is_refused(served: Served) -> None:
+    data = {f"field{number}": "x" for number in range(12)}
+    answer = requests.post(f"{served.address}/login", data=data, timeout=60)
+    assert (answer.status_code, "at most 10 fields" in answer.text) == (422, True)
 
 
 def test_a_report_is_shut_off_from_the_site(served: Served) -> None:
