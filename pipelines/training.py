@@ -167,5 +167,6 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
     )
     evaluation = evaluated.outputs["evaluation"]
     registered = tasks.add(register, model_name=name, model=candidate, evaluation=evaluation, policy=policy)
-    if tasks.project.policy.approval == "manual" and tasks.project.file.alerts != "never":
+    asks = tasks.project.policy.approval == "manual" or tasks.project.policy.inconclusive == "approval"
+    if asks and tasks.project.file.alerts != "never":
         add_alert(tasks, registered, "register", evaluation)

@@ -72,8 +72,11 @@ def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(project: Project) -> None:
         cut_after("leakage", with_a_short_stack(build, "training", project))
 
 
-def test_under_a_manual_policy_the_webhook_is_told_that_a_candidate_waits(project: Project) -> None:
-    policy = project.policy.model_copy(update={"approval": "manual"})
+@pytest.mark.parametrize("asks", [{"approval": "manual"}, {"inconclusive": "approval"}], ids=str)
+def test_where_the_policy_asks_a_person_the_webhook_is_told_that_a_candidate_waits(
+    project: Project, asks: dict[str, str]
+) -> None:
+    policy = project.policy.model_copy(update=asks)
     told = dataclasses.replace(project, file=project.file.model_copy(update={"alerts": "fail"}))
     plans = [build("training", each).plan for each in (told, dataclasses.replace(told, policy=policy))]
     assert [title for _, _, title in plans[1][len(plans[0]) :]] == ["Tell of the register"]

@@ -123,8 +123,9 @@ def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: 
     for name in policy.must_beat_baseline or ():
         if name not in evidence.candidate or name not in evidence.baseline:
             yield f"baseline {name}"
-    if any(name not in evidence.candidate for name in policy.leakage_alarm or ()):
-        yield "leakage alarm"
+    for name in policy.leakage_alarm or ():
+        if name not in evidence.candidate:
+            yield f"leakage alarm {name}"
     if evidence.comparison is None and "champion" in metrics:
         yield f"champion {policy.champion.metric}"
     wanted = policy.regressions

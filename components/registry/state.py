@@ -43,6 +43,7 @@ class Exemption(BaseModel):
         rule: Name of the rule.
         until: The last day on which it holds, in UTC, as `2013-01-15`.
         by, reason: Who gave it, and why.
+        champion: Of a rule that compares with the champion, the champion that it was given for; empty of other rules.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +53,7 @@ class Exemption(BaseModel):
     until: str
     by: str
     reason: str
+    champion: str = ""
 
     def __str__(self) -> str:
         return f"exempted from {self.rule} until {self.until} by {self.by}: {self.reason}"

@@ -25,4 +25,4 @@ def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
     for name, limit in sorted((policy.leakage_alarm or {}).items()):
         metric, value = metric_named(name), evidence.candidate.get(name, math.nan)
         expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
-        yield Rule("leakage alarm", expected, metric.text(value), metric.worse_by(value, limit) >= 0)
+        yield Rule(f"leakage alarm {name}", expected, metric.text(value), metric.worse_by(value, limit) >= 0)

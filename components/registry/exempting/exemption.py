@@ -12,6 +12,9 @@ from gatehouse.components.registry.ledger import Ledger, model_names
 from gatehouse.components.registry.state import Exemption, Record, State, Verdict
 from gatehouse.errors import GatehouseError
 
+_COMPARING = {"champion", "improvement", "regression", "regressions"}
+"""The first words of the rules that compare with the champion."""
+
 
 class ExemptionError(GatehouseError):
     """A rule cannot be exempted from, or a version was let through by an exemption that has expired."""
@@ -62,7 +65,12 @@ def exempt(request: ExemptRequest, store: ArtifactStore) -> ExemptResult:
         )
     by = request.by or whoami()
     given = Exemption(
-        model=verdict.subject.model, rule=request.rule, until=str(request.until), by=by, reason=request.reason
+        model=verdict.subject.model,
+        rule=request.rule,
+        until=str(request.until),
+        by=by,
+        reason=request.reason,
+        champion=verdict.champion if request.rule.split()[0] in _COMPARING else "",
     )
     record = Record(kind="exempted", exemption=given)
     ledger.extend(lambda state: None if given in state.exemptions else record, by)
@@ -74,18 +82,21 @@ def rules_of(store: ArtifactStore, evaluation: str) -> tuple[Rule, ...]:
     return tuple(Rule(**rule) for rule in store.read_json(evaluation, "verdict.json")["rules"])
 
 
-def lifting(rules: Sequence[Rule], model: str, state: State, moment: datetime) -> tuple[Exemption, ...]:
+def lifting(rules: Sequence[Rule], model: str, champion: str, state: State, moment: datetime) -> tuple[Exemption, ...]:
     """The exemptions that hold at a moment for rules that this model breaks: of each rule the last that was given."""
     broken = {rule.name for rule in rules if rule.refuses}
-    held = {each.rule: each for each in state.exemptions if each.model == model and _holds(each, moment)}
+    own = (each for each in state.exemptions if each.model == model and each.champion in ("", champion))
+    held = {each.rule: each for each in own if _holds(each, moment)}
     return tuple(held[name] for name in sorted(broken & held.keys()))
 
 
 def not_lifting(rule: str, model: str, state: State, moment: datetime) -> str:
     """Why an exemption from a broken rule is not applied, in words; empty where there is none."""
     for each in reversed(state.exemptions):
-        if each.rule == rule and each.model == model and not _holds(each, moment):
-            return f"; the exemption by {each.by} has expired, on {each.until}"
+        if each.rule == rule and each.model == model:
+            if not _holds(each, moment):
+                return f"; the exemption by {each.by} has expired, on {each.until}"
+            return f"; the exemption by {each.by} is for another champion, {each.champion}"
     others = [each for each in state.exemptions if each.rule == rule and each.model != model]
     return f"; the exemption by {others[-1].by} is for another candidate, {others[-1].model}" if others else ""
 

@@ -46,7 +46,7 @@ def promote(
     Args:
         store: The store that holds the ledger.
         model_name: Name under which models are registered.
-        version: The version; 0 for the one in staging.
+        version: The version; 0 for the one that is in staging at first, also where another takes it meanwhile.
         reason: Why, in a person's words; goes into the ledger. A version that was rolled back needs one.
         override: Promote although the gate's last word was no, or was about another champion, or nobody approved it.
             Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted the model.
@@ -65,9 +65,10 @@ def promote(
     if override and not reason.strip():
         raise PromotionError("An override needs a reason: expected some words, found none. Give them with --reason.")
     ledger = Ledger(store, model_name)
+    number = version or ledger.state().staging
 
     def decide(state: State) -> Record | None:
-        record = next_promotion(state, model_name, version, reason, override, to)
+        record = next_promotion(state, model_name, number, reason, override, to)
         if record is not None:
             _require_sound(ledger, state, record, by or whoami())
         return record
@@ -84,7 +85,7 @@ def next_promotion(
     """
     if to not in ALIASES:
         raise PromotionError(f"{model_name}: expected one of the aliases {', '.join(ALIASES)}, found {to!r}.")
-    wanted = _version(state, model_name, version or state.staging)
+    wanted = _version(state, model_name, version)
     if state.holder(to) == wanted.version:
         return None
     if wanted.archived:
@@ -94,10 +95,10 @@ def next_promotion(
             f"Version {wanted.version} of {model_name} is the champion: expected another version for {to}. Promote "
             "another version to champion first."
         )
-    if wanted.withdrawn and not (version and reason.strip()):
+    if wanted.withdrawn and not reason.strip():
         raise PromotionError(
             f"Version {wanted.version} of {model_name} was rolled back: expected its number and a reason to promote it "
-            f"again, found {'no reason' if version else 'no number'}. Give --reason with what makes it right now."
+            f"again, found no reason. Give --reason with what makes it right now."
         )
     if not override:
         _require_verdict(state, model_name, wanted)

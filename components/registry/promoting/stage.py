@@ -58,7 +58,7 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     before = Ledger(store, name).state()
     version = request.version or before.staging
     if request.action == "promote":
-        state = acts.promote(store, name, request.version, reason, request.override, request.to, request.by)
+        state = acts.promote(store, name, version, reason, request.override, request.to, request.by)
     else:
         act = acts.rollback if request.action == "rollback" else acts.archive
         state = act(store, name, request.version, reason, request.by)

@@ -62,7 +62,7 @@ def verdict_on(
     if last and last[1].admits and last[1].exempted and last[1].evaluation == evaluation and state.settled(*last):
         return last[1]
     rules = rules_of(store, evaluation)
-    exempted = lifting(rules, model, state, moment)
+    exempted = lifting(rules, model, champion, state, moment)
     left = tuple(rule for rule in rules if rule.name not in {each.rule for each in exempted})
     said = verdict_of(left)
     unclear = said == "inconclusive"

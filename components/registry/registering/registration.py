@@ -22,7 +22,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     """
     subject = verdict.subject
     last = state.verdict_on(subject)
-    if last is None or _gist(last[1]) != _gist(verdict):
+    if last is None or _differs(state, *last, verdict):
         _require_champion(state.expected_champion(subject), verdict)
         if not verdict.admits:
             return Record(kind="refused", verdict=verdict)
@@ -41,9 +41,12 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     return None
 
 
-def _gist(verdict: Verdict) -> tuple[object, ...]:
-    """What makes a verdict on the same subject another one."""
-    return verdict.verdict, verdict.champion, verdict.exempted
+def _differs(state: State, number: int, last: Verdict, verdict: Verdict) -> bool:
+    """Whether a verdict is another than the last on the same subject; once settled, not for its evaluation alone."""
+    said, before = (
+        (each.verdict, each.champion, each.exempted, each.reasons, each.kept_out) for each in (verdict, last)
+    )
+    return said != before or (verdict.evaluation != last.evaluation and not state.settled(number, last))
 
 
 def _require_champion(present: str, verdict: Verdict) -> None:
@@ -64,4 +67,5 @@ def decision_on(state: State, verdict: Verdict, now: datetime) -> str:
     version = state.version_of(verdict.subject.model)
     if not verdict.admits or version is None:
         return "refused" if verdict.verdict == "pass" else verdict.verdict
-    return version.ended or ("approved" if version.promoted_at else standing(state, verdict, now))
+    last = state.verdict_on(verdict.subject)
+    return version.ended or ("approved" if last and state.settled(*last) else standing(state, verdict, now))

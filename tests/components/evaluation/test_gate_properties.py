@@ -58,7 +58,7 @@ def _broken_by_hand(policy: GatePolicy, evidence: Evidence) -> set[str]:
         if not better(name, worth(name), evidence.baseline.get(name, math.nan)):
             broken.add(f"baseline {name}")
     if not worth("roc_auc") <= (policy.leakage_alarm or {})["roc_auc"]:
-        broken.add("leakage alarm")
+        broken.add("leakage alarm roc_auc")
     if (found := evidence.comparison) is not None:
         if not found.worst_bound <= (policy.champion.tolerance or 0.0):
             broken.add(f"champion {found.metric}")

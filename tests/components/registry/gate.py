@@ -59,12 +59,18 @@ class Gate:
         return resolve(request, self.store).champion
 
     def evaluate(
-        self, model: str, champion: str, good: bool = True, policy: GatePolicy = POLICY, verdict: str = ""
+        self,
+        model: str,
+        champion: str,
+        good: bool = True,
+        policy: GatePolicy = POLICY,
+        verdict: str = "",
+        rule: str = "bar roc_auc",
     ) -> str:
-        """An evaluation of `model` against `champion` that passes or is refused, or says another `verdict`."""
+        """An evaluation of `model` against `champion` that keeps or breaks one `rule`, or says another `verdict`."""
         verdict = verdict or ("pass" if good else "refused")
-        rule = {"name": "bar roc_auc", "expected": "at least 0.7", "found": "0.6", "holds": good}
-        rules = [rule | {"inconclusive": verdict == "inconclusive"}]
+        applied = {"name": rule, "expected": "at least 0.7", "found": "0.6", "holds": good}
+        rules = [applied | {"inconclusive": verdict == "inconclusive"}]
         files = {
             "verdict.json": canonical_json({"verdict": verdict, "rules": rules}),
             "metrics.json": canonical_json({"candidate": {"roc_auc": 0.73, "log_loss": 0.49}}),

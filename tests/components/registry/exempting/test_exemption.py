@@ -13,6 +13,7 @@ from gatehouse.components.registry.state import Exemption, LedgerError, Record, 
 from tests.components.registry.gate import MANUAL, NAME, POLICY, Gate
 
 LONG = GatePolicy(approval="manual", approval_days=30)
+OTHER = GatePolicy(leakage_alarm={"roc_auc": 0.9})
 
 
 def _state(gate: Gate) -> State:
@@ -83,6 +84,23 @@ def test_it_is_for_one_rule(gate: Gate, refused: str) -> None:
     )
     result = gate.run(refused, good=False)
     assert (result.decision, result.reasons[0][-3:]) == ("refused", "0.6")
+
+
+@pytest.mark.parametrize("rule", ["champion log_loss", "improvement log_loss", "regression slice a", "bar roc_auc"])
+def test_from_a_rule_that_compares_with_the_champion_it_is_for_that_champion(gate: Gate, rule: str) -> None:
+    model = gate.model(1)
+    gate.run(gate.model(2))
+    gate.register(model, gate.evaluate(model, gate.model(2), good=False, rule=rule))
+    gate.exempt(model, rule)
+    gate.run(gate.model(3))
+    later = gate.evaluate(model, gate.model(3), good=False, policy=OTHER, rule=rule)
+    result = gate.register(model, later, OTHER)
+    if rule == "bar roc_auc":
+        assert result.decision == "approved"
+        return
+    assert result.reasons[0].endswith(f"; the exemption by grace is for another champion, {gate.model(2)}")
+    gate.exempt(model, rule)
+    assert gate.register(model, later, OTHER).decision == "approved"
 
 
 @pytest.mark.parametrize(

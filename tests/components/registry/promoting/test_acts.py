@@ -2,11 +2,13 @@
 
 import pytest
 
+from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import Ledger
+from gatehouse.components.registry.promoting import acts
 from gatehouse.components.registry.promoting.acts import PromotionError, archive, promote, rollback
 from gatehouse.components.registry.promoting.stage import PromoteRequest
 from gatehouse.components.registry.promoting.stage import promote as promote_stage
-from gatehouse.components.registry.state import LedgerError, Record, StaleVerdictError, fold
+from gatehouse.components.registry.state import LedgerError, Record, StaleVerdictError, Verdict, fold
 from tests.components.registry.gate import MANUAL, NAME, Gate
 
 
@@ -105,6 +107,24 @@ def test_the_stage_says_what_it_did_and_who_is_champion(three: Gate) -> None:
     result = promote_stage(PromoteRequest(model_name=NAME, action="rollback", version=3), three.store)
     assert (result.decision, result.version, result.aliases) == ("rolled back", 3, ())
     assert result.champion == three.model(2)
+
+
+def test_the_version_in_staging_is_the_one_that_was_there_at_first(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate.run(gate.model(1), policy=MANUAL)
+    gate.approve(1)
+    require, held = acts.require_binding, []
+
+    def overtaken(store: ArtifactStore, verdict: Verdict) -> None:
+        require(store, verdict)
+        if not held:
+            gate.run(gate.model(2), policy=MANUAL)
+            gate.approve(2)
+        held.append(verdict.subject.model)
+
+    monkeypatch.setattr(acts, "require_binding", overtaken)
+    result = promote_stage(PromoteRequest(model_name=NAME), gate.store)
+    assert (result.version, result.aliases, result.champion) == (1, ("champion",), gate.model(1))
+    assert held == [gate.model(1)] * 2
 
 
 def test_a_version_rises_through_shadow_and_canary_and_is_one_of_them_no_more_as_champion(three: Gate) -> None:

@@ -13,6 +13,7 @@ from gatehouse.components.registry.state import StaleVerdictError
 from gatehouse.errors import CorruptArtifactError
 from tests.components.registry.gate import MANUAL, NAME, Gate
 
+MANUAL_FOR_LONG = GatePolicy(approval="manual", approval_days=30)
 BARS = {"roc_auc": {"min": 0.7}, "log_loss": {"max": 0.5}}
 
 
@@ -137,6 +138,45 @@ def test_a_refusal_is_recorded_once_with_its_reasons(gate: Gate) -> None:
     assert first.reasons == ("bar roc_auc: expected at least 0.7, found 0.6",)
     assert _kinds(gate)[3:] == ["refused"]
     assert Ledger(gate.store, NAME).state().champion == 1
+
+
+def test_a_refusal_for_another_reason_is_recorded_with_it_and_can_be_exempted_from(gate: Gate) -> None:
+    model = gate.model(1)
+    for rule in ("bar roc_auc", "bar log_loss"):
+        evaluation = gate.evaluate(model, "", good=False, rule=rule)
+        for _ in range(2):
+            assert gate.register(model, evaluation).reasons[0].startswith(rule)
+        gate.exempt(model, rule)
+    assert _kinds(gate) == ["refused", "exempted", "refused", "exempted"]
+    assert gate.register(model, evaluation).decision == "approved"
+
+
+def test_another_evaluation_with_the_same_verdict_counts_while_the_candidate_waits(gate: Gate) -> None:
+    model = gate.model(1)
+    first, second, third = (gate.evaluate(model, "", policy=MANUAL, rule=f"bar {name}") for name in "abc")
+    gate.register(model, first, MANUAL)
+    gate.approve()
+    for _ in range(2):
+        assert gate.register(model, second, MANUAL).decision == "awaiting approval"
+    assert Ledger(gate.store, NAME).state().versions[0].evaluation == second
+    gate.approve()
+    promote(gate.store, NAME, 1)
+    before = _kinds(gate)
+    assert gate.register(model, third, MANUAL).decision == "approved"
+    assert _kinds(gate) == before
+
+
+def test_a_former_champion_that_is_judged_again_waits_like_any_candidate(gate: Gate) -> None:
+    first = gate.model(1)
+    gate.run(first)
+    assert gate.run(first, policy=MANUAL).decision == "approved"
+    gate.run(gate.model(2))
+    assert gate.run(first).decision == "approved"
+    assert gate.run(first, policy=MANUAL_FOR_LONG).decision == "awaiting approval"
+    gate.approve(1)
+    assert gate.run(first, policy=MANUAL_FOR_LONG).decision == "awaiting promotion"
+    promote(gate.store, NAME, 1)
+    assert gate.run(first, policy=MANUAL_FOR_LONG).decision == "approved"
 
 
 def test_a_verdict_is_stale_once_the_champion_moved(gate: Gate) -> None:

@@ -58,7 +58,7 @@ def test_every_judged_candidate_is_shown_with_both_verdicts(judged: Gate, tmp_pa
     assert head.split("  ")[0] == "version"
     assert refused.startswith("models/delays/") and refused.split()[1:] == ["refused", "pass"]
     assert passed.split()[:3] == [f"{NAME}:1", "pass", "refused"]
-    assert passed.endswith("leakage alarm: expected roc_auc of at most 0.74, found 0.7500")
+    assert passed.endswith("leakage alarm roc_auc: expected roc_auc of at most 0.74, found 0.7500")
 
 
 def test_one_version_as_json(judged: Gate, tmp_path: Path) -> None:
