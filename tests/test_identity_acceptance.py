@@ -40,6 +40,7 @@ HARMLESS = {
 }
 LEARNING = ("components/training/optimizer/schedule.py", "(step + 1) / warmup", "(step + 2) / warmup")
 SAME_SPLIT = ("components/splitting/time_order.py", "chosen &= decision >= start", "chosen &= ~(decision < start)")
+MEASURING = {"tune", "train", "evaluate", "probe"}
 DECIDING = {
     "the optimizer": (LEARNING, {"tune", "train"}),
     "the join": (
@@ -49,20 +50,20 @@ DECIDING = {
     "the split": (SAME_SPLIT, {"split"}),
     "a default of the gate": (
         ("components/tasks/judging.py", 'leakage_alarm={"roc_auc": 0.80}', 'leakage_alarm={"roc_auc": 0.85}'),
-        {"evaluate"},
+        {"evaluate", "probe"},
     ),
-    "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), {"tune", "train", "evaluate"}),
+    "a metric": (("components/metrics/log_loss.py", "1 - _TINY", "-_TINY + 1"), MEASURING | {"calibrate"}),
     "a metric that leakage is found with": (
         ("components/metrics/roc_auc.py", "hits * below", "below * hits"),
-        {"check_leakage", "tune", "train", "evaluate"},
+        MEASURING | {"check_leakage"},
     ),
     "how a metric is measured": (
         (
             "components/metrics/catalogue/declared.py",
-            "mean(numbers[drawn])",
-            "mean(numbers.take(drawn))",
+            "times @ numbers / times.sum()",
+            "(times * numbers).sum() / times.sum()",
         ),
-        {"check_leakage", "tune", "train", "evaluate"},
+        MEASURING | {"check_leakage", "calibrate"},
     ),
     "which metrics are measured": (
         (
@@ -70,11 +71,11 @@ DECIDING = {
             "task in metric_named(name).tasks",
             "task in {*metric_named(name).tasks}",
         ),
-        {"evaluate"},
+        {"evaluate", "probe"},
     ),
     "a metric that only evaluations measure": (
         ("components/metrics/f1.py", "2 * counts.right", "counts.right * 2"),
-        {"evaluate"},
+        {"evaluate", "probe"},
     ),
 }
 Edit = tuple[str, str, str]

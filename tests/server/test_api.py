@@ -185,9 +185,10 @@ def test_a_revoked_token_and_a_forged_one_are_refused(served: Served, monkeypatc
 
 
 def test_metrics_count_calls_by_route(served: Served) -> None:
-    served.reader.get(f"/v1/resolve/{NAME}:1")
+    answer = served.reader.get(f"/v1/resolve/{NAME}:1")
+    assert answer.status_code == 200, answer.text
     text = served.nobody.get("/metrics").text
-    assert 'gatehouse_calls_total{method="GET",route="/v1/resolve/{model}",status="200"} 1.0' in text
+    assert 'gatehouse_calls_total{method="GET",route="/v1/resolve/{model}",status="200"} 1.0' in text, text
 
 
 def test_metrics_know_a_fixed_set_of_methods(served: Served) -> None:
