@@ -1,9 +1,9 @@
 """The page of an artifact, drawn in today's style where it was not yet, as a file that a browser opens."""
 
-import tempfile
 from pathlib import Path
 
 from gatehouse.components.artifacts.declaration import CONTENTS
+from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.pages import draw
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import STAGES, declared_stages
@@ -41,7 +41,6 @@ def _file(store: ArtifactStore, key: str) -> Path:
     local = Path(store.address) / key
     if "://" not in store.address and local.is_file():
         return local
-    copy = Path(tempfile.gettempdir()) / "gatehouse-pages" / key
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_bytes(store.objects.get_bytes(key))
-    return copy
+    copies = LocalObjects(store.local_folder)
+    copies.put_bytes(key, store.objects.get_bytes(key))
+    return copies.local_path(key)

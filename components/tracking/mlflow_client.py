@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -269,6 +270,15 @@ def quiet_client(uri: str) -> "MlflowClient":
         ServerAwayError: if the server takes no connection.
     """
     require_server(uri)
+    client = load_mlflow()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return client(tracking_uri=uri, registry_uri=uri)
+
+
+@cache
+def load_mlflow() -> "type[MlflowClient]":
+    """Import MLflow, once in a process. No other thread may import meanwhile: pandas and scipy seem to be missing."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     # MLflow shows data frames as data sets where it finds pandas. Nothing here gives it any.
@@ -277,9 +287,9 @@ def quiet_client(uri: str) -> "MlflowClient":
         from mlflow import MlflowClient
 
         _leave_out_feast()
-        for chatty in ("mlflow", "alembic"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
-        return MlflowClient(tracking_uri=uri, registry_uri=uri)
+    for chatty in ("mlflow", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    return MlflowClient
 
 
 def _leave_out_feast() -> None:

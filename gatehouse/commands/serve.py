@@ -31,6 +31,7 @@ def serve(
         return
     import uvicorn
 
+    from gatehouse.components.tracking.mlflow_client import load_mlflow
     from gatehouse.project import load_project
     from gatehouse.server.app import create_app
     from gatehouse.server.rate import Rate
@@ -39,6 +40,7 @@ def serve(
     opened = open_store(store_address(store, folder))
     loaded = load_project(folder) if folder else None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    load_mlflow()  # Now, while there is one thread: a promotion writes to it.
     app = create_app(opened, loaded, Rate(rate, max(1, round(2 * rate))))
     uvicorn.run(app, host=host, port=port, log_config=None, server_header=False)
 

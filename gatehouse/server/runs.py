@@ -5,8 +5,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +22,15 @@ from gatehouse.driver import PLAN
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.local_run import LocalRun, PlannedTask, new_run_id
 from gatehouse.process import start_time
+from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Scope
 
 SUBMITTED, PROCESS, ENDED = "submitted.json", "process.json", "ended.json"
 Status = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED"]
+MOST_QUEUED = 20
 _NEWEST = 50
 _STARTING_SECONDS = 60.0
+_submitting = threading.Lock()
 
 
 class Submission(BaseModel):
@@ -81,9 +87,19 @@ def submit(store: ArtifactStore, project: Path | None, wanted: Submission, by: s
 
     Raises:
         ConfigurationError: if the server has no project.
+        ProblemError: 429 if too many runs of this machine have not ended.
     """
     if project is None:
         raise ConfigurationError("This server runs no project: expected `gatehouse serve --project FOLDER`.")
+    with _submitting:
+        if (queued := _queued(store)) >= MOST_QUEUED:
+            raise ProblemError(
+                429, f"{queued} submitted runs wait or run on this machine, the most that may: try later."
+            )
+        return _started(store, project, wanted, by)
+
+
+def _started(store: ArtifactStore, project: Path, wanted: Submission, by: str) -> Run:
     run = new_run_id()
     body = {"pipeline": wanted.pipeline, "arguments": wanted.arguments, "reason": wanted.reason, "until": wanted.until}
     store.record(f"runs/{run}/{SUBMITTED}", body | author(by))
@@ -133,11 +149,19 @@ def followed(store: ArtifactStore, run: str) -> Run:
 
 def newest(store: ArtifactStore) -> list[Run]:
     """The newest runs that were submitted, the newest first, without their stages."""
+    return [followed(store, run).model_copy(update={"stages": ()}) for run in _newest(store)]
+
+
+def _newest(store: ArtifactStore) -> Iterator[str]:
+    """Ids of the newest runs that were submitted, the newest first."""
     runs = sorted(store.objects.folders("runs"), reverse=True)
-    found = (run for run in runs if store.objects.stat(f"runs/{run}/{SUBMITTED}") is not None)
-    return [
-        followed(store, run).model_copy(update={"stages": ()}) for run, _ in zip(found, range(_NEWEST), strict=False)
-    ]
+    return islice((run for run in runs if store.objects.stat(f"runs/{run}/{SUBMITTED}") is not None), _NEWEST)
+
+
+def _queued(store: ArtifactStore) -> int:
+    """How many of the newest runs have a process on this machine that has not ended."""
+    places = [_record(store, run, PROCESS) for run in _newest(store)]
+    return sum(place is not None and _lives_here(place) for place in places)
 
 
 def _stages(store: ArtifactStore, run: str) -> tuple[StageOfRun, ...]:
@@ -166,7 +190,12 @@ def _is_gone(store: ArtifactStore, run: str, at: str) -> bool:
     if place is None:
         began = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
         return time.time() - began > _STARTING_SECONDS
-    return bool(place["host"] == socket.gethostname() and start_time(int(place["pid"])) != place["started"])
+    return bool(place["host"] == socket.gethostname() and not _lives_here(place))
+
+
+def _lives_here(place: dict[str, Any]) -> bool:
+    """Whether a process of this machine still runs."""
+    return bool(place["host"] == socket.gethostname() and start_time(int(place["pid"])) == place["started"])
 
 
 def _record(store: ArtifactStore, run: str, name: str) -> dict[str, Any] | None:

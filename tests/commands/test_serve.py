@@ -33,3 +33,13 @@ def test_a_scope_that_is_none_is_refused(store: ArtifactStore) -> None:
     with pytest.raises(ConfigurationError, match="expected read, run, promote, found admin"):
         _ask(store, "create", "ada", "--scope", "admin")
     assert not tokens_of(store)
+
+
+def test_mlflow_is_imported_before_threads_serve(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(
+        "gatehouse.components.tracking.mlflow_client.load_mlflow", lambda: order.append("MLflow is imported")
+    )
+    monkeypatch.setattr("uvicorn.run", lambda *_, **__: order.append("threads serve"))
+    ended = CliRunner().invoke(app, ["--store", store.address])
+    assert (ended.exception, order) == (None, ["MLflow is imported", "threads serve"])

@@ -13,6 +13,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.driver import PLAN
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.process import start_time
+from gatehouse.server.problems import ProblemError
 from gatehouse.server.runs import ENDED, PROCESS, SUBMITTED, Submission, followed, newest, submit
 
 RUN = "20130115-081500-3fa2"
@@ -70,6 +71,22 @@ def test_a_run_whose_process_is_gone_has_failed(
     found = followed(_recorded(store, **({PROCESS.removesuffix(".json"): process} if process else {})), RUN)
     assert found.status == status
     assert ("is gone" in found.message) == (status == "FAILED")
+
+
+def test_so_many_runs_wait_and_no_more(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started = store.address
+    monkeypatch.setattr("gatehouse.server.runs.MOST_QUEUED", 1)
+    monkeypatch.setattr("gatehouse.server.runs._started", lambda *_: started)
+    here = {"host": socket.gethostname(), "pid": os.getpid(), "started": start_time(os.getpid())}
+    elsewhere, gone = here | {"host": "elsewhere"}, here | {"started": "1"}
+    for number, process in enumerate((elsewhere, gone)):
+        store.record(f"runs/{RUN[:-1]}{number}/{SUBMITTED}", {})
+        store.record(f"runs/{RUN[:-1]}{number}/{PROCESS}", process)
+    assert submit(store, tmp_path, Submission(), "rune") is started  # type: ignore[comparison-overlap]
+    _recorded(store, process=here)
+    with pytest.raises(ProblemError, match="1 submitted runs wait or run on this machine") as refused:
+        submit(store, tmp_path, Submission(), "rune")
+    assert refused.value.status == 429
 
 
 def test_without_a_project_or_a_submission_there_is_no_run(store: ArtifactStore) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.components.tracking.mlflow_client import ServerAwayError, quiet_client, require_server
+from gatehouse.components.tracking.mlflow_client import ServerAwayError, load_mlflow, quiet_client, require_server
 from gatehouse.components.tracking.runs import RunReader
 
 
@@ -56,7 +56,14 @@ def test_a_client_loads_the_plug_ins_of_mlflow_but_not_that_which_imports_feast(
     monkeypatch.setattr(metadata.EntryPoint, "load", lambda point: loaded.append(point.module) or dict)
     monkeypatch.delitem(sys.modules, registry, raising=False)
     assert "feast" in {point.name for point in plugins.get_entry_points("mlflow.request_header_provider")}
+    load_mlflow.cache_clear()
     quiet_client(f"sqlite:///{tmp_path}/mlflow.db")
     assert loaded == ["collections"]
     monkeypatch.delitem(sys.modules, registry)
     assert plugins.get_entry_points("mlflow.request_header_provider")[-1] == other
+
+
+def test_a_second_client_hides_no_package_from_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_mlflow()
+    monkeypatch.setattr("gatehouse.components.tracking.mlflow_client.without", None)
+    assert quiet_client(f"sqlite:///{tmp_path}/mlflow.db").tracking_uri.endswith("mlflow.db")
