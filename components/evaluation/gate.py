@@ -167,6 +167,37 @@ class Cost:
     measurement: str
 
 
+UNSEEN = "unseen rows"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Test rows that a model was fitted on; they were taken out before anything was measured.
+
+    Attributes:
+        rows: How many, by the role of the model.
+        of: Rows of the test part.
+        left: Rows that no model was fitted on.
+        lacking: Why nothing can be measured on these, in words: then all rows were, and none decides; empty else.
+        unread: By role, whose rows cannot be told, and why.
+    """
+
+    rows: Mapping[str, int]
+    of: int
+    left: int
+    lacking: str = ""
+    unread: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.left == self.of:
+            return f"none of the {self.of:,} test rows is among them"
+        told = " and ".join(f"the {role} was fitted on {rows:,}" for role, rows in self.rows.items() if rows)
+        rest = f"these were taken out, and {self.left:,} are left"
+        if self.lacking:
+            rest = f"the {self.left:,} others cannot be judged on ({self.lacking}), so all were measured on"
+        return f"{told} of the {self.of:,} test rows; {rest}"
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What the rules look at.
@@ -183,6 +214,7 @@ class Evidence:
         cost: As it was measured; None where it was not.
         comparisons: Against the champion in every metric of the task; empty where there is none.
         slice_comparisons: Against the champion in the metric of the policy, by the name of each judged slice.
+        seen: Test rows that a model was fitted on; None where nobody looked.
     """
 
     model: Manifest
@@ -195,6 +227,7 @@ class Evidence:
     cost: Cost | None = None
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     slice_comparisons: Mapping[str, Comparison] = field(default_factory=dict)
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True)
@@ -205,21 +238,26 @@ class Family:
         policy: Their piece of the policy, whose fields are keys of `policy.yaml`.
         rules: From a policy and the evidence to each rule that was applied, also one that holds.
         names: What the names of their rules are or begin with.
+        of_rows: Whether they look at what was measured on the test rows.
     """
 
     policy: type[Spec]
     rules: Callable[[Any, Evidence], Iterator[Rule]]
     names: tuple[str, ...]
+    of_rows: bool = True
 
 
-def family(policy: type[Spec], *names: str) -> Callable[[Callable[[Any, Evidence], Iterator[Rule]]], Family]:
+def family(
+    policy: type[Spec], *names: str, of_rows: bool = True
+) -> Callable[[Callable[[Any, Evidence], Iterator[Rule]]], Family]:
     """Declare a function as the family of rules of its name, which must be that of its file.
 
     Args:
         policy: Their piece of the policy.
         *names: What the names of their rules are or begin with; by default the name of the function, in words.
+        of_rows: Whether they look at what was measured on the test rows.
     """
-    return lambda rules: Family(policy, rules, names or (rules.__name__.replace("_", " "),))
+    return lambda rules: Family(policy, rules, names or (rules.__name__.replace("_", " "),), of_rows)
 
 
 @cache
@@ -234,14 +272,18 @@ def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
     """Apply every rule; the candidate passes if none is broken that refuses. A number that is NaN keeps no rule.
 
     Improving one metric and leaving the rest as it is never breaks a rule, except for the leakage alarm, which is there
-    to distrust a metric that is too good.
+    to distrust a metric that is too good. Where too few rows are left that no model was fitted on, what was measured on
+    them breaks no rule: it is inconclusive.
 
     Args:
         policy: The promotion policy (`GatePolicy`), resolved for the task.
         evidence: What was measured.
     """
-    applied = (rule for each in families() for rule in each.rules(policy, evidence))
-    return tuple(replace(rule, **dict(policy.terms_of(rule.name))) for rule in applied)
+    applied = [(each.of_rows, rule) for each in families() for rule in each.rules(policy, evidence)]
+    rules = [(of_rows, replace(rule, **dict(policy.terms_of(rule.name)))) for of_rows, rule in applied]
+    if any(rule.name == UNSEEN and rule.refuses and rule.inconclusive for _, rule in rules):
+        return tuple(replace(rule, inconclusive=not rule.holds) if of_rows else rule for of_rows, rule in rules)
+    return tuple(rule for _, rule in rules)
 
 
 def verdict_of(rules: tuple[Rule, ...]) -> Outcome:

@@ -13,6 +13,7 @@ from gatehouse.components.evaluation.gate import (
     Evidence,
     Outcome,
     Rule,
+    Seen,
     judge,
     verdict_of,
 )
@@ -41,6 +42,7 @@ class Judgement:
         found: The worst of the others.
         rules: The rules as they were applied.
         unused: Names in the policy's `rules` that stand for none of these.
+        seen: Test rows that were taken out, as a model was fitted on them.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -51,6 +53,7 @@ class Judgement:
     found: tuple[Slice, ...]
     rules: tuple[Rule, ...]
     unused: tuple[str, ...] = ()
+    seen: Seen | None = None
 
     @property
     def verdict(self) -> Outcome:
@@ -64,9 +67,14 @@ class Judgement:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Rules that do not hold and only warn, and what the policy says of rules that were not applied."""
+        """Rules that only warn and do not hold, test rows that were taken out, and rules that were not applied."""
         broken = [str(rule) for rule in self.rules if rule.warns]
-        return (*broken, *(f"rules.{name}: the policy names a rule that was not applied" for name in self.unused))
+        taken = [f"seen rows: {self.seen}"] if self.seen and self.seen.left < self.seen.of else []
+        return (
+            *broken,
+            *taken,
+            *(f"rules.{name}: the policy names a rule that was not applied" for name in self.unused),
+        )
 
 
 def judged(
@@ -80,6 +88,7 @@ def judged(
     features: Mapping[str, bool],
     data_checks: tuple[DataCheck, ...] = (),
     cost: Cost | None = None,
+    seen: Seen | None = None,
 ) -> Judgement:
     """Measure and judge predictions for the test rows.
 
@@ -94,6 +103,7 @@ def judged(
         features: Names of features, by whether they are numeric: the worst slices of these are found.
         data_checks: Of the data that the candidate was made from.
         cost: Of the candidate, as it was measured.
+        seen: Test rows that were taken out, as a model was fitted on them.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
@@ -127,6 +137,7 @@ def judged(
         cost=cost,
         comparisons=comparisons,
         slice_comparisons={each.name: one for each in judged_slices for one in each.comparisons.values()},
+        seen=seen,
     )
     rules = judge(policy, evidence)
-    return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, policy.unused(rules))
+    return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, policy.unused(rules), seen)

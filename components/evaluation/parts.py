@@ -49,8 +49,12 @@ class Part:
             return self
         numbers = np.arange(len(self.rows)) if self.groups is None else self.groups
         kept = np.flatnonzero(numbers % step == 0)
-        groups = None if self.groups is None else self.groups[kept]
-        return Part(self.rows[kept], self.table.take(pa.array(kept)), self.labels[kept], groups, self.classes)
+        return self.take(kept)
+
+    def take(self, places: npt.NDArray[np.int64]) -> "Part":
+        """The rows at these places of the part, which ascend; groups that are left are numbered anew."""
+        groups = None if self.groups is None else np.unique(self.groups[places], return_inverse=True)[1]
+        return Part(self.rows[places], self.table.take(pa.array(places)), self.labels[places], groups, self.classes)
 
 
 def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task) -> Part:

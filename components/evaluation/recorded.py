@@ -7,7 +7,17 @@ from typing import Any
 from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.evaluation.gate import NOT_CHECKED, Comparison, Cost, DataCheck, Evidence, judge, verdict_of
+from gatehouse.components.evaluation.gate import (
+    NOT_CHECKED,
+    UNSEEN,
+    Comparison,
+    Cost,
+    DataCheck,
+    Evidence,
+    Seen,
+    judge,
+    verdict_of,
+)
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
@@ -62,6 +72,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         data_checks=tuple(_data_checks(store, manifest)),
         cost=Cost(**verdict["cost"]) if "cost" in verdict else None,
         comparisons=_comparisons(verdict.get("comparisons", {})),
+        seen=_seen(verdict.get("seen")),
         slice_comparisons={
             entry["name"]: found[policy.champion.metric]
             for entry in slices
@@ -101,6 +112,10 @@ def _read(written: Mapping[str, Any]) -> Comparison:
     return Comparison(**{name: value for name, value in written.items() if name in Comparison.__dataclass_fields__})
 
 
+def _seen(written: Mapping[str, Any] | None) -> Seen | None:
+    return Seen(**written | {"unread": tuple(written["unread"])}) if written else None
+
+
 def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck]:
     for name in _CHECKS:
         title = name.replace("_", " ")
@@ -126,6 +141,8 @@ def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: 
     for name in policy.leakage_alarm or ():
         if name not in evidence.candidate:
             yield f"leakage alarm {name}"
+    if evidence.seen is None and "champion" in metrics:
+        yield UNSEEN
     if evidence.comparison is None and "champion" in metrics:
         yield f"champion {policy.champion.metric}"
     wanted = policy.regressions

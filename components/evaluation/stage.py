@@ -75,6 +75,8 @@ class ScoringError(GatehouseError):
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate on the test part beside champion and baseline, and judge it.
 
+    Rows of the test part that candidate or champion were fitted on are taken out before.
+
     The artifact holds `metrics.json`, `uncertainty.json`, `slices.json`, `found_slices.json`, `curves.json` and
     `verdict.json`, whatever the verdict is. What the candidate costs is recorded beside it, under `measurements/`;
     where the policy bounds it, in `verdict.json` too.
@@ -89,6 +91,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.components.evaluation.bootstrap import Units
     from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, TREES, judged
     from gatehouse.components.evaluation.parts import read_part
+    from gatehouse.components.evaluation.seen import unseen_part
     from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.training.scoring.predictor import Predictor
 
@@ -103,14 +106,9 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     _require_fit(task, policy, request, store)
     data = {"training_set": request.training_set, "split": request.split}
     baseline = fit_baseline(BaselineRequest(**data, task=task.name, boosted_trees=trees), store).baseline
-    part = read_part(store, request.training_set, request.split, "test", task)
-    scored = {
-        CANDIDATE: request.model,
-        CHAMPION: request.champion,
-        BASELINE: baseline,
-        CONSTANT: baseline,
-        TREES: baseline if trees else "",
-    }
+    models = {CANDIDATE: request.model, CHAMPION: request.champion}
+    part, seen = unseen_part(store, read_part(store, **data, name="test", task=task), **data, models=models, task=task)
+    scored = models | {BASELINE: baseline, CONSTANT: baseline, TREES: baseline if trees else ""}
     predictions = {
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
@@ -120,7 +118,9 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     units = Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
     features = {name: kind == "numeric" for kind in ("numeric", "categorical") for name in details.get(kind, ())}
     cost = _cost(request, store, candidate, part)
-    found = judged(task, request.spec, request.policy, manifest, part, predictions, units, features, data_checks, cost)
+    found = judged(
+        task, request.spec, request.policy, manifest, part, predictions, units, features, data_checks, cost, seen
+    )
     reference = _publish(request, store, policy, baseline, task, part, predictions, found, data_checks, cost)
     return EvaluateResult(
         evaluation=reference,
@@ -277,6 +277,7 @@ def _publish(
             name: asdict(each) | {"smallest_shown": each.smallest_shown(policy.champion.confidence)}
             for name, each in found.comparisons.items()
         },
+        "seen": asdict(found.seen) if found.seen else None,
         "policy": identity_of(policy),
         "warnings": [*found.warnings, *(f"{each.name}: {text}" for each in data_checks for text in each.warnings)],
     }

@@ -255,6 +255,12 @@ class State:
         """The last verdict on a subject with the number of its record, or None."""
         return next((each for each in reversed(self.verdicts) if each[1].subject == subject), None)
 
+    def uses_before(self, number: int, subject: Subject) -> int:
+        """How many candidates were judged on the subject's test set before record `number`, itself not among them."""
+        data = (subject.training_set, subject.split)
+        earlier = (each.subject for at, each in self.verdicts if at < number)
+        return len({each.model for each in earlier if (each.training_set, each.split) == data} - {subject.model})
+
     def settled(self, number: int, verdict: Verdict) -> bool:
         """Whether everything that the verdict of record `number` calls for has been done, or ruled out."""
         version = self.version_of(verdict.subject.model)

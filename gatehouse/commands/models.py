@@ -205,6 +205,7 @@ def _show_version(found: Named) -> None:
     facts += [
         ("verdict", last[1].told if last else ""),
         ("judged against", _last_verdict(state, version) or "no champion"),
+        ("test set", f"judged {state.uses_before(last[0], last[1].subject):,} other candidates before" if last else ""),
     ]
     for name, value in [*facts, *(("made from", identity) for identity in version.lineage)]:
         grid.add_row(Text(name, style="dim"), value)

@@ -34,7 +34,7 @@ class Costs(Spec):
     cost: CostBounds = Field(CostBounds(), description="Most that a model may cost.")
 
 
-@family(Costs, "latency", "model size", "memory")
+@family(Costs, "latency", "model size", "memory", of_rows=False)
 def cost(policy: Costs, evidence: Evidence) -> Iterator[Rule]:
     """That the model keeps every bound; what was not measured keeps none."""
     bounds, found = policy.cost, evidence.cost

@@ -17,7 +17,7 @@ class DataChecks(Spec):
     )
 
 
-@family(DataChecks, "validation", "leakage", "split checks", "warnings")
+@family(DataChecks, "validation", "leakage", "split checks", "warnings", of_rows=False)
 def data_checks(policy: DataChecks, evidence: Evidence) -> Iterator[Rule]:
     """That the checks of the data passed, and without warnings where that is asked."""
     for check in evidence.data_checks:

@@ -30,6 +30,7 @@ def register(
     request = RegisterRequest(model_name=model_name, model=model, evaluation=evaluation, policy=rules)
     result = enter(request, ArtifactStore.open(store))
     lines = [f"# {model_name}: {result.decision}", *(f"- {each}" for each in result.reasons + result.warnings)]
+    lines.append(f"- {result.summary}")
     if result.version:
         lines.append(f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}")
     with open(summary.path, "w", encoding="utf-8") as stream:

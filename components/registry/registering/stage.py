@@ -31,7 +31,7 @@ class RegisterResult(StageModel):
     `rolled back` or `archived`; `verdict` is `pass` for `approved`, else the decision: what somebody is told. `version`
     is 0 where there is none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty.
     `reasons` say why the gate refused, or which command goes on; `warnings` are the exemptions that were
-    applied.
+    applied. `earlier_uses` counts the candidates of this name that the same test set judged before; `summary` says it.
     """
 
     decision: str
@@ -41,6 +41,8 @@ class RegisterResult(StageModel):
     alias: str
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    earlier_uses: int = 0
+    summary: str = ""
 
 
 @stage("register", title="Register behind the gate", effects=WRITES_LEDGER)
@@ -69,6 +71,8 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     number = version.version if version else 0
     aliases = state.aliases_of(number)
     decision = decision_on(state, verdict, now())
+    entered = state.verdict_on(verdict.subject)
+    uses = state.uses_before(entered[0], verdict.subject) if entered else 0
     return RegisterResult(
         decision=decision,
         verdict="pass" if decision == "approved" else decision,
@@ -77,6 +81,8 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         alias=aliases[-1] if aliases else "",
         reasons=verdict.reasons or _next_step(decision, f"{request.model_name}:{number}", verdict),
         warnings=tuple(map(str, verdict.exempted)),
+        earlier_uses=uses,
+        summary=f"{uses:,} other candidates of {request.model_name} were judged on this test set before",
     )
 
 

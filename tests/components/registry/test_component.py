@@ -34,7 +34,9 @@ def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) 
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
     evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
     assert register.python_func(gate.store.address, NAME, model, evaluation, policy, summary)[:3] == ("refused", 0, "")
-    assert "- bar roc_auc: expected at least 0.7, found 0.6" in Path(summary.path).read_text()
+    told = Path(summary.path).read_text()
+    assert "- bar roc_auc: expected at least 0.7, found 0.6" in told
+    assert f"- 0 other candidates of {NAME} were judged on this test set before" in told
 
 
 def test_an_unknown_action_is_a_configuration_error(gate: Gate) -> None:

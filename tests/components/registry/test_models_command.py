@@ -82,9 +82,11 @@ def test_show_tells_the_ledger_with_reasons(gate: Gate) -> None:
     assert "refused models/delays/" in text and "bar roc_auc: expected at least 0.7, found 0.6" in text
 
 
-def test_show_of_a_version_gives_its_lineage(gate: Gate) -> None:
+def test_show_of_a_version_gives_its_lineage_and_how_often_its_test_set_was_used(gate: Gate) -> None:
+    gate.run(gate.model(2), good=False)
     gate.run(gate.model(1))
     text = _call(gate, "show", f"{NAME}:1")
+    assert "judged 1 other candidates before" in text
     assert gate.training_set in text and "snapshots/raw/sha256-" in text
 
 

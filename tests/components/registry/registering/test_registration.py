@@ -57,6 +57,19 @@ def test_running_again_with_nothing_changed_writes_nothing(gate: Gate, ledger_ke
     assert ledger_keys() == before
 
 
+def test_earlier_candidates_of_the_same_test_set_are_counted(gate: Gate) -> None:
+    first, second = gate.model(1), gate.model(2)
+    assert gate.run(first).earlier_uses == 0
+    gate.run(second, good=False)
+    assert gate.run(second, good=False, policy=MANUAL).earlier_uses == 1
+    third = gate.run(gate.model(3))
+    told = f"2 other candidates of {NAME} were judged on this test set before"
+    assert (third.earlier_uses, third.summary) == (2, told)
+    assert gate.run(first).earlier_uses == 0
+    again = gate.store.publish("splits", "delay", {"a": "b"}, derived_from={"training_set": gate.training_set})
+    assert Gate(gate.store, gate.training_set, str(again)).run(gate.model(4)).earlier_uses == 0
+
+
 def test_a_champion_that_is_trained_again_is_not_compared_with_itself(gate: Gate) -> None:
     first, second = gate.model(1), gate.model(2)
     assert gate.resolve(first) == ""
