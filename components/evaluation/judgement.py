@@ -22,7 +22,7 @@ from gatehouse.components.evaluation.slices import Slice, Slicing
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.components.evaluation.uncertainty import Uncertainty, uncertainty_of
 from gatehouse.components.metrics.catalogue.found import measure, metric_named
-from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.metrics.catalogue.metric import Array, Predictions
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tasks.task import Task
 
@@ -108,17 +108,7 @@ def judged(
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
     uncertainty, drawn = uncertainty_of(task, labels, predictions, units, spec)
-    comparisons = {
-        name: compared(
-            metric_named(name),
-            metrics[CANDIDATE][name],
-            metrics[CHAMPION][name],
-            (drawn[CANDIDATE][name], drawn[CHAMPION][name]),
-            policy.champion.confidence,
-            units.number,
-        )
-        for name in (metrics[CANDIDATE] if CHAMPION in predictions else ())
-    }
+    comparisons = _comparisons(metrics, drawn, policy, units) if CHAMPION in predictions else {}
     shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
     limits, by = tuple(sorted(policy.slices or ())), policy.champion.metric
     slicing = Slicing(part.table, labels, shown, spec, task, limits, (by, policy.champion.confidence), units)
@@ -141,3 +131,20 @@ def judged(
     )
     rules = judge(policy, evidence)
     return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, policy.unused(rules), seen)
+
+
+def _comparisons(
+    metrics: Mapping[str, Mapping[str, float]],
+    drawn: Mapping[str, Mapping[str, Array]],
+    policy: GatePolicy,
+    units: Units,
+) -> dict[str, Comparison]:
+    """The candidate against the champion in every metric, from their values on all rows and on each draw."""
+    ours, theirs = metrics[CANDIDATE], metrics[CHAMPION]
+    draws = {name: (drawn[CANDIDATE][name], drawn[CHAMPION][name]) for name in ours}
+    return {
+        name: compared(
+            metric_named(name), ours[name], theirs[name], draws[name], policy.champion.confidence, units.number
+        )
+        for name in ours
+    }

@@ -113,7 +113,7 @@ def _read(written: Mapping[str, Any]) -> Comparison:
 
 
 def _seen(written: Mapping[str, Any] | None) -> Seen | None:
-    return Seen(**written | {"unread": tuple(written["unread"])}) if written else None
+    return Seen(**{**written, "unread": tuple(written["unread"])}) if written else None
 
 
 def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck]:
