@@ -8,7 +8,6 @@ and asks the other one where it gets no answer, or one of the server's fault. ML
 import argparse
 import itertools
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from gatehouse.components.artifacts.objects.cache import FOLDER
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.server.tokens import create_token
 from tests.components.registry.gate import NAME, make_gate
+from tests.ports import free_port
 from tests.servers import BUCKET, Fault, s3_server
 
 LIMIT = 0.999
@@ -70,7 +70,7 @@ def main() -> int:
         gate = make_gate(store)
         gate.run(gate.model(1))
         os.environ["MLFLOW_TRACKING_URI"] = "http://127.0.0.1:9"
-        ports = [_free_port(), _free_port()]
+        ports = [free_port(), free_port()]
         load = Load(ports, create_token(store, "load", ["read"], 1))
         servers = [_started(store.address, port) for port in ports]
         callers = [threading.Thread(target=load.call) for _ in range(CALLERS)]
@@ -106,13 +106,6 @@ def _told(load: Load) -> int:
     share = 1 - failed / load.counted.total()
     print(f"{share:.4%} of {load.counted.total():,} answered; expected {LIMIT:.1%}")
     return 0 if share >= LIMIT else 1
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _started(address: str, port: int) -> "subprocess.Popen[bytes]":

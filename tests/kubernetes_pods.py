@@ -1,13 +1,13 @@
 """A scenario for the stand-in cluster that really runs what the pods of a job are told to run, as processes."""
 
 import os
-import socket
 import subprocess
 import sys
 import threading
 
 from tests.kubernetes_api import Cluster
 from tests.kubernetes_kinds import Object, container_of, environment_of
+from tests.ports import free_port
 
 
 def run_pods(cluster: Cluster, job: Object) -> None:
@@ -16,7 +16,7 @@ def run_pods(cluster: Cluster, job: Object) -> None:
     It sets the variables that the operator of the job's kind sets, and no other.
     """
     nodes, container = container_of(job)
-    port = _free_port()
+    port = free_port()
     running = []
     for rank in range(nodes):
         pod = cluster.add_pod(job, f"node-{rank}")
@@ -42,11 +42,6 @@ def run_pods(cluster: Cluster, job: Object) -> None:
         copying.join(1)  # The last lines. A process that is left behind holds the pipe open.
         cluster.end(job, pod, codes[-1])
     cluster.conclude(job, succeeded=not any(codes), reason="JobEnded", message=f"exit codes {codes}")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _copy(cluster: Cluster, pod: Object, process: subprocess.Popen[bytes]) -> None:

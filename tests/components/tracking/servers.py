@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
+
+from tests.ports import free_port
 
 _PATIENCE = 180.0
 _SETTINGS = {
@@ -23,9 +24,7 @@ _SETTINGS = {
 @contextmanager
 def mlflow_server(folder: Path) -> Iterator[int]:
     """The port of an `mlflow server` on a database in `folder`; it takes 10 to 40 s to start."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
     command += [
         "--backend-store-uri",

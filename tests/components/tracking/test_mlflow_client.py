@@ -1,6 +1,5 @@
 """A server that is away is found out in moments, and without MLflow."""
 
-import socket
 import sys
 import time
 from importlib import metadata
@@ -10,6 +9,7 @@ import pytest
 
 from gatehouse.components.tracking.mlflow_client import ServerAwayError, load_mlflow, quiet_client, require_server
 from gatehouse.components.tracking.runs import RunReader
+from tests.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +21,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def port() -> int:
     """A port at which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 def test_a_reader_says_at_once_that_the_server_is_away_and_imports_no_mlflow(
