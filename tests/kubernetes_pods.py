@@ -39,7 +39,7 @@ def run_pods(cluster: Cluster, job: Object) -> None:
     codes = []
     for pod, process, copying in running:
         codes.append(process.wait())
-        copying.join(1)  # The last lines. A process that is left behind holds the pipe open.
+        copying.join(5)  # The last lines. A process that is left behind holds the pipe open.
         cluster.end(job, pod, codes[-1])
     cluster.conclude(job, succeeded=not any(codes), reason="JobEnded", message=f"exit codes {codes}")
 

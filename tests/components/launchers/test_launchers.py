@@ -169,7 +169,7 @@ def test_a_launcher_that_is_told_to_end_leaves_nothing_behind(place: Place) -> N
     owner = subprocess.Popen([sys.executable, "-c", OWNER, *arguments])
     _wait_until(lambda: place.runs(owner.pid))
     owner.send_signal(signal.SIGTERM)
-    assert owner.wait(timeout=30) == 128 + signal.SIGTERM
+    assert owner.wait(timeout=120) == 128 + signal.SIGTERM
     _wait_until_none_is_left(place)
 
 

@@ -25,7 +25,7 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
     )
     with open(folder / "job.json", "wb"):  # Returns when the pod reads it.
         pod.send_signal(signal.SIGTERM)
-        assert pod.wait(timeout=20) == 143
+        assert pod.wait(timeout=60) == 143
 
 
 @pytest.mark.parametrize("ranks", [True, False], ids=["ranks", "elastic"])

@@ -20,7 +20,7 @@ def two_threads() -> Iterator[None]:
 
 
 def test_threads_that_score_at_once_leave_the_number_of_torchs_threads_as_it_was(two_threads: None) -> None:
-    began, left = Barrier(2, timeout=10), Barrier(2, timeout=10)
+    began, left = Barrier(2, timeout=60), Barrier(2, timeout=60)
     found: list[int] = []
 
     def work(last: bool) -> int:
