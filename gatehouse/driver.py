@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError
@@ -49,7 +50,7 @@ def main() -> int:
         traceback.print_exc()
         # Where a task failed, its own record tells the cause, and this one only names the task.
         code = error.exit_code if isinstance(error, GatehouseError) else 1
-        failure = {"error": type(error).__name__, "message": str(error), "exit_code": code}
+        failure = {"error": type(error).__name__, "message": redacted(str(error)), "exit_code": code}
         store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure)
         return code
     return 0

@@ -21,7 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.local_run import LocalRun
-from tests.small_example import explain, run, write_project, write_raw_files
+from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
 
 ROOT = Path(__file__).parents[1]
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
@@ -240,7 +240,10 @@ def first(once: Once, project: Path, raw: Path) -> tuple[ArtifactStore, LocalRun
     """A store in which the project ran once, and that run. All workers share them: what writes takes a `copy`."""
 
     def make(folder: Path) -> None:
-        outcome = run(project, ArtifactStore.open(folder / "store"), raw)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, secret in PLANTED.items():
+                patch.setenv(name, secret)
+            outcome = run(project, ArtifactStore.open(folder / "store"), raw)
         assert outcome.exit_code == 0, explain(outcome)
         (folder / "outcome").write_bytes(pickle.dumps(outcome))
 

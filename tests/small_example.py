@@ -25,6 +25,20 @@ CARRIERS = ("US", "VX", "WN")
 _PACKAGE = Path(gatehouse.__file__).parent
 EXAMPLE = _PACKAGE / "pipelines" / "projects" / "flights"
 """The project of the example, whole."""
+PLANTED = {
+    name: f"planted-{name.lower()}"
+    for name in (
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "MLFLOW_TRACKING_PASSWORD",
+        "MLFLOW_TRACKING_TOKEN",
+        "REDIS_PASSWORD",
+    )
+} | {
+    "GATEHOUSE_ALERT_WEBHOOK": "https://hooks.example/planted-webhook",
+    "WAREHOUSE": "postgresql://reader:planted-database@db.example/flights",
+}
+"""Secrets that the first run of the example has in its environment, and that nobody may find anywhere afterwards."""
 _FLIGHTS = "flights.csv.zip"
 Row = dict[str, str]
 

@@ -25,6 +25,7 @@ from gatehouse.components.artifacts.database import out_of_memory
 from gatehouse.components.artifacts.declaration import PURE, USUAL, Declaration, Effects, Resources
 from gatehouse.components.artifacts.identity import Spec, identity_of
 from gatehouse.components.artifacts.pages import draw
+from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.run import Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
@@ -295,10 +296,11 @@ def _require_no_verdict(attempt: Attempt, asked: str) -> None:
 
 def _told(error: Exception) -> dict[str, Any]:
     """What the record of a failure says of an error."""
+    said = redacted(str(error))
     if not isinstance(error, GatehouseError):
-        return {"error": type(error).__name__, "message": str(error), "exit_code": 1, "permanent": False}
+        return {"error": type(error).__name__, "message": said, "exit_code": 1, "permanent": False}
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
-    return {"error": name, "message": str(error), "exit_code": error.exit_code, "permanent": error.permanent}
+    return {"error": name, "message": said, "exit_code": error.exit_code, "permanent": error.permanent}
 
 
 def _end_on_sigterm() -> None:

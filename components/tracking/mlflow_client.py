@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.objects.local import LocalObjects
+from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.run import Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.spool import Point as SpooledPoint
@@ -141,7 +142,7 @@ def warning_on_failure(store: ArtifactStore, label: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = " ".join(str(error).split())[:500]
+        cause = " ".join(redacted(str(error)).split())[:500]
         message = f"MLflow could not be written, the next run tries again: {type(error).__name__}: {cause}"
         logger.warning(message)
         with suppress(GatehouseError):

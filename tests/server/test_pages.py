@@ -8,6 +8,8 @@ import requests
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.registry.promoting.acts import tag
+from gatehouse.local_run import PLAN
+from gatehouse.server.runs import ENDED, SUBMITTED
 from tests.components.registry.gate import MANUAL, NAME
 from tests.components.reports.browser import Browser, Page, launched
 from tests.server.conftest import Served
@@ -61,9 +63,16 @@ def test_what_data_says_stays_text(served: Served, browser: Browser) -> None:
     served.gate.approve(2, reason=PLANTED)
     tag(served.gate.store, NAME, 2, {PLANTED: PLANTED})
     page = _logged_in(browser.page(), served.promoter, f"/models/{NAME}/2")
-    for path in (f"/models/{NAME}/2", f"/models/{NAME}"):
+    run = "20130115-081500-01ab"
+    asked = {"pipeline": "training", "arguments": {"window": PLANTED}, "reason": PLANTED, "until": "", "by": PLANTED}
+    served.gate.store.record(f"runs/{run}/{SUBMITTED}", asked | {"at": "2013-01-15T08:15:00Z"})
+    served.gate.store.record(f"runs/{run}/{PLAN}", {"tasks": [{"task": "t", "stage": "snapshot", "title": PLANTED}]})
+    failure = {"error": "GatehouseError", "message": PLANTED, "exit_code": 1}
+    served.gate.store.record(f"runs/{run}/snapshot.1.failed.json", failure | {"at": 1.0, "seconds": 1.0})
+    served.gate.store.record(f"runs/{run}/{ENDED}", {"exit_code": 1, "failure": failure})
+    for path in (f"/models/{NAME}/2", f"/models/{NAME}", "/runs", f"/runs/{run}"):
         assert PLANTED in _text(page.visit(served.address + path)), path
-        assert page.js("document.title").startswith(NAME)
+        assert "owned" not in page.js("document.title")
         assert page.js("document.querySelectorAll('main script, main img').length") == 0
     page.visit(f"{served.address}/login?next={PLANTED}")
     assert page.js("document.title").startswith("Log in")

@@ -1,5 +1,7 @@
 """Tokens: what is stored of them, who is admitted, and when no longer."""
 
+import hashlib
+import hmac
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -26,6 +28,27 @@ def test_nothing_else_is_admitted(store: ArtifactStore, change: str) -> None:
     mixed = secret[:18] + other[18:]
     given = {"": "", "cut": secret[:-1], "other": mixed}.get(change, secret + change)
     assert token_given(tokens_of(store), given, datetime.now(UTC)) is None
+
+
+@pytest.mark.parametrize("given", ["known", "another's number", "nobody's number", "no token"])
+def test_hashes_are_compared_in_constant_time_whoever_is_named(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    compared: list[tuple[str, str]] = []
+
+    def compare(stored: str, shown: str) -> bool:
+        compared.append((stored, shown))
+        return compare_digest(stored, shown)
+
+    compare_digest = hmac.compare_digest
+    secret, other = (create_token(store, name, ["run"], 2) for name in ("ada", "bob"))
+    forms = {"known": secret, "another's number": other[:19] + secret[19:], "no token": "x"}
+    shown = forms.get(given, f"gatehouse_00000000_{secret[19:]}")
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    assert (token_given(tokens_of(store), shown, datetime.now(UTC)) is not None) == (given == "known")
+    ((stored, hashed),) = compared
+    assert len(stored) == len(hashed) == 64
+    assert hashed == hashlib.sha256(shown.encode()).hexdigest()
 
 
 def test_a_revoked_token_is_refused_and_a_second_time_is_no_error(store: ArtifactStore) -> None:

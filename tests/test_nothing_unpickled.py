@@ -1,0 +1,204 @@
+"""Nothing is unpickled: no line of ours reads a format that can hold code, and a planted pickle does not run."""
+
+import ast
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.evaluation.stage import EvaluateRequest, evaluate
+from gatehouse.components.registry.explaining.explanation import ExplainRequest, explain
+from gatehouse.components.registry.resolving.alias import Resolver
+from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
+from gatehouse.components.training.checkpointing.spec import CheckpointSpec
+from gatehouse.components.training.models.weights_file import weights_file
+from gatehouse.components.training.scoring.predictor import Predictor
+from tests.components.registry.gate import NAME, Gate, make_gate
+from tests.source_tree import Source, sources
+
+_MODULES = frozenset(
+    ("pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle", "pickletools")
+)
+_CALLS = frozenset(
+    ("load_pickle", "read_pickle", "to_pickle", "unsafe_load", "unsafe_load_all", "full_load", "full_load_all")
+)
+_OBJECT_COLLECTIVES = frozenset(
+    ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list", "recv_object_list")
+)
+_SAFE_YAML = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
+_OURS = ("components", "pipelines", "feature_repo", "gatehouse", "images")
+_BETWEEN_OUR_PROCESSES = {
+    # A request goes from a client that the server wrote to that server, through a socket in the server's own folder.
+    ("gatehouse/forkserver.py", "marshal"),
+    # The ranks of one job tell each other small things over the connections that gloo or NCCL opened between them.
+    ("components/training/checkpointing/checkpointer.py", "broadcast_object_list"),
+    ("components/training/checkpointing/plan.py", "all_gather_object"),
+    ("components/training/loop/divergence.py", "all_gather_object"),
+    ("components/training/loop/weights.py", "gather_object"),
+    ("components/training/trees/trainer.py", "broadcast_object_list"),
+}
+"""What is not read from a file or a store, and so cannot be planted there."""
+
+
+def _unpickling(source: Source) -> Iterator[tuple[int, str]]:
+    """Line and name of everything in a file that can make code of data."""
+    for name, line in source.imports():
+        root, last = name.split(".")[0], name.rpartition(".")[2]
+        if root in _MODULES:
+            yield line, root
+        elif last in _CALLS | _OBJECT_COLLECTIVES or name in ("torch.load", "torch.jit"):
+            yield line, last
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+            called = ast.unparse(node.func)
+            if called in ("torch.load", "torch.jit.load") and given.get("weights_only") != "True":
+                yield node.lineno, called
+            if called in ("yaml.load", "yaml.load_all"):
+                loader = given.get("Loader") or (ast.unparse(node.args[1]) if len(node.args) > 1 else "")
+                if loader.rpartition(".")[2] not in _SAFE_YAML:
+                    yield node.lineno, called
+            if node.func.attr in _CALLS | _OBJECT_COLLECTIVES:
+                yield node.lineno, node.func.attr
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+            yield node.lineno, "allow_pickle"
+
+
+def test_no_line_of_ours_unpickles() -> None:
+    found = {(each.name, line, what) for each in sources(*_OURS) for line, what in _unpickling(each)}
+    assert not [f"{name}:{line}: {what}" for name, line, what in found if (name, what) not in _BETWEEN_OUR_PROCESSES]
+    assert {(name, what) for name, _, what in found} >= _BETWEEN_OUR_PROCESSES, "an exception is no longer needed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from joblib import load",
+        "import dill.source",
+        "import torch; torch.load('x')",
+        "import torch; torch.load('x', weights_only=False)",
+        "import numpy; numpy.load('x', allow_pickle=True)",
+        "import pandas; pandas.read_pickle('x')",
+        "import yaml; yaml.load('x', yaml.Loader)",
+        "import yaml; yaml.load_all('x', Loader=yaml.UnsafeLoader)",
+        "import yaml; yaml.unsafe_load('x')",
+        "from torch import load",
+        "def f():\n    from shelve import open",
+    ],
+)
+def test_each_way_of_unpickling_is_found(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.source_tree.ROOT", tmp_path)
+    file = tmp_path / "code.py"
+    file.write_text(line)
+    assert {each for each, _ in _unpickling(Source(file))} == {line.count("\n") + 1}
+
+
+class _Planted:
+    """Makes a file where it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self._trace,)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """The file that is there once a planted pickle has run."""
+    return tmp_path / "trace"
+
+
+def _pickled(trace: Path) -> bytes:
+    planted = pickle.dumps(_Planted(trace))
+    pickle.loads(planted)
+    assert trace.exists(), "the pickle does what it is planted for"
+    trace.unlink()
+    return planted
+
+
+def _saved_by_torch(trace: Path) -> bytes:
+    file = io.BytesIO()
+    torch.save(_Planted(trace), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("architecture", ["mlp", "xgboost"])
+@pytest.mark.parametrize("form", [_pickled, _saved_by_torch])
+def test_planted_weights_do_not_run(
+    store: ArtifactStore, trace: Path, architecture: str, form: Callable[[Path], bytes]
+) -> None:
+    gate = make_gate(store)
+    described = {"architecture": {"model": {"architecture": architecture}, "loss": "binary"}, "transformation": {}}
+    model = store.publish(
+        "models",
+        NAME,
+        {"model.json": str(described).replace("'", '"'), weights_file(architecture): form(trace)},
+        derived_from={"training_set": gate.training_set, "split": gate.split},
+    )
+    with pytest.raises(Exception, match=r"(?i)header|json|input|format|magic"):
+        Predictor.load(store, model)
+    request = EvaluateRequest(
+        model=str(model), training_set=gate.training_set, split=gate.split, spec=EvaluationSpec(), policy=GatePolicy()
+    )
+    with pytest.raises(Exception, match=r"(?i)header|json|input|format|magic"):
+        evaluate(request, store)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("what", ["blobs", "models", "registry", "measurements", "provenance", "evaluations"])
+def test_a_planted_object_of_the_store_does_not_run(
+    store: ArtifactStore, tmp_path: Path, trace: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gatehouse.components.registry.projection.tracking_of", lambda store: None)
+    gate = make_gate(store)
+    model = gate.model(1)
+    gate.run(model)
+    planted = list(store.objects.list(what))
+    assert planted
+    for key in planted:
+        file = Path(store.address) / key
+        file.chmod(0o644)
+        file.write_bytes(_pickled(trace))
+    fresh = ArtifactStore.open(store.address)
+    acts: list[Callable[[], object]] = [
+        lambda: explain(ExplainRequest(model=f"{NAME}@champion"), fresh),
+        lambda: Resolver(fresh.address, NAME, tmp_path / "resolver").refresh(),
+        lambda: Predictor.load(fresh, model),
+        lambda: Gate(fresh, gate.training_set, gate.split).run(model),
+        lambda: fresh.verify(model),
+    ]
+    for act in acts:
+        with suppress(Exception):
+            act()
+    assert not trace.exists()
+
+
+class _State:
+    """What a training would save."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": torch.ones(5), "step": 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise AssertionError("a planted checkpoint was taken for one")
+
+
+@pytest.mark.parametrize("pattern", ["manifest.json", "part-0.json", "*.bin"])
+def test_a_planted_checkpoint_does_not_run(tmp_path: Path, trace: Path, pattern: str) -> None:
+    writing = Checkpointer(tmp_path, CheckpointSpec(every_steps=1))
+    writing.maybe_save(_State(), 1)
+    assert writing.finish()
+    (planted,) = tmp_path.glob(f"steps/*/{pattern}")
+    planted.chmod(0o644)
+    planted.write_bytes(_pickled(trace))
+    assert Checkpointer(tmp_path, CheckpointSpec(every_steps=1)).load(_State()) is None
+    assert not trace.exists()

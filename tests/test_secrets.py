@@ -1,0 +1,113 @@
+"""Secrets that the environment of a run holds are found nowhere: in no artifact, record, log, page, answer or error."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import requests
+
+from gatehouse.components.artifacts.declaration import Declaration
+from gatehouse.components.artifacts.redaction import redacted
+from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.stage import Stage, StageModel
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.mlflow_client import tracking_of, warning_on_failure
+from gatehouse.errors import GatehouseError
+from gatehouse.local_run import LocalRun
+from gatehouse.server.app import create_app
+from gatehouse.server.tokens import create_token
+from tests.server.serving import serving
+from tests.small_example import MODEL, PLANTED
+
+WORD = b"planted-"
+"""What every planted secret begins with."""
+
+
+def _bytes_of(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Path and bytes of every file; of tables, which are compressed, also what they hold."""
+    for path in (each for each in folder.rglob("*") if each.is_file()):
+        yield str(path), path.read_bytes()
+        if path.suffix == ".parquet":
+            table = pq.ParquetFile(path)
+            for group in range(table.num_row_groups):
+                rows = table.read_row_group(group)
+                texts = [name for name in rows.column_names if str(rows.schema.field(name).type) in ("string", "json")]
+                yield f"{path} {texts}", repr([*map(str, rows.schema.metadata or {}), rows.select(texts)]).encode()
+
+
+def test_a_run_leaves_no_secret_of_its_environment(first: tuple[ArtifactStore, LocalRun]) -> None:
+    store, outcome = first
+    assert outcome.log.read_bytes()
+    held = dict(_bytes_of(Path(store.address)))
+    assert not [name for name, data in held.items() if WORD in data]
+    # The search finds what is there: in a record, in MLflow's database and in a page.
+    for part in ("/registry/", "mlflow.db", ".html"):
+        assert [name for name, data in held.items() if part in name and MODEL.encode() in data], part
+
+
+def test_no_answer_of_the_server_holds_a_secret(copy: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, secret in PLANTED.items():
+        monkeypatch.setenv(name, secret)
+    token = create_token(copy, "ros", ["read"], 1)
+    version = f"{MODEL}@champion"
+    paths = ["/v1/models", f"/v1/models/{MODEL}", f"/v1/resolve/{version}", f"/v1/explain/{version}", "/v1/search"]
+    paths += ["/v1/nothing", "/metrics", "/health/ready", "/", f"/models/{MODEL}", f"/models/{MODEL}/1", "/runs"]
+    who = {"headers": {"Authorization": f"Bearer {token}"}, "cookies": {"gatehouse": token}}
+    with serving(create_app(copy)) as address:
+        answers = {path: requests.get(address + path, timeout=60, **who) for path in paths}
+    assert [path for path, each in answers.items() if each.status_code == 200] == [
+        path for path in paths if path != "/v1/nothing"
+    ]
+    assert not [path for path, each in answers.items() if WORD in each.content or token.encode() in each.content]
+
+
+class _Nothing(StageModel):
+    """What a stage is asked and gives that only fails."""
+
+
+def test_an_error_is_recorded_without_the_secrets_that_it_tells(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(request: _Nothing, store: ArtifactStore) -> _Nothing:
+        raise GatehouseError(f"no answer: {PLANTED}")
+
+    monkeypatch.setenv(RUN_ID, "run-1")
+    for name, secret in PLANTED.items():
+        monkeypatch.setenv(name, secret)
+    with pytest.raises(GatehouseError):
+        Stage(Declaration("tell", "Tell"), tell)(_Nothing(), store)
+    (failed,) = [event for _, event in events(store, "run-1") if event.event == "failed"]
+    assert WORD.decode() not in str(failed.body)
+    assert "postgresql://reader:***@db.example/flights" in failed.body["message"]
+
+
+def test_trouble_with_mlflow_is_told_without_its_password(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mlflow.exceptions import MlflowException
+
+    address = "http://me:planted-tracking@mlflow.example:1"
+    monkeypatch.setenv(RUN_ID, "run-1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    assert tracking_of(store) is not None
+    with warning_on_failure(store, "register:projection"):
+        raise MlflowException(f"API request to {address}/api/2.0/mlflow/runs/search failed with exception reset")
+    told = [event.body["message"] for _, event in events(store, "run-1") if event.event == "warned"]
+    assert len(told) == 1 and "http://me:***@mlflow.example" in told[0]
+    assert WORD.decode() not in caplog.text + told[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("redis://:hidden-word@host:1 and sftp://a:b/c@d", "redis://:***@host:1 and sftp://a:b/c@d"),
+        ("https://host:8080/a@b", "https://host:8080/a@b"),
+        ("the key abcdefgh is wrong", "the key *** is wrong"),
+        ("a short one: abc", "a short one: abc"),
+    ],
+)
+def test_what_is_no_secret_stays(said: str, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "abcdefgh")
+    monkeypatch.setenv("OTHER_TOKEN", "abc")
+    assert redacted(said) == kept
