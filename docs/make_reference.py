@@ -118,6 +118,7 @@ _WORDS = {
     ("Schedules", "training"): "When to train.",
     ("Schedules", "monitoring"): "When to look for drift.",
     ("Schedules", "materialization"): "When to bring the online store up to date.",
+    ("Schedules", "scoring"): "When to score the newest decisions with the champion.",
     ("Contract", "description"): "What the tables are.",
     ("Contract", "tables"): "Promises by table.",
     ("TableContract", "min_rows"): "Least number of rows.",

@@ -50,6 +50,7 @@ class Schedules(BaseModel):
     training: str = ""
     monitoring: str = ""
     materialization: str = ""
+    scoring: str = ""
 
     @field_validator("*")
     @classmethod

@@ -8,7 +8,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
-_NAMES = ("training", "promotion", "monitoring", "materialization")
+_NAMES = ("training", "promotion", "monitoring", "materialization", "scoring")
 """Of the pipelines: each is the function of this name in the module of this name, imported when it is built."""
 
 

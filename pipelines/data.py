@@ -1,4 +1,4 @@
-"""The tasks that training, monitoring and materialization begin with: from the source to a training set."""
+"""The tasks that the pipelines which read data begin with: from the source to a training set."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +32,8 @@ class Data:
     validation: Any
 
 
-def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any) -> Data:
-    """Add snapshot, validation, features and the point-in-time join to the pipeline that is being built."""
+def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any, *, labelled: bool = True) -> Data:
+    """Add snapshot, validation, features and, where rows with labels are wanted, the training set to the pipeline."""
     project = tasks.project
     taken = tasks.add(
         snapshot,
@@ -46,7 +46,8 @@ def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any) -> Dat
         tasks.entrust(taken, "source-url", url_env)
     raw, as_of = taken.outputs["snapshot"], taken.outputs["as_of"]
     kept, validation = _add_contract(tasks, raw)
-    feature_tables, training_set = _add_features(tasks, raw, as_of, kept)
+    feature_tables = _add_features(tasks, raw, as_of, kept)
+    training_set = _add_training_set(tasks, raw, as_of, feature_tables) if labelled else ""
     return Data(raw, as_of, feature_tables, training_set, validation)
 
 
@@ -88,8 +89,8 @@ def add_alert(tasks: Tasks, judged: PipelineTask, stage: str, report: Any) -> Pi
     return told
 
 
-def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> tuple[Any, Any]:
-    """Add the feature tables of the snapshot `raw` and the training set, once the contract is `kept`; gives both."""
+def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> Any:
+    """Add the feature tables of the snapshot `raw`, once the contract is `kept`; gives them."""
     project = tasks.project
     definitions, settings = str(project.definitions.reference), project.file.features
     earlier = tasks.add(previous_features, snapshot=raw, definitions=definitions, project=project.name).after(kept)
@@ -110,15 +111,19 @@ def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> tup
     )
     if project.file.alerts != "never":
         add_alert(tasks, aged, "freshness", feature_tables)
+    return feature_tables
+
+
+def _add_training_set(tasks: Tasks, raw: Any, as_of: Any, feature_tables: Any) -> Any:
     retrieved = tasks.add(
         retrieve_training_set,
         snapshot=raw,
         feature_tables=feature_tables,
-        definitions=definitions,
-        service=settings.service,
+        definitions=str(tasks.project.definitions.reference),
+        service=tasks.project.file.features.service,
         as_of=as_of,
     )
-    return feature_tables, retrieved.outputs["training_set"]
+    return retrieved.outputs["training_set"]
 
 
 def _with_sensitive_columns(project: Project) -> SourceSpec:

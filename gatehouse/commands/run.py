@@ -20,7 +20,9 @@ from gatehouse.terminal import Screen
 
 def run(
     project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
-    pipeline: Annotated[str, typer.Option(help="training, promotion, monitoring or materialization.")] = "training",
+    pipeline: Annotated[
+        str, typer.Option(help="training, promotion, monitoring, materialization or scoring.")
+    ] = "training",
     store: Annotated[str, typer.Option(help="Where everything is written; default: the project's store.")] = "",
     source: Annotated[str, typer.Option(help="Read the raw tables here instead of the project's source.")] = "",
     window: Annotated[str, typer.Option(help="Only events of START/END, e.g. 2013-01-01/2013-03-01.")] = "",

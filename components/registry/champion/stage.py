@@ -18,9 +18,10 @@ class ChampionRequest(StageModel):
 
 
 class ChampionResult(StageModel):
-    """The champion and what it was trained on."""
+    """The champion, its number, and what it was trained on."""
 
     model: str
+    version: int
     training_set: str
     split: str
 
@@ -49,4 +50,6 @@ def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
             f"registered, found {len(state.versions)} versions. Run the training pipeline, or promote a version."
         )
     inputs = store.manifest(version.model).derived_from
-    return ChampionResult(model=version.model, training_set=inputs["training_set"], split=inputs["split"])
+    return ChampionResult(
+        model=version.model, version=version.version, training_set=inputs["training_set"], split=inputs["split"]
+    )

@@ -1,0 +1,1 @@
+"""The rows to score: decisions with their features, labels left out."""

@@ -1,0 +1,110 @@
+"""The stage that retrieves rows to score: decisions of a span, with the features that were known at each."""
+
+from datetime import UTC, datetime
+
+from gatehouse.components.artifacts.declaration import CONTENTS, Resources
+from gatehouse.components.artifacts.manifest import Column
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+
+class DecisionsRequest(StageModel):
+    """Which decisions are wanted, with the features of which service.
+
+    Attributes:
+        snapshot: Reference of the snapshot.
+        feature_tables: Reference of the feature tables.
+        definitions: Reference of the feature definitions.
+        service: Name of the feature service.
+        as_of: Time up to which the snapshot knows everything, ISO 8601.
+        since: Only decisions after this time, ISO 8601; empty for all.
+        until: Only decisions up to this time, ISO 8601; empty for `as_of`.
+    """
+
+    snapshot: str
+    feature_tables: str
+    definitions: str
+    service: str
+    as_of: str
+    since: str = ""
+    until: str = ""
+
+
+class DecisionsResult(StageModel):
+    """The rows to score, and how many they are."""
+
+    decisions: str
+    rows: int
+
+
+@stage(
+    "retrieve_decisions",
+    title="Retrieve the rows to score",
+    resources=Resources(cpu="2", memory="8G"),
+    pages={"decisions": CONTENTS},
+)
+def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> DecisionsResult:
+    """Join a feature service point-in-time to decisions whose outcome need not be known; no label is read.
+
+    Raises:
+        ConfigurationError: if the span is none or holds no decision, the definitions do not load, or there is no such
+            service.
+    """
+    from gatehouse.components.features.database import connect, open_tables, set_time, write_parquet
+    from gatehouse.components.features.decisions.rows import decided_rows
+    from gatehouse.components.features.definitions.repository import check_out
+    from gatehouse.components.features.point_in_time.feast_store import applied
+    from gatehouse.components.features.point_in_time.retrieval import retrieve
+    from gatehouse.components.features.table_files import feature_files, raw_tables
+
+    as_of = _moment("as_of", request.as_of)
+    since = _moment("since", request.since) if request.since else None
+    until = _moment("until", request.until) if request.until else as_of
+    if until > as_of or (since is not None and since >= until):
+        raise ConfigurationError(
+            f"Decisions: expected since before until, and until at most {as_of.isoformat()}, up to which the snapshot "
+            f"knows everything; found {request.since or 'no since'} and {request.until or 'no until'}."
+        )
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace / "feature_repo")
+        with connect() as connection:
+            open_tables(connection, raw_tables(store, request.snapshot))
+            for name, moment in (("as_of", as_of), ("decided_since", since), ("decided_until", until)):
+                set_time(connection, name, moment)
+            rows = decided_rows(connection, repository)
+        if not rows.num_rows:
+            raise ConfigurationError(
+                f"Decisions: expected some after {request.since or 'the beginning'} and up to {until.isoformat()}, "
+                f"found none in {request.snapshot}. Give another since, or take a newer snapshot."
+            )
+        with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
+            table = retrieve(feast, repository, request.service, rows, workspace).table
+        path = workspace / "part-00000.parquet"
+        write_parquet(table, path)
+        inputs = {name: getattr(request, name) for name in ("snapshot", "feature_tables", "definitions")}
+        asked = {"service": request.service, "as_of": request.as_of, "since": request.since, "until": request.until}
+        reference = store.publish(
+            "decisions",
+            request.service,
+            {path.name: path},
+            columns=[Column(field.name, str(field.type), field.nullable) for field in table.schema],
+            rows=table.num_rows,
+            rows_per_file={path.name: table.num_rows},
+            derived_from=inputs,
+            configuration=asked,
+            details={
+                "entity_keys": list(repository.entity_keys),
+                "decision_time": "decision_time",
+                "task": repository.label.task,
+            },
+        )
+    return DecisionsResult(decisions=str(reference), rows=table.num_rows)
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: expected a time such as 2013-01-31T14:00:00Z, found {text!r}.") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

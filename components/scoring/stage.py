@@ -1,0 +1,149 @@
+"""The score stage: a registered model scores a table of rows, piece after piece."""
+
+import logging
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.declaration import CONTENTS, Resources
+from gatehouse.components.artifacts.manifest import Column, FileEntry, Manifest
+from gatehouse.components.artifacts.memo import last, memo_key, remember
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gatehouse.components.training.scoring.predictor import Predictor
+
+logger = logging.getLogger(__name__)
+PIECE = "score-piece"
+"""Under this name stands in the memo what was scored of a piece of rows."""
+
+
+class ScoreRequest(StageModel):
+    """A model, and the rows that it scores.
+
+    Attributes:
+        model: Reference of the model.
+        rows: Reference of the rows: decisions, or a training set.
+        version: Number under which the model is registered; 0 where it is not.
+    """
+
+    model: str
+    rows: str
+    version: int = 0
+
+
+class ScoreResult(StageModel):
+    """The predictions, and how many they are."""
+
+    predictions: str
+    rows: int
+
+
+@stage("score", title="Score", resources=Resources(cpu="2", memory="4G"), pages={"predictions": CONTENTS})
+def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
+    """Score rows with a model: Parquet files of keys, decision time, predictions, model and version.
+
+    Each piece is kept as soon as it is scored, under the digest of its rows: a run that was killed goes on after the
+    last one, and a table that holds rows of an earlier one takes the pieces that they have in common.
+
+    Raises:
+        ConfigurationError: if the table has no rows, lacks a feature or does not say its keys, or is of another task.
+        FeatureError: if a feature is not as it was in training.
+    """
+    from gatehouse.components.scoring.answers import classes_of
+    from gatehouse.components.scoring.pieces import pieces_of
+    from gatehouse.components.training.scoring.predictor import Predictor
+
+    manifest, predictor = store.manifest(request.rows), Predictor.load(store, request.model)
+    _require_fit(manifest, predictor)
+    names = [*manifest.details["entity_keys"], manifest.details["decision_time"]]
+    columns = [*dict.fromkeys([*names, *predictor.features])]
+    classes, files, done = classes_of(store, request.model), {}, 0
+    schema: tuple[Column, ...] = ()
+    for number, piece in enumerate(pieces_of(store.paths(request.rows), columns, names)):
+        path = f"part-{number:05d}.parquet"
+        files[path], schema = _scored(request, store, predictor, classes, piece, names)
+        done += piece.num_rows
+        logger.info("%s: %d of %d rows", path, done, manifest.rows)
+    published = store.publish(
+        "predictions",
+        Reference.parse(request.model).name,
+        files,
+        columns=schema,
+        rows=done,
+        derived_from={"model": request.model, "rows": request.rows},
+        configuration={"version": request.version},
+        details={
+            "entity_keys": names[:-1],
+            "decision_time": names[-1],
+            "task": predictor.task.name,
+            "classes": list(classes),
+            "as_of": manifest.configuration.get("as_of", ""),
+        },
+    )
+    return ScoreResult(predictions=str(published), rows=done)
+
+
+def _require_fit(manifest: Manifest, predictor: "Predictor") -> None:
+    details, where = manifest.details, str(manifest.reference)
+    if "entity_keys" not in details or "decision_time" not in details:
+        raise ConfigurationError(f"{where}: expected decisions or a training set, which say their keys and their time.")
+    if (task := details.get("task", predictor.task.name)) != predictor.task.name:
+        raise ConfigurationError(
+            f"{where}: expected rows of the task {predictor.task.name}, which the model has, found {task}."
+        )
+    held = {column.name for column in manifest.columns}
+    if lacking := [name for name in predictor.features if name not in held]:
+        raise ConfigurationError(
+            f"{where}: expected the {len(predictor.features)} features of the model, found no {', '.join(lacking)}. "
+            "Retrieve them with the feature service that the model was trained on."
+        )
+    if not manifest.rows:
+        raise ConfigurationError(f"{where}: expected rows to score, found none.")
+
+
+def _scored(
+    request: ScoreRequest,
+    store: ArtifactStore,
+    predictor: "Predictor",
+    classes: tuple[str, ...],
+    piece: "pa.Table",
+    names: list[str],
+) -> tuple[FileEntry, tuple[Column, ...]]:
+    """The stored file of a piece's predictions with its columns: the one that is there, or a new one."""
+    import pyarrow as pa
+
+    from gatehouse.components.scoring.answers import answers
+
+    asked = {"model": request.model, "version": request.version, "names": names, "rows": sha256_bytes(_bytes_of(piece))}
+    key = memo_key(PIECE, score.code(), asked)
+    known = last(store, PIECE, key)
+    if known is not None:
+        entry = FileEntry(**known["file"])
+        held = store.objects.stat(entry.blob)
+        if held is not None and held.bytes == entry.bytes:
+            return entry, tuple(Column(**column) for column in known["columns"])
+    found = answers(predictor, piece, classes)
+    table = piece.select(names)
+    for name in found.column_names:
+        table = table.append_column(name, found[name])
+    table = table.append_column("model", pa.repeat(request.model, len(table)))
+    table = table.append_column("model_version", pa.repeat(request.version, len(table)))
+    columns = tuple(Column(field.name, str(field.type), field.nullable) for field in table.schema)
+    entry = store.keep("predictions.parquet", _bytes_of(table), table.num_rows)
+    remember(store, PIECE, key, {"file": asdict(entry), "columns": [asdict(column) for column in columns]})
+    return entry, columns
+
+
+def _bytes_of(table: "pa.Table") -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd")
+    return bytes(sink.getvalue())

@@ -1,0 +1,56 @@
+"""The scoring pipeline: the champion scores decisions with what was known at each of them."""
+
+from typing import Any
+
+from kfp import dsl
+
+from gatehouse.components.features.decisions.stage import retrieve_decisions
+from gatehouse.components.registry.champion.stage import champion
+from gatehouse.components.scoring.stage import score
+from gatehouse.pipelines.data import add_data_tasks
+from gatehouse.pipelines.tasks import Tasks
+from gatehouse.project import Project
+
+
+def scoring(project: Project, tasks: Tasks) -> Any:
+    """Build the scoring pipeline of `project`; its tasks are collected in `tasks`."""
+    file = project.file
+
+    @dsl.pipeline(name=f"{project.name}-scoring", description=f"Score decisions with the champion of {file.model}.")
+    def pipeline(
+        store: str = project.store,
+        source: str = "",
+        window: str = "",
+        since: str = "",
+        until: str = "",
+        force: str = "",
+        backfill: str = "",
+    ) -> None:
+        """Score decisions with the champion.
+
+        Args:
+            store: Address of the artifact store.
+            source: Read the raw tables here instead of the project's source; empty for the project's.
+            window: Only events of START/END (end exclusive); empty for all.
+            since: Score decisions after this time (ISO 8601 with zone); empty for all.
+            until: Score decisions up to this time; empty for all up to which the snapshot knows everything.
+            force: Stages to run whatever the memo holds; empty for none.
+            backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
+        """
+        tasks.begin(store, force)
+        found = tasks.add(champion, model_name=file.model)
+        data = add_data_tasks(tasks, source, window, backfill, labelled=False)
+        retrieved = tasks.add(
+            retrieve_decisions,
+            snapshot=data.snapshot,
+            feature_tables=data.feature_tables,
+            definitions=str(project.definitions.reference),
+            service=file.features.service,
+            as_of=data.as_of,
+            since=since,
+            until=until,
+        )
+        rows = retrieved.outputs["decisions"]
+        tasks.add(score, model=found.outputs["model"], rows=rows, version=found.outputs["version"])
+
+    return pipeline

@@ -1,0 +1,29 @@
+"""The scoring pipeline on the small example: the champion scores the last days."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.local_run import LocalRun, run_pipeline
+from tests.small_example import WINDOW, explain
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_the_champion_scores_what_the_training_run_prepared(
+    first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, project: Path, raw: Path
+) -> None:
+    arguments = {"source": str(raw), "window": WINDOW, "since": "2013-01-23T00:00:00Z"}
+    outcome = run_pipeline(project, "scoring", copy, arguments, watch=lambda _: None)
+    assert outcome.exit_code == 0, explain(outcome)
+    ran = {task.stage for task in outcome.plan if (event := outcome.latest(task.stage)) and event.event == "finished"}
+    assert ran & {"compute_features", "retrieve_decisions", "score"} == {"retrieve_decisions", "score"}
+    model, result = first[1].result("train")["model"], outcome.result("score")
+    assert outcome.result("champion")["version"] == 1 and outcome.result("champion")["model"] == model
+    found = pq.read_table(copy.paths(result["predictions"]))
+    rows = pq.read_table(copy.paths(outcome.result("retrieve_decisions")["decisions"]))
+    assert found.num_rows == rows.num_rows == result["rows"] > 0
+    assert found["probability"].to_pylist() == Predictor.load(copy, model).predict(rows).tolist()
