@@ -60,6 +60,7 @@ def _problems(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | Non
     yield from _of_files(file, parts.repository)
     yield from _of_settings(parts.repository.folder)
     yield from _of_slices(file, parts.repository)
+    yield from _of_protected(parts, file, parts.repository)
     lines = lines_of((parts.folder / PROJECT_FILE).read_text())
     for key, expected, found, known in _names(file, parts.repository):
         if found not in known:
@@ -183,7 +184,8 @@ def _features(file: ProjectFile, repository: Repository) -> list[str]:
 def _columns(file: ProjectFile, repository: Repository) -> tuple[str, ...]:
     """The columns of the training set."""
     requested, features = repository.request_values(file.features.service), _features(file, repository)
-    return (*repository.entity_keys, "decision_time", "label", "label_time", *requested, *features)
+    kept = repository.label.keeps
+    return (*repository.entity_keys, "decision_time", "label", "label_time", *kept, *requested, *features)
 
 
 def _of_slices(file: ProjectFile, repository: Repository) -> Iterator[str]:
@@ -194,6 +196,27 @@ def _of_slices(file: ProjectFile, repository: Repository) -> Iterator[str]:
         for name, expression in file.evaluation.slices.items():
             for problem in problems_of(expression, _columns(file, repository)):
                 yield f"{PROJECT_FILE}: evaluation.slices.{name}: {problem}"
+
+
+def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository) -> Iterator[str]:
+    """Protected columns that the training set lacks, and bounds on fairness by columns that are not protected."""
+    if file.features.service not in repository.services:
+        return
+    columns, marked = _columns(file, repository), parts.contract.protected() if parts.contract else {}
+    named = dict.fromkeys(file.evaluation.protected, f"{PROJECT_FILE}: evaluation.protected")
+    named |= {name: f"{file.contract}: tables.{table}.columns.{name}.protected" for name, table in marked.items()}
+    for name, where in named.items():
+        if name not in columns:
+            yield (
+                f"{where}: expected a column of the training set, found {name!r}{nearest(name, columns)}; a LabelView "
+                "has columns of its query stay there that it names under `keeps`"
+            )
+    for name in parts.policy.fairness if parts.policy else ():
+        if name not in named:
+            yield (
+                f"{file.policy}: fairness.{name}: expected a column that {file.contract} or evaluation.protected calls "
+                f"protected ({', '.join(named) or 'none'}){nearest(name, named)}"
+            )
 
 
 def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:

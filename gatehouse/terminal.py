@@ -197,7 +197,10 @@ def _verdict(result: dict[str, Any], objective: str) -> str:
     verdict = str(result["verdict"])
     if verdict != "pass" and result.get("reasons"):
         return f"{verdict}: {'; '.join(result['reasons'])}"
-    return f"{verdict}: {_metrics(result['metrics'], objective, 2)}" if result.get("metrics") else verdict
+    if not result.get("metrics"):
+        return verdict
+    told = [_metrics(result["metrics"], objective, 2), *filter(None, [result.get("summary")])]
+    return f"{verdict}: {'; '.join(told)}"
 
 
 def _duration(event: Event, run: LocalRun) -> str:

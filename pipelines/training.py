@@ -8,6 +8,7 @@ from kfp.dsl import PipelineTask
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.calibration.stage import calibrate
 from gatehouse.components.control.stage import require_no_leakage
+from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.evaluation.stage import evaluate
 from gatehouse.components.features.leakage.stage import check_leakage
 from gatehouse.components.launchers.choose import LAUNCH
@@ -22,6 +23,7 @@ from gatehouse.components.training.spec import operation_of
 from gatehouse.components.training.stage import train
 from gatehouse.components.training.transformation.stage import fit_transformation
 from gatehouse.components.tuning.stage import tune
+from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.images import image
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
@@ -144,6 +146,12 @@ def _say_where(task: PipelineTask, file: ProjectFile) -> None:
         task.set_env_variable(LAUNCH, canonical_json(given))
 
 
+def _with_protected_columns(project: Project) -> EvaluationSpec:
+    """What is measured, with fairness by the columns that the contract calls protected."""
+    contract, spec = published_contract(project.contract.files[CONTRACT_FILE].decode()), project.file.evaluation
+    return EvaluationSpec(**{**dict(spec), "protected": (*spec.protected, *contract.protected())})
+
+
 def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> None:
     """Champion, evaluation against it, and registration behind the gate."""
     name, policy = tasks.project.file.model, configuration_slice(tasks.project.policy)
@@ -162,7 +170,7 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
         training_set=data.training_set,
         split=parts,
         **checks,
-        spec=configuration_slice(tasks.project.file.evaluation),
+        spec=configuration_slice(_with_protected_columns(tasks.project)),
         policy=policy,
     )
     evaluation = evaluated.outputs["evaluation"]

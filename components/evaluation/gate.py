@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.artifacts.manifest import Manifest
+from gatehouse.components.evaluation.group_measures import Fairness
 
 # The last part stands for every module of the folder, also to what takes the digest of code.
 _ROOM = "gatehouse.components.evaluation.rules.*"
@@ -215,6 +216,7 @@ class Evidence:
         comparisons: Against the champion in every metric of the task; empty where there is none.
         slice_comparisons: Against the champion in the metric of the policy, by the name of each judged slice.
         seen: Test rows that a model was fitted on; None where nobody looked.
+        fairness: What was measured by each protected column, by its name.
     """
 
     model: Manifest
@@ -228,6 +230,7 @@ class Evidence:
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     slice_comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     seen: Seen | None = None
+    fairness: Mapping[str, Fairness] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.evaluation.bootstrap import Units
 from gatehouse.components.evaluation.comparison import compared
+from gatehouse.components.evaluation.fairness import fairness_of
 from gatehouse.components.evaluation.gate import (
     Comparison,
     Cost,
@@ -17,6 +18,7 @@ from gatehouse.components.evaluation.gate import (
     judge,
     verdict_of,
 )
+from gatehouse.components.evaluation.group_measures import Fairness
 from gatehouse.components.evaluation.parts import Part
 from gatehouse.components.evaluation.slices import Slice, Slicing
 from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
@@ -43,6 +45,8 @@ class Judgement:
         rules: The rules as they were applied.
         unused: Names in the policy's `rules` that stand for none of these.
         seen: Test rows that were taken out, as a model was fitted on them.
+        fairness: What was measured by each protected column.
+        unbounded: Columns of these that the policy bounds nothing of.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -54,6 +58,8 @@ class Judgement:
     rules: tuple[Rule, ...]
     unused: tuple[str, ...] = ()
     seen: Seen | None = None
+    fairness: tuple[Fairness, ...] = ()
+    unbounded: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Outcome:
@@ -67,12 +73,14 @@ class Judgement:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Rules that only warn and do not hold, test rows that were taken out, and rules that were not applied."""
+        """Rules that only warn and do not hold, test rows that were taken out, and what no rule looks at."""
         broken = [str(rule) for rule in self.rules if rule.warns]
         taken = [f"seen rows: {self.seen}"] if self.seen and self.seen.left < self.seen.of else []
+        free = [f"fairness {name}: the column is protected, and no rule of the policy looks" for name in self.unbounded]
         return (
             *broken,
             *taken,
+            *free,
             *(f"rules.{name}: the policy names a rule that was not applied" for name in self.unused),
         )
 
@@ -115,6 +123,7 @@ def judged(
     slices = tuple(slicing.named())
     judged_slices = [each for each in slices if each.judged]
     found = tuple(slicing.found(features, uncertainty.design_effect.get(judging_of(task).objective, 1.0)))
+    fairness = tuple(fairness_of(part.table, labels, shown, spec, task, units))
     values = {metric: {each.name: each.metrics[CANDIDATE][metric] for each in judged_slices} for metric in limits}
     evidence = Evidence(
         model,
@@ -128,9 +137,12 @@ def judged(
         comparisons=comparisons,
         slice_comparisons={each.name: one for each in judged_slices for one in each.comparisons.values()},
         seen=seen,
+        fairness={each.column: each for each in fairness},
     )
     rules = judge(policy, evidence)
-    return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, policy.unused(rules), seen)
+    unbounded = tuple(each.column for each in fairness if not policy.fairness.get(each.column))
+    unused = policy.unused(rules)
+    return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, unused, seen, fairness, unbounded)
 
 
 def _comparisons(

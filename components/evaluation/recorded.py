@@ -18,6 +18,7 @@ from gatehouse.components.evaluation.gate import (
     judge,
     verdict_of,
 )
+from gatehouse.components.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
@@ -73,6 +74,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         cost=Cost(**verdict["cost"]) if "cost" in verdict else None,
         comparisons=_comparisons(verdict.get("comparisons", {})),
         seen=_seen(verdict.get("seen")),
+        fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
         slice_comparisons={
             entry["name"]: found[policy.champion.metric]
             for entry in slices
@@ -153,6 +155,9 @@ def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: 
     for name, values in evidence.slices.items():
         if not values and any(entry["judged"] for entry in slices):
             yield f"slices {name}"
+    for column, bounds in policy.fairness.items():
+        if column not in evidence.fairness:
+            yield from (f"fairness {column} {name}" for name in bounds)
     if evidence.cost is None and policy.cost.latency_ms is not None:
         yield "latency"
     if policy.cost.memory_mb is not None and (evidence.cost is None or evidence.cost.memory_mb is None):

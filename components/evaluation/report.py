@@ -7,6 +7,8 @@ from typing import Any
 from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Rule
+from gatehouse.components.evaluation.group_measures import FAIRNESS
+from gatehouse.components.evaluation.reports.fairness import add_fairness
 from gatehouse.components.evaluation.reports.figures import figures
 from gatehouse.components.evaluation.reports.intervals import add_comparisons, best_of, estimate
 from gatehouse.components.evaluation.reports.intervals import told as told_of
@@ -56,6 +58,8 @@ def page(store: ArtifactStore, reference: str) -> str:
     _add_slices(drawn, slices, metrics, policy, spec, level)
     if found_slices:
         add_found(drawn, found_slices, _slice_table(found_slices, metrics, {}, level), metrics)
+    if manifest.entry(FAIRNESS):
+        add_fairness(drawn, store.read_json(reference, FAIRNESS), policy.fairness)
     inputs = dict(manifest.derived_from)
     drawn.section("Inputs").facts(
         {

@@ -1,7 +1,7 @@
 """The columns whose values slice the test rows: of the training set, of SQL expressions over it, and two crossed."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,18 +26,32 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
         ConfigurationError: if there is no such column, or DuckDB cannot evaluate an expression over the rows.
     """
     if isinstance(spec.slices, tuple):
-        if missing := [column for column in spec.slices if column not in table.column_names]:
-            raise ConfigurationError(
-                f"evaluation.slices: the training set has no column {', '.join(missing)}; it has "
-                f"{', '.join(table.column_names)}."
-            )
-        columns = {name: table[name] for name in spec.slices}
+        named = named_values(table, spec.slices, "slices")
     else:
         columns = {name: _evaluated(table, name, expression) for name, expression in spec.slices.items()}
-    named = {name: pc.binary_join_element_wise(name, _text(column), "=") for name, column in columns.items()}
+        named = {name: _named(name, column) for name, column in columns.items()}
     for first, second in spec.crossed_slices:
         named[f"{first}{CROSS}{second}"] = pc.binary_join_element_wise(named[first], named[second], CROSS)
     return named
+
+
+def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
+    """By column, the name of the group of each row, `column=value`; a null is a value of its own.
+
+    Args:
+        table: The test rows.
+        columns: Columns of it.
+        key: Of the specification, which names them.
+
+    Raises:
+        ConfigurationError: if there is no such column.
+    """
+    if missing := [column for column in columns if column not in table.column_names]:
+        raise ConfigurationError(
+            f"evaluation.{key}: the training set has no column {', '.join(missing)}; it has "
+            f"{', '.join(table.column_names)}."
+        )
+    return {name: _named(name, table[name]) for name in columns}
 
 
 def problems_of(expression: str, columns: Collection[str]) -> Iterator[str]:
@@ -86,6 +100,10 @@ def _evaluated(table: pa.Table, name: str, expression: str) -> pa.ChunkedArray:
             f"{found.num_rows:,} of {expression!r}. Leave aggregates out."
         )
     return found["value"]
+
+
+def _named(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(name, _text(column), "=")
 
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:

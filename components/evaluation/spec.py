@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.artifacts.identity import Spec, Unordered
 from gatehouse.components.evaluation.gate import Termed, families
+from gatehouse.components.evaluation.group_measures import problems_of as group_measure_problems
 from gatehouse.components.tasks.judging import Judging
 from gatehouse.components.tasks.task import Task
 
@@ -35,6 +36,9 @@ class EvaluationSpec(Spec):
         "",
         description="A column whose values are resampled whole, as their rows are not independent; `day`, that of the "
         "decision; nothing for rows, or groups of a ranking.",
+    )
+    protected: Unordered = Field(
+        (), description="Columns by whose values fairness is measured, beside those that the contract calls protected."
     )
     seed: int = Field(7, ge=0)
     boosted_trees: bool = Field(True, description="Show gradient-boosted trees beside the candidate; not judged by.")
@@ -101,6 +105,8 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families()))):  
             ],
             "regressions.metrics": self.regressions.metrics if self.regressions else (),
         }
+        for column, bounds in self.fairness.items():
+            yield from group_measure_problems(f"fairness.{column}", bounds, task.name)
         for key, metrics in named.items():
             for metric in sorted(set(metrics or ()) - set(offered)):
                 yield f"{key}: the task {task.name} has the metrics {', '.join(offered)}; found {metric}"

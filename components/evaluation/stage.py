@@ -44,7 +44,7 @@ class EvaluateRequest(StageModel):
 
 
 class EvaluateResult(StageModel):
-    """The evaluation, its verdict with the reasons where it is no pass, warnings, and the test metrics."""
+    """The evaluation, its verdict with the reasons where it is no pass, warnings, test metrics; fairness in a line."""
 
     evaluation: str
     verdict: Literal["pass", "refused", "inconclusive"]
@@ -54,6 +54,7 @@ class EvaluateResult(StageModel):
     champion_metrics: dict[str, float]
     baseline_metrics: dict[str, float]
     boosted_trees_metrics: dict[str, float] = Field(default_factory=dict)
+    summary: str = ""
 
 
 class SelfComparisonError(GatehouseError):
@@ -78,8 +79,8 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     Rows of the test part that candidate or champion were fitted on are taken out before.
 
     The artifact holds `metrics.json`, `uncertainty.json`, `slices.json`, `found_slices.json`, `curves.json` and
-    `verdict.json`, whatever the verdict is. What the candidate costs is recorded beside it, under `measurements/`;
-    where the policy bounds it, in `verdict.json` too.
+    `verdict.json`, whatever the verdict is, and `fairness.json` where a column is protected. What the candidate costs
+    is recorded beside it, under `measurements/`; where the policy bounds it, in `verdict.json` too.
 
     Raises:
         SelfComparisonError: if the champion is the candidate.
@@ -131,6 +132,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         champion_metrics=found.metrics.get(CHAMPION, {}),
         baseline_metrics=found.metrics[BASELINE],
         boosted_trees_metrics=found.metrics.get(TREES, {}),
+        summary="; ".join(map(str, found.fairness)),
     )
 
 
@@ -263,6 +265,7 @@ def _publish(
     from dataclasses import asdict
 
     from gatehouse.components.evaluation.curves import curves_of
+    from gatehouse.components.evaluation.group_measures import FAIRNESS
     from gatehouse.components.evaluation.judgement import CONSTANT
     from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.tasks.level import level_of
@@ -295,7 +298,8 @@ def _publish(
             "found_slices.json": canonical_json([asdict(entry) for entry in found.found]),
             "curves.json": canonical_json(curves),
             "verdict.json": canonical_json(verdict),
-        },
+        }
+        | ({FAIRNESS: canonical_json([asdict(each) for each in found.fairness])} if found.fairness else {}),
         derived_from={role: reference for role, reference in inputs.items() if reference},
         configuration={"spec": identity_of(request.spec), "policy": identity_of(request.policy)},
         details={

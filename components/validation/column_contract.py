@@ -15,6 +15,7 @@ _NUMERIC = ("int64", "double")
 _INT64 = range(-(2**63), 2**63)
 _ON_TEXTS = ("pattern", "min_length", "max_length")
 _AGAINST_A_BASELINE = ("mean_shift", "spread_ratio", "psi", "kl", "linf", "js")
+_NAMES_GROUPS = "an evaluation names the groups of a protected column, and no value of a sensitive one may be shown"
 _PAIRS = (("min", "max"), ("min_length", "max_length"), ("min_distinct_share", "max_distinct_share"))
 
 
@@ -79,6 +80,9 @@ class ColumnContract(ColumnRules):
     type: Rule[ColumnType] = Field(description="Its grade is also that of a column that is missing.")
     nullable: Rule[bool] = Field(Rule(value=True), description="Whether any value may be null.")
     sensitive: bool = Field(False, description="Show no value of it in anomalies, statistics or reports.")
+    protected: bool = Field(
+        False, description="Models must treat its values alike: evaluations measure fairness by it."
+    )
     warn: ColumnRules | None = None
     owner: str = Field("", description="Who is asked when it breaks; empty for the table's owner.")
 
@@ -117,6 +121,8 @@ def _problems(column: ColumnContract) -> Iterator[Problem]:
         for low, high in _PAIRS:
             if low in rules and high in rules:
                 yield from reversed_bounds(place, low, rules[low].value, high, rules[high].value)
+    if column.protected and column.sensitive:
+        yield ("protected",), _NAMES_GROUPS, True
     if not column.nullable.value and column.completeness is not None:
         message = "says nothing beside nullable: false; keep one of the two"
         yield ("completeness",), message, column.completeness.value
@@ -128,6 +134,8 @@ def unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str, st
         for key, rule in rules.given():
             if why := _unsuited(key, rule.value, column.type.value, sensitive=True):
                 yield place, key, why
+    if column.protected:
+        yield "", "protected", _NAMES_GROUPS
 
 
 def _unsuited(key: str, value: Any, kind: str, sensitive: bool) -> str:

@@ -165,6 +165,15 @@ class Contract(Part):
         keys = (key for table in self.tables.values() for key in table.foreign_keys)
         return tuple(sorted({key.snapshot for key in keys if key.snapshot}))
 
+    def protected(self) -> dict[str, str]:
+        """The columns by whose values fairness is measured, each with a table that has it."""
+        return {
+            column: table
+            for table, promised in self.tables.items()
+            for column, each in promised.columns.items()
+            if each.protected
+        }
+
     def sensitive(self, table: str, present: Iterable[str] = ()) -> frozenset[str]:
         """The columns of a table of which no value may be shown.
 

@@ -34,7 +34,8 @@ _ADVICE = {
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
     """The entity rows that have a mature label, in the order of decisions, and how many were set aside by reason.
 
-    Beside keys, times and label they have the values that on-demand views take from a request.
+    Beside keys, times and label they have the columns that the label keeps, and the values that on-demand views take
+    from a request.
 
     A label counts from its arrival on, and not before its horizon is over: the later of both is its `label_time`.
 
@@ -48,7 +49,7 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
 def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
     """As `entity_rows`, from staging tables that are there already."""
     label, where = repository.label, f"labels/{repository.label.name}.sql"
-    named = [*label.entities, label.decision_time, label.arrives.column, label.label, label.set_aside]
+    named = [*label.entities, label.decision_time, label.arrives.column, label.label, label.set_aside, *label.keeps]
     require_columns(connection, repository.entity_rows, where, filter(None, named))
     keys = ", ".join(
         f"CAST({quoted(key)} AS {SQL_TYPES[repository.entities[key]]}) AS {quoted(key)}" for key in label.entities
@@ -63,6 +64,7 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
         f"__decided + {interval(label.horizon)} AS __mature FROM (\n{repository.entity_rows}\n)"
     )
     values = repository.request_values()
+    kept_too = "".join(f", {quoted(name)}" for name in label.keeps)
     request = "".join(f", CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items())
     run(
         connection,
@@ -76,7 +78,7 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
     kept = table_of(
         connection,
         f"SELECT {keys}, __decided AS decision_time, {_number(label)} AS label, "
-        f"greatest(__arrived, __mature) AS label_time{request} FROM entity_rows "
+        f"greatest(__arrived, __mature) AS label_time{kept_too}{request} FROM entity_rows "
         f"WHERE __reason IS NULL ORDER BY __decided, {order}",
         where,
     )

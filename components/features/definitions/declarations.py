@@ -157,6 +157,11 @@ class LabelView(_Definition):
     set_aside: str = Field(
         "", description="Column with the user's own reason not to use a row, null for none; empty for no such column."
     )
+    keeps: tuple[str, ...] = Field(
+        (),
+        description="Columns of the query that stay in the training set and are no features: protected ones, or those "
+        "of slices.",
+    )
     description: str = operational("")
 
 

@@ -60,6 +60,10 @@ def problems_of_view(view: FeatureView) -> list[str]:
 def _of_label(label: LabelView) -> list[str]:
     """What is wrong with a label taken alone."""
     problems = []
+    there = {*label.entities, label.label, "decision_time", "label", "label_time"}
+    if again := sorted(name for name in {*label.keeps} if name in there or label.keeps.count(name) > 1):
+        problems.append(f"{label.name}: keeps: {', '.join(again)}: in the training set already; leave it out")
+    problems += _internal(label.name, label.keeps)
     if label.classes and label.task != "multiclass":
         problems.append(f"{label.name}: classes: expected none for the task {label.task}, found {len(label.classes)}")
     if len(set(label.classes)) < len(label.classes) or len(label.classes) == 1:
@@ -100,7 +104,7 @@ def _label_columns(labels: Iterable[LabelView]) -> dict[str, str]:
     """Who gives the columns of a training set that are no features, and those that its rows are chosen by."""
     found = dict.fromkeys(("decision_time", "label", "label_time"), "the label")
     for label in labels:
-        names = filter(None, (label.label, label.arrives.column, label.set_aside))
+        names = filter(None, (label.label, label.arrives.column, label.set_aside, *label.keeps))
         found |= {name.lower(): f"the label {label.name}" for name in names}
     return found
 

@@ -16,8 +16,8 @@ class TrainingSet:
     """A training set and what its columns are.
 
     Attributes:
-        table: Entity keys, decision_time, label, label_time, values of requests, then the features, those of on-demand
-            views last; sorted by decision time and keys.
+        table: Entity keys, decision_time, label, label_time, columns that the label keeps, values of requests, then the
+            features, those of on-demand views last; sorted by decision time and keys.
         views: Features by view, as the service lists them.
         numeric: Names of the numeric features.
         categorical: Names of the categorical features.
@@ -36,7 +36,7 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
         feast: The applied feature repository.
         repository: Its definitions.
         service: Name of the feature service.
-        rows: Entity keys, decision_time, label, label_time, values of requests.
+        rows: Entity keys, decision_time, label, label_time, columns that the label keeps, values of requests.
         workspace: Where the entity rows are laid for Feast's query.
 
     Raises:

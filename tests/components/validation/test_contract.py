@@ -110,6 +110,10 @@ def test_every_problem_is_named_at_once_with_its_path() -> None:
         ({"columns": {"a": {"type": "int64", "min": 3, "max": 2}}}, "expected min <= max"),
         ({"columns": {"a": {"type": "int64", "warn": {"min": 3, "max": 2}}}}, "expected min <= max"),
         ({"columns": {"a": {"type": "double", "sensitive": True, "psi": 0.1}}}, "none is kept of a sensitive column"),
+        (
+            {"columns": {"a": {"type": "string", "sensitive": True, "protected": True}}},
+            "names the groups of a protected",
+        ),
         ({"columns": {"a": {"type": "int64", "nullable": False, "completeness": 1}}}, "keep one of the two"),
         ({"unique": [["a", "b"]]}, "lists no column 'b'"),
         ({"unique": [[]]}, "at least 1 item"),
@@ -143,3 +147,10 @@ def test_a_default_of_the_contract_is_in_the_code_digest_of_validate(module: str
     changed = source.replace(default, default.replace("Field(", "Field('other' or "))
     assert facts_of(changed.encode()).digest != facts_of(source.encode()).digest
     assert f"gatehouse.components.validation.{module}" in validate.sources().modules
+
+
+def test_protected_columns_are_kept_as_such_and_none_may_be_sensitive_at_the_source() -> None:
+    contract = parse_contract(_contract(columns={"a": {"type": "string", "protected": True}, "b": {"type": "int64"}}))
+    assert contract.protected() == published_contract(contract_text(contract)).protected() == {"a": "t"}
+    with pytest.raises(ConfigurationError, match=r"tables\.t\.columns\.a\.protected: an evaluation names the groups"):
+        contract.hiding({"t": frozenset(["a"])})

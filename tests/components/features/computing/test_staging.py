@@ -151,6 +151,15 @@ def test_cancelled_and_diverted_flights_are_set_aside(
     assert rows.num_rows + cancelled + diverted == total
 
 
+def test_columns_that_the_label_keeps_stay_beside_it(
+    january: duckdb.DuckDBPyConnection, repository: Repository
+) -> None:
+    set_time(january, "as_of", utc(2013, 2, 1))
+    label = repository.label.model_copy(update={"keeps": ("no_outcome",)})
+    rows, _ = entity_rows(january, replace(repository, label=label))
+    assert rows.column_names[-2:] == ["label_time", "no_outcome"] and rows["no_outcome"].null_count == rows.num_rows
+
+
 def test_no_entity_row_lacks_its_tail_number(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
     rows, _ = entity_rows(january, repository)
     assert rows["tailnum"].null_count == 0

@@ -1,0 +1,244 @@
+"""Fairness: the measures against a naive reference, their intervals, and what small groups and nulls are."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.components.evaluation.bootstrap import Units
+from gatehouse.components.evaluation.fairness import fairness_of
+from gatehouse.components.evaluation.gate import Evidence, Rule, judge, verdict_of
+from gatehouse.components.evaluation.group_measures import (
+    GROUP_MEASURES,
+    Fairness,
+    Group,
+    GroupMeasureName,
+    group_measures_of,
+)
+from gatehouse.components.evaluation.recorded import rejudged
+from gatehouse.components.evaluation.report import page
+from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.components.metrics.calibration_error_debiased import calibration_error_debiased
+from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.tasks.found import TASKS
+from gatehouse.components.tasks.judging import judging_of
+from gatehouse.errors import ConfigurationError
+from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
+from tests.components.evaluation.test_gate import MODEL
+
+ROWS = 3_000
+FAIR = EvaluationSpec(protected=("carrier",), min_slice_rows=100, bootstrap_samples=60)
+
+
+def _groups(seed: int = 1) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    return draw.choice(["a", "b", "c"], ROWS, p=[0.6, 0.3, 0.1]).astype(object)
+
+
+def _binary(seed: int = 1) -> tuple[np.ndarray, Predictions]:
+    draw, groups = np.random.default_rng(seed), _groups(seed)
+    probabilities = np.clip(draw.beta(2, 3, ROWS) + 0.1 * (groups == "b"), 0, 1)
+    labels = (draw.random(ROWS) < probabilities).astype(float)
+    return labels, Predictions(probabilities, probabilities, probabilities >= 0.37)
+
+
+def _measured(
+    labels: np.ndarray, read: Predictions, groups: Any, task: str, spec: EvaluationSpec = FAIR, units: Any = None
+) -> Fairness:
+    given = pa.table({"carrier": pa.array(groups)})
+    drawn = units or Units("row", len(labels))
+    return fairness_of(given, labels, {"candidate": read}, spec, TASKS[task], drawn)[0]
+
+
+def _values(found: Fairness) -> dict[str, float]:
+    return {name: value for name, (value, _, _) in found.measures["candidate"].items()}
+
+
+def test_measures_of_two_classes_are_those_of_fairlearn_at_the_models_threshold() -> None:
+    (labels, read), groups = _binary(), _groups()
+    chosen, said, came = [], [], []
+    assert read.classes is not None and read.probabilities is not None
+    for name in "abc":
+        rows = groups == name
+        chosen.append(np.mean(read.classes[rows]))
+        came.append(np.mean(read.classes[rows & (labels == 1)]))
+        said.append(np.mean(read.classes[rows & (labels == 0)]))
+    errors = [calibration_error_debiased(labels[groups == name], read.probabilities[groups == name]) for name in "abc"]
+    expected = {
+        "demographic_parity_difference": max(chosen) - min(chosen),
+        "demographic_parity_ratio": min(chosen) / max(chosen),
+        "equal_opportunity_difference": max(came) - min(came),
+        "equalized_odds_difference": max(max(came) - min(came), max(said) - min(said)),
+        "group_calibration_error": max(errors),
+    }
+    assert _values(_measured(labels, read, groups, "binary")) == pytest.approx(expected)
+
+
+def test_of_several_classes_the_worst_against_the_rest_counts() -> None:
+    draw, groups = np.random.default_rng(3), _groups()
+    labels, said = (draw.integers(0, 4, ROWS).astype(float) for _ in range(2))
+    said[(groups == "b") & (labels == 2)] = 2
+    scores = np.eye(4)[said.astype(int)]
+    found = _values(_measured(labels, Predictions(scores, scores, said), groups, "multiclass"))
+    rates = {
+        number: [np.mean(said[(groups == name) & (labels == number)] == number) for name in "abc"]
+        for number in range(4)
+    }
+    assert found["equal_opportunity_difference"] == pytest.approx(max(max(each) - min(each) for each in rates.values()))
+    shares = [[np.mean(said[groups == name] == number) for name in "abc"] for number in range(4)]
+    assert found["demographic_parity_ratio"] == pytest.approx(min(min(each) / max(each) for each in shares))
+    assert set(found) == set(group_measures_of("multiclass")) and "group_calibration_error" not in found
+
+
+def test_of_numbers_means_of_predictions_and_errors_are_compared() -> None:
+    draw, groups = np.random.default_rng(4), _groups()
+    labels, scores = draw.normal(size=ROWS), draw.normal(size=ROWS) + 0.5 * (groups == "c")
+    means = [np.mean(scores[groups == name]) for name in "abc"]
+    errors = [np.mean((scores - labels)[groups == name]) for name in "abc"]
+    expected = {
+        "mean_error_difference": max(errors) - min(errors),
+        "mean_prediction_difference": max(means) - min(means),
+    }
+    assert _values(_measured(labels, Predictions(scores), groups, "regression")) == pytest.approx(expected)
+
+
+def test_rankings_have_no_measure_and_say_so() -> None:
+    (labels, read), groups = _binary(), _groups()
+    found = _measured(labels, Predictions(read.scores, groups=np.arange(ROWS) // 10), groups, "ranking")
+    assert found == Fairness("carrier", (), {})
+    assert "not measured" in str(found)
+
+
+def test_a_null_is_a_group_and_small_ones_are_shown_and_do_not_count() -> None:
+    (labels, read), groups = _binary(), _groups()
+    groups[:200] = None
+    groups[200:250] = "tiny"
+    found = _measured(labels, read, groups, "binary")
+    assert {each.name: each.lacking for each in found.groups} == {
+        "carrier=a": "",
+        "carrier=b": "",
+        "carrier=c": "",
+        "carrier=(null)": "",
+        "carrier=tiny": "50 rows, fewer than 100",
+    }
+    assert "true_positive_rate" in found.groups[-1].rates["candidate"]
+    kept = groups != "tiny"
+    without = _measured(labels[kept], read.take(np.flatnonzero(kept)), groups[kept], "binary")
+    assert _values(found) == pytest.approx(_values(without))
+    assert str(found).endswith(", 1 groups cannot be judged")
+
+
+def test_groups_of_few_units_or_of_one_label_cannot_be_judged() -> None:
+    (labels, read), groups = _binary(), _groups()
+    labels[groups == "c"] = 1.0
+    few = Units("day", 10 + ROWS, np.where(groups == "b", np.arange(ROWS) % 10, 10 + np.arange(ROWS)))
+    found = _measured(labels, read, groups, "binary", units=few)
+    told = {each.name[-1]: each.lacking for each in found.groups}
+    assert told["a"] == "" and told["b"] == "rows of 10 days, fewer than 20" and "0 rows with label 0" in told["c"]
+    assert found.measures == {"candidate": {}}
+
+
+def test_every_rate_and_measure_has_an_interval_from_draws_of_units() -> None:
+    (labels, read), groups = _binary(), _groups()
+    found = _measured(labels, read, groups, "binary")
+    for told in [*found.measures.values(), *(each.rates["candidate"] for each in found.groups)]:
+        assert len(told) > 3 and all(0 <= low <= high and high > 0 for _, low, high in told.values())
+    days = Units("day", 100, np.sort(np.random.default_rng(5).integers(0, 100, ROWS)))
+    assert found != _measured(labels, read, groups, "binary", units=days)
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    (labels, read), groups = _binary(), _groups()
+    with pytest.raises(ConfigurationError, match=r"evaluation\.protected: the training set has no column sex; it has"):
+        _measured(labels, read, groups, "binary", EvaluationSpec(protected=("sex",)))
+
+
+def _judged(bounds: dict[GroupMeasureName, float], found: Fairness | None) -> tuple[Rule, ...]:
+    policy = GatePolicy(must_beat_baseline=(), leakage_alarm={}, slices={}, fairness={"carrier": bounds})
+    given = {"carrier": found} if found else {}
+    evidence = Evidence(MODEL, {}, {}, None, {}, False, fairness=given)
+    return judge(policy.resolved(judging_of(TASKS["binary"])), evidence)
+
+
+ALIKE = tuple(Group(f"carrier={name}", 900, "", {}) for name in "ab")
+TINY = Group("carrier=t", 9, "9 rows, fewer than 100", {})
+
+
+@pytest.mark.parametrize(
+    ("groups", "interval", "bound", "verdict"),
+    [
+        (ALIKE, (0.05, 0.02, 0.08), 0.1, "pass"),
+        (ALIKE, (0.05, 0.02, 0.12), 0.1, "inconclusive"),
+        (ALIKE, (0.12, 0.08, 0.15), 0.1, "inconclusive"),
+        (ALIKE, (0.20, 0.15, 0.25), 0.1, "refused"),
+        ((*ALIKE, TINY), (0.05, 0.02, 0.08), 0.1, "inconclusive"),
+        ((*ALIKE, TINY), (0.20, 0.15, 0.25), 0.1, "refused"),
+        ((ALIKE[0], TINY), None, 0.1, "inconclusive"),
+        (ALIKE, None, 0.1, "refused"),
+        (ALIKE, (math.nan, math.nan, math.nan), 0.1, "refused"),
+    ],
+)
+def test_a_bound_is_kept_where_the_whole_interval_keeps_it(
+    groups: tuple[Group, ...], interval: Any, bound: float, verdict: str
+) -> None:
+    measures = {} if interval is None else {"equal_opportunity_difference": interval}
+    found = Fairness("carrier", groups, {"candidate": measures})
+    rules = _judged({"equal_opportunity_difference": bound}, found)
+    assert verdict_of(rules) == verdict
+    assert [rule.name for rule in rules] == [
+        "fairness carrier equal_opportunity_difference",
+        *(f"fairness {each.name}" for each in groups if each.lacking),
+    ]
+
+
+@pytest.mark.parametrize(("bound", "verdict"), [(0.7, "pass"), (0.85, "inconclusive"), (0.95, "refused")])
+def test_a_ratio_is_bounded_from_below(bound: float, verdict: str) -> None:
+    found = Fairness("carrier", ALIKE, {"candidate": {"demographic_parity_ratio": (0.85, 0.8, 0.9)}})
+    assert verdict_of(_judged({"demographic_parity_ratio": bound}, found)) == verdict
+
+
+def test_a_column_that_was_not_measured_keeps_no_bound() -> None:
+    (rule,) = _judged({"demographic_parity_difference": 0.1}, None)
+    assert not rule.holds and not rule.inconclusive and "no such protected column" in rule.found
+
+
+@pytest.mark.parametrize(
+    ("task", "bounds", "told"),
+    [
+        ("regression", {"demographic_parity_ratio": 0.8}, "the task regression has the measures mean_error_difference"),
+        ("ranking", {"mean_error_difference": 1.0}, "the task ranking has the measures none; found mean_error_diff"),
+        ("binary", {"equalized_odds_difference": 5.0}, "equalized_odds_difference: expected a value from 0 to 1, fou"),
+    ],
+)
+def test_a_bound_that_cannot_be_meant_is_told(task: str, bounds: dict[str, float], told: str) -> None:
+    policy = GatePolicy.model_validate({"fairness": {"carrier": bounds}}).resolved(judging_of(TASKS[task]))
+    assert any(told in problem for problem in policy.problems(TASKS[task]))
+
+
+def test_every_measure_has_a_name_for_policies() -> None:
+    for name in GROUP_MEASURES:
+        GatePolicy.model_validate({"fairness": {"carrier": {name: 0.1}}})
+    with pytest.raises(ValueError, match="equal_opportunity_difference"):
+        GatePolicy.model_validate({"fairness": {"carrier": {"equal_opportunity": 0.1}}})
+
+
+def test_an_evaluation_holds_it_and_the_page_the_summary_and_another_policy_read_it(judged_bench: Bench) -> None:
+    spec = SPEC.model_copy(update={"protected": ("carrier", "origin")})
+    bounds: dict[str, Any] = {"carrier": {"equal_opportunity_difference": 0.01}}
+    policy = GatePolicy(**{**dict(LENIENT), "fairness": bounds})
+    result = judged_bench.evaluate(judged_bench.models["good"], judged_bench.models["bad"], policy, spec)
+    assert result.verdict == "refused"
+    assert result.reasons[0].startswith("fairness carrier equal_opportunity_difference: expected at most 0.01")
+    assert "fairness origin: the column is protected, and no rule of the policy looks" in result.warnings
+    assert "fairness by carrier: demographic parity difference 0." in result.summary
+    html = page(judged_bench.store, result.evaluation)
+    assert "by carrier, of 3 groups" in html and "True positive rate of the candidate by origin" in html
+    lenient = rejudged(judged_bench.store, result.evaluation, LENIENT)
+    assert lenient.verdict == "pass"
+    assert rejudged(judged_bench.store, result.evaluation, policy).broken == result.reasons
+    plain = judged_bench.evaluate(judged_bench.models["good"], judged_bench.models["bad"])
+    assert rejudged(judged_bench.store, plain.evaluation, policy).not_measured == (
+        "fairness carrier equal_opportunity_difference",
+    )
