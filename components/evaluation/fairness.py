@@ -1,5 +1,6 @@
 """Measures fairness: the rates of each group of a protected column, and how far apart they are, with intervals."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -7,7 +8,14 @@ import pyarrow as pa
 
 from gatehouse.components.evaluation.bootstrap import LEVEL, Units
 from gatehouse.components.evaluation.gate import LEAST_UNITS
-from gatehouse.components.evaluation.group_measures import Fairness, Group, Interval, Rates, group_measures_of
+from gatehouse.components.evaluation.group_measures import (
+    Fairness,
+    Group,
+    GroupMeasure,
+    Interval,
+    Rates,
+    group_measures_of,
+)
 from gatehouse.components.evaluation.slice_columns import named_values
 from gatehouse.components.evaluation.slices import OTHER, group
 from gatehouse.components.evaluation.spec import EvaluationSpec
@@ -149,27 +157,55 @@ def _by_group(once: Rates, drawn: Rates) -> list[dict[str, Interval]]:
             value, draws = float(values[number, 0]), drawn[name][:, number, 0]
             if not np.isnan(value):
                 low, high = _ends(draws)
-                rates[name] = (value, low, high) if name != _CALIBRATION else _reversed(value, low, high)
+                rates[name] = (value, *((low, high) if name != _CALIBRATION else _reversed_ends(value, low, high)))
         found.append(rates)
     return found
 
 
 def _measures(task: str, once: Rates, drawn: Rates, judged: Array) -> dict[str, Interval]:
-    """Differences over the judged groups. Chance moves groups apart, and in draws once more: intervals are reversed."""
-    found = {}
-    for name, measure in group_measures_of(task).items():
-        value = float(measure.of({rate: values[judged] for rate, values in once.items()}))
-        if not np.isnan(value):
-            draws = measure.of({rate: values[:, judged] for rate, values in drawn.items()})
-            found[name] = _reversed(value, *_ends(draws), most=1.0 if measure.is_ratio else np.inf)
-    return found
+    """Measures over the judged groups; those without a value are left out."""
+    rates = {name: values[judged] for name, values in once.items()}
+    draws = {name: values[:, judged] for name, values in drawn.items()}
+    found = {name: _interval(measure, rates, draws) for name, measure in group_measures_of(task).items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _interval(measure: GroupMeasure, once: Rates, drawn: Rates) -> Interval | None:
+    """The measure of rates with its 95 % interval; None where it has no value.
+
+    Groups of a sample differ by chance too, and the largest of many differences is large. So the lower end of a
+    difference is below it by what 95 % of draws differ from the sample at most in any two groups, which bounds all
+    of them at once (Tukey's range, by the bootstrap). The upper end is that of the reversed interval.
+    """
+    if measure.is_ratio:
+        with np.errstate(divide="ignore"):
+            once, drawn = ({name: np.log(each) for name, each in rates.items()} for rates in (once, drawn))
+    with np.errstate(invalid="ignore"):
+        value, draws = float(measure.of(once)), measure.of(drawn)
+        shifts = {name: each - once[name] for name, each in drawn.items()}
+    # Of a group that no row of a draw was selected of, the logarithm does not say how far it moved.
+    moved = measure.of({name: np.where(np.isinf(each), np.nan, each) for name, each in shifts.items()})
+    if np.isnan(value):
+        return None
+    low, high = _ends(draws) if np.isfinite(value) else (value, value)
+    if measure.kind == "largest":
+        low, high = _reversed_ends(value, low, high)
+    elif np.isfinite(value):
+        low, high = max(value - _quantile(moved, LEVEL), 0.0), _reversed_ends(value, low, high)[1]
+    told = (value, low, high)
+    return (math.exp(-value), math.exp(-high), math.exp(-low)) if measure.is_ratio else told
 
 
 def _ends(drawn: Array) -> tuple[float, float]:
-    known = drawn[~np.isnan(drawn)]
-    low, high = np.quantile(known, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return float(low), float(high)
+    """The ends of the interval that percentiles of draws give; draws without a number do not count."""
+    return _quantile(drawn, (1 - LEVEL) / 2), _quantile(drawn, (1 + LEVEL) / 2)
 
 
-def _reversed(value: float, low: float, high: float, most: float = np.inf) -> Interval:
-    return value, max(2 * value - high, 0.0), min(max(2 * value - low, 0.0), most)
+def _reversed_ends(value: float, low: float, high: float) -> tuple[float, float]:
+    """The ends of the reversed interval of what chance makes larger, none below 0, and the upper one not below it."""
+    return max(2 * value - high, 0.0), max(2 * value - low, value)
+
+
+def _quantile(drawn: Array, share: float) -> float:
+    """One of the draws, so that none between infinite logarithms is asked for."""
+    return float(np.quantile(drawn[~np.isnan(drawn)], share, method="inverted_cdf"))

@@ -31,14 +31,21 @@ class GroupMeasure:
     Attributes:
         title: What reports call it.
         tasks: That have it; of several classes it is taken of each against the rest, and the worst counts.
-        of: From rates by name, shape (..., groups, classes), to the measure, shape (...); NaN where nothing is known.
-        is_ratio: Whether it is 1 where groups are alike, and lower else; all others are 0 there, and higher else.
+        of: From rates by name, shape (..., groups, classes), to the measure, shape (...), of a ratio from their
+            logarithms to that of the ratio, negated; NaN where nothing is known.
+        kind: A `ratio` is 1 where groups are alike, and lower else; a `difference` is 0 there, and higher else; so is
+            the `largest` error.
     """
 
     title: str
     tasks: tuple[str, ...]
     of: Callable[[Rates], Array]
-    is_ratio: bool = False
+    kind: Literal["difference", "ratio", "largest"] = "difference"
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether higher values are better."""
+        return self.kind == "ratio"
 
     def keeps(self, value: float, bound: float) -> bool:
         """Whether a value is as good as a bound, or better; never where it is NaN."""
@@ -98,24 +105,15 @@ def fairness_from(written: Sequence[Mapping[str, Any]]) -> dict[str, Fairness]:
     }
 
 
-def _largest(values: Array) -> Array:
+def _largest(rate: str) -> Callable[[Rates], Array]:
     """Over groups, then over classes; fmax and fmin pass over NaN, where a group has no such rows."""
-    return np.asarray(np.fmax.reduce(np.fmax.reduce(values, axis=-2), axis=-1))
+    return lambda rates: np.asarray(np.fmax.reduce(np.fmax.reduce(rates[rate], axis=-2), axis=-1))
 
 
-def _difference(rate: str) -> Callable[[Rates], Array]:
+def _difference(*names: str) -> Callable[[Rates], Array]:
     def of(rates: Rates) -> Array:
-        spread = np.fmax.reduce(rates[rate], axis=-2) - np.fmin.reduce(rates[rate], axis=-2)
-        return np.asarray(np.fmax.reduce(spread, axis=-1))
-
-    return of
-
-
-def _ratio(rate: str) -> Callable[[Rates], Array]:
-    def of(rates: Rates) -> Array:
-        with np.errstate(invalid="ignore"):
-            ratios = np.fmin.reduce(rates[rate], axis=-2) / np.fmax.reduce(rates[rate], axis=-2)
-        return np.asarray(np.fmin.reduce(ratios, axis=-1))
+        spreads = [np.fmax.reduce(rates[name], axis=-2) - np.fmin.reduce(rates[name], axis=-2) for name in names]
+        return np.asarray(np.fmax.reduce(np.fmax.reduce(spreads), axis=-1))
 
     return of
 
@@ -125,17 +123,17 @@ GROUP_MEASURES: Mapping[str, GroupMeasure] = {
     "demographic_parity_difference": GroupMeasure(
         "demographic parity difference", _CLASSES, _difference("selection_rate")
     ),
-    "demographic_parity_ratio": GroupMeasure("demographic parity ratio", _CLASSES, _ratio("selection_rate"), True),
+    "demographic_parity_ratio": GroupMeasure(
+        "demographic parity ratio", _CLASSES, _difference("selection_rate"), "ratio"
+    ),
     "equal_opportunity_difference": GroupMeasure(
         "equal opportunity difference", _CLASSES, _difference("true_positive_rate")
     ),
     "equalized_odds_difference": GroupMeasure(
-        "equalized odds difference",
-        _CLASSES,
-        lambda rates: np.fmax(_difference("true_positive_rate")(rates), _difference("false_positive_rate")(rates)),
+        "equalized odds difference", _CLASSES, _difference("true_positive_rate", "false_positive_rate")
     ),
     "group_calibration_error": GroupMeasure(
-        "calibration error of the worst group", _BINARY, lambda rates: _largest(rates["calibration_error"])
+        "calibration error of the worst group", _BINARY, _largest("calibration_error"), "largest"
     ),
     "mean_error_difference": GroupMeasure("mean error difference", ("regression",), _difference("mean_error")),
     "mean_prediction_difference": GroupMeasure(

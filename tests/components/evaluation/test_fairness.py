@@ -149,6 +149,26 @@ def test_every_rate_and_measure_has_an_interval_from_draws_of_units() -> None:
     assert found != _measured(labels, read, groups, "binary", units=days)
 
 
+@pytest.mark.parametrize("selected", [0, 1])
+def test_a_group_of_which_hardly_a_row_is_selected_has_a_ratio_that_is_a_number(selected: int) -> None:
+    (labels, read), groups = _binary(), _groups()
+    assert read.classes is not None
+    read.classes[np.flatnonzero(groups == "c")[selected:]] = False
+    value, low, high = _measured(labels, read, groups, "binary").measures["candidate"]["demographic_parity_ratio"]
+    assert 0 <= low <= value <= high < 0.05
+
+
+def test_equal_groups_are_rarely_shown_to_differ_however_many_they_are() -> None:
+    shown, alike = 0, EvaluationSpec(protected=("carrier",), min_slice_rows=20, bootstrap_samples=60)
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        labels, said = (draw.random(1_500) < 0.5 for _ in range(2))
+        read, groups = Predictions(said.astype(float), None, said.astype(int)), draw.integers(0, 10, 1_500)
+        found = _measured(labels.astype(float), read, groups, "multiclass", alike).measures["candidate"]
+        shown += found["equal_opportunity_difference"][1] > 0
+    assert shown <= 8
+
+
 def test_a_column_that_is_not_there_is_named() -> None:
     (labels, read), groups = _binary(), _groups()
     with pytest.raises(ConfigurationError, match=r"evaluation\.protected: the training set has no column sex; it has"):
