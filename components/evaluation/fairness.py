@@ -139,7 +139,7 @@ def _class_rates(labels: Array, classes: Array, members: Array, groups: int) -> 
 
 
 def _share(parts: Array, wholes: Array) -> Array:
-    return np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0)
+    return np.asarray(np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0))
 
 
 def _on_draws(measured: OfDraw, units: Units, spec: EvaluationSpec) -> Rates:

@@ -74,9 +74,7 @@ class ScoringError(GatehouseError):
     pages={"evaluations": "gatehouse.components.evaluation.report:page"},
 )
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
-    """Measure the candidate on the test part beside champion and baseline, and judge it.
-
-    Rows of the test part that candidate or champion were fitted on are taken out before.
+    """Measure the candidate beside champion and baseline on test rows that neither was fitted on, and judge it.
 
     The artifact holds `metrics.json`, `uncertainty.json`, `slices.json`, `found_slices.json`, `curves.json` and
     `verdict.json`, whatever the verdict is, and `fairness.json` where a column is protected. What the candidate costs

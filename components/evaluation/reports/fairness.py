@@ -49,9 +49,9 @@ def _add_measures(drawn: Report, found: Fairness, bounds: Mapping[GroupMeasureNa
     if not any(found.measures.values()):
         drawn.note(f"{found.column}: not measured, as {judged} of {len(found.groups)} groups can be judged.")
         return
-    rows = []
+    rows, wanted = [], {str(name): bound for name, bound in bounds.items()}
     for name in (name for name in GROUP_MEASURES if name in found.measures["candidate"]):
-        measure, bound = GROUP_MEASURES[name], {**bounds}.get(name)
+        measure, bound = GROUP_MEASURES[name], wanted.get(name)
         sign = "≥" if measure.is_ratio else "≤"
         cells = [_estimate(told.get(name)) for told in found.measures.values()]
         rows.append([measure.title, *cells, "" if bound is None else f"{sign} {bound:g}"])
