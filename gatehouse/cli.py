@@ -26,6 +26,7 @@ def _register(verb: str) -> None:
         "features": _features,
         "gate": _gate,
         "models": _models,
+        "predictor": _predictor,
         "report": _report,
         "runs": _runs,
         "serve": _serve,
@@ -81,6 +82,12 @@ def _models() -> None:
     from gatehouse.commands import models
 
     app.add_typer(models.app, name="models")
+
+
+def _predictor() -> None:
+    from gatehouse.commands import predictor
+
+    app.command("predictor")(predictor.predictor)
 
 
 def _runs() -> None:

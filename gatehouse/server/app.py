@@ -1,12 +1,10 @@
-"""The server: routes for programs and people, health, metrics, and how every answer is guarded."""
+"""The server: routes for programs and people, and health."""
 
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from fastapi import FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
@@ -15,19 +13,12 @@ from gatehouse.errors import GatehouseError
 from gatehouse.project import Project
 from gatehouse.server import api, pages, problems
 from gatehouse.server.access import Access
-from gatehouse.server.problems import Problem, answers
+from gatehouse.server.guarding import guard
+from gatehouse.server.problems import answers
 from gatehouse.server.rate import Rate
 from gatehouse.server.state import Server
 
 _LARGEST_BODY = 65_536  # bytes
-_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-_GUARDS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-}
-Next = Callable[[Request], Awaitable[Response]]
 
 
 class Health(BaseModel):
@@ -57,7 +48,8 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
     app.state.server, app.state.access = server, access
     app.include_router(api.router)
     app.include_router(pages.router)
-    _observe(app)
+    guard(app, _LARGEST_BODY, pages.show)
+    _add_health(app)
     problems.install(app, pages.show)
     return app
 
@@ -71,32 +63,8 @@ def _warm(server: Server, access: Access) -> None:
         problems.logger.warning("nothing is known yet: %s", error)
 
 
-def _observe(app: FastAPI) -> None:
-    """Add health and metrics, and guard, measure and bound every call."""
-    registry = CollectorRegistry()
-    calls = Counter("gatehouse_calls", "Answered calls.", ["method", "route", "status"], registry=registry)
-    seconds = Histogram("gatehouse_call_seconds", "Time to answer.", ["route"], registry=registry)
-
-    @app.middleware("http")
-    async def _guard(request: Request, proceed: Next) -> Response:
-        began = time.perf_counter()
-        length = request.headers.get("content-length", "")
-        if (length and (not length.isdigit() or int(length) > _LARGEST_BODY)) or (
-            not length and "transfer-encoding" in request.headers
-        ):
-            detail = f"Expected a body of a stated length, at most {_LARGEST_BODY:,} bytes."
-            response = problems.show_json(request, Problem(title="Content Too Large", status=413, detail=detail), {})
-        else:
-            try:
-                response = await proceed(request)
-            except Exception as error:  # Every answer is guarded and counted here, also that of a fault.
-                response = pages.show(request, problems.unexpected(request, error), {})
-        for name, value in _GUARDS.items():
-            response.headers.setdefault(name, value)
-        route = getattr(request.scope.get("route"), "path", "none")
-        calls.labels(request.method if request.method in _METHODS else "other", route, response.status_code).inc()
-        seconds.labels(route).observe(time.perf_counter() - began)
-        return response
+def _add_health(app: FastAPI) -> None:
+    """Add what an orchestrator asks."""
 
     @app.get("/health/live", tags=["health"])
     def live() -> Health:
@@ -109,8 +77,3 @@ def _observe(app: FastAPI) -> None:
         if not request.app.state.server.answers():
             raise problems.ProblemError(503, "The store does not answer.", {"Retry-After": "5"})
         return Health(status="ready")
-
-    @app.get("/metrics", tags=["health"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-    def metrics() -> Response:
-        """Give calls and their times for Prometheus."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,6 +1,5 @@
 """On-demand features: the same for a training set, for one online request, and for Feast's own clients."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,116 +12,23 @@ import torch
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.features.computing.on_demand import on_demand_features, with_on_demand
-from gatehouse.components.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.features.online.requests import online_features
 from gatehouse.components.features.online.sqlite import SqliteOnline
 from gatehouse.components.features.online.store import OnlineStore, online_view
 from gatehouse.components.features.point_in_time.feast_store import applied
-from gatehouse.components.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
-from gatehouse.components.features.table_files import Files, feature_files
+from gatehouse.components.features.table_files import Files
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.components.training.transformation.fitting import fit
 from gatehouse.errors import ConfigurationError
-from tests.components.features.publishing import publish_definitions
+from tests.components.features.shops import AS_OF, DEFINITIONS, QUERIES, orders, retrieved, trade, write_repository
 from tests.components.training.specs import architecture, network
-
-DEFINITIONS = """
-from datetime import timedelta
-from gatehouse.components.features.definitions import *
-
-shop = Entity(name="shop", type="int64")
-trade = Source(table="trade", event_time="day")
-sales = FeatureView(
-    name="sales",
-    entities=("shop",),
-    available=Available("event_timestamp"),
-    window=timedelta(0),
-    ttl=timedelta(days=3),
-    features={"turnover": "numeric", "region": "categorical"},
-)
-basket = OnDemandView(
-    name="basket",
-    views=("sales",),
-    request={"amount": "numeric", "currency": "categorical"},
-    features={"share": "numeric", "place": "categorical"},
-)
-returned = LabelView(name="returned", entities=("shop",), arrives=Available("decision_time"))
-both = FeatureService(name="both", views=("sales",), on_demand=("basket",))
-stored = FeatureService(name="stored", views=("sales",))
-"""
-QUERIES = {
-    "views/sales.sql": "SELECT shop, day AS event_timestamp, turnover, region FROM raw.trade",
-    "labels/returned.sql": "SELECT shop, decided AS decision_time, amount, currency, returned AS label FROM raw.orders",
-    "on_demand/basket.sql": "SELECT amount / turnover AS share, region || ' ' || upper(currency) AS place FROM rows",
-    "feature_store.yaml": "project: shops\nprovider: local\nonline_store: {type: sqlite}\noffline_store:\n"
-    "  type: gatehouse.components.features.point_in_time.offline_store.AsofOfflineStore\n"
-    "entity_key_serialization_version: 3\n",
-}
-AS_OF = datetime(2024, 1, 9, tzinfo=UTC)
-SHOPS = 7
-
-
-def _write(folder: Path, **changes: str) -> Path:
-    files = {"definitions.py": DEFINITIONS, **QUERIES} | {
-        name.replace("__", "/"): text for name, text in changes.items()
-    }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
-
-
-def _trade() -> pa.Table:
-    draw = np.random.default_rng(4)
-    days = [AS_OF - timedelta(days=1 + number // SHOPS) for number in range(3 * SHOPS)]
-    shops = [number % SHOPS for number in range(3 * SHOPS)]
-    turnover = pa.array(draw.uniform(1, 900, len(days)), mask=draw.random(len(days)) < 0.1)
-    region = pa.array([None if shop == 3 else f"r{shop % 3}" for shop in shops], pa.string())
-    return pa.table({"shop": shops, "day": days, "turnover": turnover, "region": region})
-
-
-def _orders() -> pa.Table:
-    # The last shop was never seen; all orders fall into the last day, when the newest sales are known.
-    draw = np.random.default_rng(5)
-    count = 120
-    shop = draw.integers(0, SHOPS + 1, count)
-    decided = [AS_OF - timedelta(seconds=number + 1) for number in range(count)]
-    amount = pa.array(draw.uniform(0, 50, count), mask=draw.random(count) < 0.1)
-    currency = pa.array(draw.choice(["eur", "usd"], count), mask=draw.random(count) < 0.1)
-    names = ["shop", "decided", "amount", "currency", "returned"]
-    return pa.table([shop, decided, amount, currency, draw.random(count) < 0.5], names=names)
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    return read_repository(_write(tmp_path_factory.mktemp("repo")))
-
-
-def _retrieved(
-    store: ArtifactStore, folder: Path, service: str, written: str = DEFINITIONS
-) -> tuple[pa.Table, dict[str, Any], Files]:
-    datasets = {}
-    for name, table in (("trade", _trade()), ("orders", _orders())):
-        pq.write_table(table, folder / f"{name}.parquet")
-        datasets[name] = store.publish("datasets", name, {"part-00000.parquet": folder / f"{name}.parquet"})
-    details = {"as_of": AS_OF.isoformat()}
-    snapshot = str(store.publish("snapshots", "shops", {"source.json": "{}"}, derived_from=datasets, details=details))
-    definitions = publish_definitions(store, "shops-features", {"definitions.py": written, **QUERIES})
-    computed = compute_features.function(
-        ComputeRequest(snapshot=snapshot, definitions=definitions, project="shops"), store
-    )
-    request = RetrieveRequest(
-        snapshot=snapshot,
-        feature_tables=computed.feature_tables,
-        definitions=definitions,
-        service=service,
-        as_of=AS_OF.isoformat(),
-    )
-    training_set = retrieve_training_set.function(request, store).training_set
-    table = pq.read_table(store.path(training_set, "part-00000.parquet"))
-    return table, store.manifest(training_set).details, feature_files(store, computed.feature_tables)["sales"]
+    return read_repository(write_repository(tmp_path_factory.mktemp("repo")))
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +37,7 @@ def training(
 ) -> tuple[pa.Table, dict[str, Any], OnlineStore, Files]:
     """The training set with its details; the online store of the same feature table; and that table."""
     folder = tmp_path_factory.mktemp("shops")
-    table, details, sales = _retrieved(ArtifactStore.open(folder / "store"), folder, "both")
+    table, details, sales = retrieved(ArtifactStore.open(folder / "store"), folder, "both")
     online = SqliteOnline(folder / "online.db", "shops")
     online.write(online_view(repository.views["sales"]), pq.read_table([*sales.values()]))
     return table, details, online, sales
@@ -156,15 +62,15 @@ def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
 
 def test_a_double_keeps_its_64_bits_in_tables_training_set_and_online(store: ArtifactStore, tmp_path: Path) -> None:
     doubles = DEFINITIONS.replace('"numeric"', '"double"')
-    table, details, sales = _retrieved(store, tmp_path, "both", doubles)
+    table, details, sales = retrieved(store, tmp_path, "both", doubles)
     assert details["numeric"] == ["turnover", "share"]
-    given = set(_trade()["turnover"].to_pylist())
+    given = set(trade()["turnover"].to_pylist())
     assert {*table["turnover"].to_pylist()} <= given | {None}
     assert {*pq.read_table([*sales.values()])["turnover"].to_pylist()} == given
     for row in table.to_pylist():
         if row["share"] is not None:
             assert row["share"] == row["amount"] / row["turnover"]
-    repository = read_repository(_write(tmp_path / "repo", **{"definitions.py": doubles}))
+    repository = read_repository(write_repository(tmp_path / "repo", **{"definitions.py": doubles}))
     online = SqliteOnline(tmp_path / "online.db", "shops")
     online.write(online_view(repository.views["sales"]), pq.read_table([*sales.values()]))
     requests = table.select(["shop", "amount", "currency"]).to_pylist()
@@ -175,7 +81,7 @@ def test_a_double_keeps_its_64_bits_in_tables_training_set_and_online(store: Art
 
 
 def test_a_service_without_on_demand_views_has_no_values_of_requests(store: ArtifactStore, tmp_path: Path) -> None:
-    table, _, _ = _retrieved(store, tmp_path, "stored")
+    table, _, _ = retrieved(store, tmp_path, "stored")
     assert table.column_names == ["shop", "decision_time", "label", "label_time", "turnover", "region"]
 
 
@@ -191,7 +97,7 @@ def test_batch_and_online_give_the_same_score_to_the_bit(
     predictor = Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
     batch = predictor.predict(table)
     assert len(np.unique(batch)) > 60
-    requests = _orders().select(["shop", "amount", "currency"]).take(pa.array(range(119, -1, -1))).to_pylist()
+    requests = orders().select(["shop", "amount", "currency"]).take(pa.array(range(119, -1, -1))).to_pylist()
     together = online_features(repository, "both", online, requests, AS_OF)
     assert np.array_equal(predictor.predict(together), batch)
     assert np.array_equal(predictor.predict_online(together.to_pylist()), batch)
@@ -247,7 +153,7 @@ def test_requests_that_lack_or_mistake_a_value_are_named(
     ],
 )
 def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, message: str) -> None:
-    changed = read_repository(_write(tmp_path, **{"on_demand__basket.sql": query}))
+    changed = read_repository(write_repository(tmp_path, **{"on_demand__basket.sql": query}))
     rows = pa.table({"amount": [1.0, 2.0, 3.0], "currency": ["eur"] * 3, "turnover": [5.0] * 3, "region": ["r1"] * 3})
     with pytest.raises(ConfigurationError, match=message):
         with_on_demand(changed.on_demand.values(), rows, alone=True)
@@ -258,7 +164,7 @@ def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, m
 @pytest.mark.parametrize("given", ["WHERE amount > 2", "CROSS JOIN range(2)"])
 def test_a_request_that_a_query_leaves_out_or_doubles_is_refused(tmp_path: Path, given: str) -> None:
     query = f"SELECT amount AS share, region AS place FROM rows {given}"
-    changed = read_repository(_write(tmp_path, **{"on_demand__basket.sql": query}))
+    changed = read_repository(write_repository(tmp_path, **{"on_demand__basket.sql": query}))
     row = pa.table({"amount": [1.0], "currency": ["eur"], "turnover": [5.0], "region": ["r1"]})
     with pytest.raises(ConfigurationError, match=r"basket\.sql: expected one row for each of the 1 in `rows`, found"):
         with_on_demand(changed.on_demand.values(), row)
@@ -274,7 +180,7 @@ def test_feast_does_not_try_its_sample_values_on_a_query(
     training: tuple[pa.Table, dict[str, Any], OnlineStore, Files], tmp_path: Path
 ) -> None:
     query = "SELECT amount / turnover AS share, year(currency::DATE)::VARCHAR AS place FROM rows"
-    changed = read_repository(_write(tmp_path / "repo", **{"on_demand__basket.sql": query}))
+    changed = read_repository(write_repository(tmp_path / "repo", **{"on_demand__basket.sql": query}))
     with applied(changed, {"sales": training[3]}, tmp_path) as feast:
         rows = pd.DataFrame({"shop": [1], "amount": [2.0], "currency": ["2024-01-02"], "event_timestamp": [AS_OF]})
         service = feast.get_feature_service("both")
@@ -284,7 +190,7 @@ def test_feast_does_not_try_its_sample_values_on_a_query(
 @pytest.mark.parametrize("kind", ["duckdb", "{type: dask}", ""])
 def test_another_offline_store_is_refused(tmp_path: Path, kind: str) -> None:
     settings = QUERIES["feature_store.yaml"].split("offline_store:")[0] + f"offline_store: {kind}\n"
-    (_write(tmp_path / "repo") / "feature_store.yaml").write_text(settings)
+    (write_repository(tmp_path / "repo") / "feature_store.yaml").write_text(settings)
     with (
         pytest.raises(ConfigurationError, match=r"offline_store: expected type gatehouse\..*\.AsofOfflineStore"),
         applied(read_repository(tmp_path / "repo"), {}, tmp_path),
@@ -297,7 +203,9 @@ def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> N
     changed = changed.replace('"share": "numeric"', '"turnover": "numeric"')
     changed = changed.replace('"amount": "numeric"', '"label": "numeric"')
     changed = changed.replace('on_demand=("basket",)', 'on_demand=("basket", "bag")')
-    _write(tmp_path, **{"definitions.py": changed, "on_demand__basket.sql": "SELECT getvariable('as_of') FROM rows"})
+    write_repository(
+        tmp_path, **{"definitions.py": changed, "on_demand__basket.sql": "SELECT getvariable('as_of') FROM rows"}
+    )
     with pytest.raises(ConfigurationError) as caught:
         read_repository(tmp_path)
     text = str(caught.value)

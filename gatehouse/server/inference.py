@@ -1,0 +1,243 @@
+"""What a served model takes and gives, as tensors of KServe's Open Inference Protocol (version 2)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, Field
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions.repository import Repository, check_out
+from gatehouse.components.features.online.opening import open_online
+from gatehouse.components.features.online.requests import online_features
+from gatehouse.components.features.online.store import OnlineStore, online_view, require_materialized
+from gatehouse.components.registry.naming import named
+from gatehouse.components.scoring.answers import answers, classes_of
+from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.components.training.transformation.columns import FeatureError
+from gatehouse.errors import ConfigurationError
+
+_NUMBERS = {
+    **{f"{sign}INT{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},
+    "FP32": "float",
+    "FP64": "double",
+}
+_ARROW = _NUMBERS | {"BOOL": "bool", "BYTES": "string"}
+_DATATYPES = {arrow: datatype for datatype, arrow in _ARROW.items()} | {"large_string": "BYTES"}
+Datatype = Literal[
+    "BOOL", "BYTES", "FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"
+]
+
+
+class TensorSchema(BaseModel):
+    """A tensor that a model takes or gives; -1 stands for the rows."""
+
+    name: str
+    datatype: Datatype
+    shape: list[int]
+
+
+class Tensor(BaseModel):
+    """Values of one input for all rows; null where one is missing, which is this server's extension."""
+
+    name: str = Field(max_length=500)
+    datatype: Datatype
+    shape: Annotated[list[int], Field(min_length=1, max_length=2)]
+    parameters: dict[str, Any] = {}
+    data: list[Any]
+
+
+class Wanted(BaseModel):
+    """An output that is asked for."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class Inference(BaseModel):
+    """A request of the protocol."""
+
+    id: str = Field("", max_length=500)
+    parameters: dict[str, Any] = {}
+    inputs: Annotated[list[Tensor], Field(min_length=1)]
+    outputs: list[Wanted] = []
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Online:
+    """Where features are read by the keys of a request: the service that the model was trained on, and the clock."""
+
+    repository: Repository
+    service: str
+    store: OnlineStore
+    now: Callable[[], datetime] = _now
+
+    @classmethod
+    def of_model(cls, store: ArtifactStore, model: str) -> "Online":
+        """The online store of the definitions that a model was trained with.
+
+        Raises:
+            ConfigurationError: if the store is not there, or holds nothing of a view.
+        """
+        training_set = store.manifest(store.manifest(model).derived_from["training_set"])
+        inputs = training_set.derived_from
+        with store.workspace() as workspace:
+            repository = check_out(store, inputs["definitions"], workspace)
+            online = open_online(store, store.manifest(inputs["feature_tables"]).name, workspace)
+        made = cls(repository, str(training_set.configuration["service"]), online)
+        made.require_materialized()
+        return made
+
+    def require_materialized(self) -> None:
+        """Make sure that every view of the service is there. Raises as `of_model`, or StoreError."""
+        views = self.repository.service(self.service).views
+        require_materialized(self.store, (online_view(self.repository.views[name]) for name in views))
+
+    @cached_property
+    def inputs(self) -> list[TensorSchema]:
+        """The entity keys, and the values that on-demand views take."""
+        views = self.repository.service(self.service).views
+        keys = dict.fromkeys(key for name in views for key in self.repository.views[name].spec.entities)
+        types = {key: "INT64" if self.repository.entities[key] == "int64" else "BYTES" for key in keys}
+        for name, kind in self.repository.request_values(self.service).items():
+            types[name] = "BYTES" if kind == "categorical" else "FP64"
+        return [TensorSchema(name=name, datatype=kind, shape=[-1]) for name, kind in types.items()]
+
+    def read(self, rows: pa.Table) -> pa.Table:
+        """The features of rows of keys, as they are known now."""
+        return online_features(self.repository, self.service, self.store, rows.to_pylist(), self.now())
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that answers.
+
+    Attributes:
+        name, version: As it is registered.
+        model: Its reference.
+        predictor: What scores.
+        classes: Names of classes in the order of their numbers.
+        online: Where features are read by keys; None where requests bring them.
+    """
+
+    name: str
+    version: str
+    model: str
+    predictor: Predictor
+    classes: tuple[str, ...] = ()
+    online: Online | None = None
+
+    @classmethod
+    def of(cls, store: ArtifactStore, text: str, online: bool) -> "ServedModel":
+        """The version that a text names, such as NAME@champion, as it is now.
+
+        Raises:
+            ConfigurationError: if there is none, or as `Online.of_model`.
+        """
+        found = named(store, text)
+        if not found.number:
+            raise ConfigurationError(f"expected NAME:2 or NAME@champion, found {text!r}, which names no version.")
+        model = found.version.model
+        return cls(
+            found.ledger.model_name,
+            str(found.number),
+            model,
+            Predictor.load(store, model),
+            classes_of(store, model),
+            Online.of_model(store, model) if online else None,
+        )
+
+    @cached_property
+    def inputs(self) -> list[TensorSchema]:
+        """The features, each of the type that it had in training."""
+        numeric = {column.name for column in self.predictor.transformation.numeric}
+        return [
+            TensorSchema(
+                name=column.name,
+                datatype=_DATATYPES.get(column.type, "FP64" if column.name in numeric else "BYTES"),
+                shape=[-1],
+            )
+            for column in self.predictor.transformation.columns
+        ]
+
+    @cached_property
+    def outputs(self) -> list[TensorSchema]:
+        """What it says of a row."""
+        nothing = pa.table({each.name: pa.nulls(0) for each in self.inputs})
+        schema = answers(self.predictor, nothing, self.classes).schema
+        return [
+            TensorSchema(name=field.name, datatype="FP64", shape=[-1, field.type.list_size])
+            if pa.types.is_fixed_size_list(field.type)
+            else TensorSchema(name=field.name, datatype=_DATATYPES[str(field.type)], shape=[-1])
+            for field in schema
+        ]
+
+    def infer(self, asked: Inference) -> dict[str, Any]:
+        """The answer to a request: the predictions that a batch would give for its rows, to the bit.
+
+        Raises:
+            ConfigurationError, FeatureError: if inputs or outputs are not those of the model.
+            StoreError: if the online store cannot be reached.
+        """
+        known = {each.name: each for each in self.outputs}
+        wanted = [each.name for each in asked.outputs] or list(known)
+        if unknown := [name for name in wanted if name not in known]:
+            raise ConfigurationError(f"outputs: expected {', '.join(known)}, found {', '.join(unknown)}.")
+        found = answers(self.predictor, self._features(asked.inputs), self.classes)
+        outputs = [_told(known[name], found[name].combine_chunks()) for name in wanted]
+        told = {"model_name": self.name, "model_version": self.version, "outputs": outputs}
+        return told | ({"id": asked.id} if asked.id else {})
+
+    def _features(self, given: list[Tensor]) -> pa.Table:
+        """The features of a request: its own, or read by its keys."""
+        names = [each.name for each in given]
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"inputs: expected each once, found {', '.join(names)}.")
+        keys = {each.name: each for each in self.online.inputs} if self.online else {}
+        if self.online and set(names) == set(keys):
+            return self.online.read(_table(given, keys))
+        features = {each.name: each for each in self.inputs}
+        lacking, unknown = features.keys() - set(names), set(names) - features.keys()
+        if lacking or unknown:
+            other = f"; or the keys {', '.join(keys)} alone" if keys else ""
+            raise ConfigurationError(
+                f"inputs: expected the features {', '.join(features)}{other}; found {', '.join(names)}: "
+                f"missing {', '.join(sorted(lacking)) or 'none'}, unknown {', '.join(sorted(unknown)) or 'none'}."
+            )
+        return _table(given, features)
+
+
+def _table(given: list[Tensor], schema: Mapping[str, TensorSchema]) -> pa.Table:
+    columns, rows = {}, given[0].shape[0]
+    for tensor in given:
+        data = [each[0] if isinstance(each, list) and len(each) == 1 else each for each in tensor.data]
+        if tensor.shape not in ([rows], [rows, 1]) or len(data) != rows or not rows:
+            raise ConfigurationError(
+                f"input {tensor.name}: expected a value for each of the {rows} rows of {given[0].name}, at least one, "
+                f"shape [{rows}] or [{rows}, 1]; found shape {tensor.shape} and {len(data)} values."
+            )
+        expected = schema[tensor.name].datatype
+        numbers = expected in _NUMBERS and (tensor.datatype in _NUMBERS or tensor.datatype == "BOOL")
+        if tensor.datatype != expected and not numbers:
+            raise ConfigurationError(f"input {tensor.name}: expected datatype {expected}, found {tensor.datatype}.")
+        try:
+            if tensor.datatype != "BOOL" and any(isinstance(each, bool) for each in data):
+                raise pa.ArrowTypeError("found a truth value")
+            columns[tensor.name] = pa.array(data, pa.type_for_alias(_ARROW[tensor.datatype]))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise FeatureError(f"input {tensor.name}: expected {tensor.datatype} values or null: {reason}.") from error
+    return pa.table(columns)
+
+
+def _told(schema: TensorSchema, values: pa.Array) -> dict[str, Any]:
+    flat = values.flatten() if len(schema.shape) > 1 else values
+    shape = [len(values), *schema.shape[1:]]
+    return {"name": schema.name, "datatype": schema.datatype, "shape": shape, "data": flat.to_pylist()}

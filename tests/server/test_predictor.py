@@ -1,0 +1,231 @@
+"""The predictor server: the protocol's answers, the batch's bits, features read by keys, and wrong requests."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import requests
+import torch
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.features.definitions.repository import read_repository
+from gatehouse.components.features.online.materialization import materialize_views
+from gatehouse.components.features.online.opening import open_online, sqlite_file
+from gatehouse.components.features.online.store import online_view
+from gatehouse.components.scoring.stage import ScoreRequest, score
+from gatehouse.components.training.models.building import build_model
+from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.components.training.transformation.fitting import fit
+from gatehouse.errors import ConfigurationError
+from gatehouse.server import inference
+from gatehouse.server.inference import Online, ServedModel
+from gatehouse.server.predictor import create_app
+from tests.components.evaluation.candidates import publish_model
+from tests.components.features import shops
+from tests.components.registry.gate import NAME, make_gate
+from tests.components.training.specs import architecture, network
+from tests.components.training.synthetic import CATEGORICAL, NUMERIC, publish_split, publish_training_set, table
+from tests.server.serving import serving
+
+FEATURES = [*NUMERIC, *CATEGORICAL]
+ROWS = table(150)
+
+
+def tensors(rows: pa.Table, kinds: dict[str, str]) -> list[dict[str, Any]]:
+    """The inputs of a request for rows."""
+    return [
+        {"name": name, "datatype": kind, "shape": [rows.num_rows], "data": rows[name].to_pylist()}
+        for name, kind in kinds.items()
+    ]
+
+
+KINDS = dict.fromkeys(NUMERIC, "FP64") | dict.fromkeys(CATEGORICAL, "BYTES")
+
+
+def infer(address: str, inputs: list[dict[str, Any]], expected: int = 200, **body: Any) -> Any:
+    """What the server answers to inputs."""
+    found = requests.post(f"{address}/v2/models/delays/infer", json={"inputs": inputs} | body, timeout=60)
+    assert found.status_code == expected, found.text
+    return found.json() if expected == 200 else found.json()["error"]
+
+
+def data(answer: Any) -> dict[str, Any]:
+    """Values by output."""
+    return {each["name"]: each["data"] for each in answer["outputs"]}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, ServedModel, pa.Table]:
+    """A network with the batch that it scored."""
+    store = ArtifactStore.open(tmp_path_factory.mktemp("served"))
+    rows = ROWS.append_column("at", pa.array(range(ROWS.num_rows)))
+    training_set = publish_training_set(store, rows, decision_time="at", task="binary")
+    model = publish_model(store, training_set, publish_split(store, training_set, train=range(100)), steps=2)
+    batch = score(ScoreRequest(model=model, rows=training_set, version=4), store)
+    served = ServedModel("delays", "4", model, Predictor.load(store, model))
+    return store, served, pq.read_table(store.paths(batch.predictions))
+
+
+@pytest.fixture(scope="module")
+def address(published: tuple[ArtifactStore, ServedModel, pa.Table]) -> Iterator[str]:
+    with serving(create_app(published[1])) as address:
+        yield address
+
+
+def test_answers_are_the_batch_to_the_bit_alone_and_together(
+    address: str, published: tuple[ArtifactStore, ServedModel, pa.Table]
+) -> None:
+    batch = published[2]
+    together = data(infer(address, tensors(ROWS, KINDS)))
+    assert together == {name: batch[name].to_pylist() for name in ("probability", "positive")}
+    for place in range(0, ROWS.num_rows, 15):
+        alone = data(infer(address, tensors(ROWS.slice(place, 1), KINDS)))
+        assert alone["probability"] == [batch["probability"][place].as_py()]
+
+
+@pytest.mark.parametrize("loss", ["binary", "multiclass", "regression"])
+def test_trees_answer_as_their_batch(loss: str) -> None:
+    import xgboost
+
+    from gatehouse.components.training.trees.columns import column_types, columns
+
+    transformation = fit(ROWS, NUMERIC, CATEGORICAL)
+    outputs = 2 if loss == "multiclass" else 1
+    described = {"model": {"architecture": "xgboost"}, "loss": "mse" if loss == "regression" else loss}
+    arrays = columns(*transformation.apply(ROWS))
+    types = column_types(transformation.width, len(transformation.categorical))
+    matrix = xgboost.DMatrix(arrays, ROWS["label"].to_numpy(), feature_types=types, enable_categorical=True)
+    objective = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}[loss]
+    settings: dict[str, Any] = {"objective": objective} | ({"num_class": outputs} if outputs > 1 else {})
+    booster = xgboost.train(settings, matrix, 3)
+    predictor = Predictor({"architecture": described, "transformation": transformation.to_json()}, booster)
+    batch = predictor.predict(ROWS)
+    model = ServedModel("delays", "1", "", predictor, ("early", "late") if outputs > 1 else ())
+    name = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}[loss]
+    for rows, expected in ((ROWS, batch), (ROWS.slice(7, 1), batch[7:8])):
+        answer = model.infer(inference.Inference.model_validate({"inputs": tensors(rows, KINDS)}))
+        (found,) = (each for each in answer["outputs"] if each["name"] == name)
+        assert found["shape"] == list(expected.shape) and found["data"] == expected.reshape(-1).tolist()
+        if outputs > 1:
+            assert data(answer)["class"] == [("early", "late")[each] for each in expected.argmax(axis=1)]
+
+
+def test_it_says_what_it_is_takes_and_gives(address: str) -> None:
+    def get(path: str, expected: int = 200) -> Any:
+        found = requests.get(address + path, timeout=60)
+        assert found.status_code == expected
+        return found.json()
+
+    assert get("/v2")["name"] == "gatehouse"
+    assert get("/v2/health/live")["live"] is True and get("/v2/health/ready")["ready"] is True
+    for path in ("/v2/models/delays", "/v2/models/delays/versions/4"):
+        described = get(path)
+        assert described["versions"] == ["4"] and described["name"] == "delays"
+        assert {each["name"]: each["datatype"] for each in described["inputs"]} == KINDS
+        assert described["outputs"] == [
+            {"name": "probability", "datatype": "FP64", "shape": [-1]},
+            {"name": "positive", "datatype": "BOOL", "shape": [-1]},
+        ]
+        assert get(f"{path}/ready") == {"ready": True, "name": "delays"}
+    assert get("/v2/models/others", 404)["error"] == "Expected the model delays, version 4, found others."
+    assert "found delays:5" in get("/v2/models/delays/versions/5/ready", 404)["error"]
+    assert 'route="/v2/models/{name}"' in requests.get(f"{address}/metrics", timeout=60).text
+
+
+def test_a_request_may_name_its_outputs_and_itself_and_send_columns(address: str) -> None:
+    inputs = tensors(ROWS.slice(0, 3), KINDS)
+    for each in inputs:
+        each |= {"shape": [3, 1], "data": [[value] for value in each["data"]]}
+    answer = infer(address, inputs, id="a7", outputs=[{"name": "positive"}])
+    assert (answer["id"], answer["model_name"], answer["model_version"]) == ("a7", "delays", "4")
+    assert [(each["name"], each["shape"]) for each in answer["outputs"]] == [("positive", [3])]
+
+
+def test_whole_and_missing_numbers_are_taken(address: str) -> None:
+    inputs = tensors(ROWS.slice(0, 1), KINDS)
+    inputs[0] |= {"datatype": "INT64", "data": [900]}
+    whole = infer(address, inputs)
+    inputs[0] |= {"datatype": "FP64", "data": [900.0]}
+    assert data(infer(address, inputs)) == data(whole)
+    inputs[0] |= {"data": [None]}
+    assert data(infer(address, inputs)) != data(whole)
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "told"),
+    [
+        (0, {"name": "width"}, "missing distance, unknown width"),
+        (0, {"name": "wind"}, "inputs: expected each once"),
+        (3, {"datatype": "FP64", "data": [1.0, 2.0]}, "input carrier: expected datatype BYTES, found FP64"),
+        (1, {"datatype": "BYTES", "data": ["a", "b"]}, "input wind: expected datatype FP64, found BYTES"),
+        (1, {"data": ["a", "b"]}, "input wind: expected FP64 values or null"),
+        (1, {"data": [True, False]}, "input wind: expected FP64 values or null"),
+        (1, {"datatype": "INT8", "data": [300, 1]}, "input wind: expected INT8 values or null"),
+        (1, {"data": [1.0]}, "shape [2] or [2, 1]; found shape [2] and 1 values"),
+        (2, {"shape": [1, 2]}, "input delay_rate: expected a value for each of the 2 rows of distance"),
+        (1, {"datatype": "FP16"}, "inputs.1.datatype"),
+    ],
+)
+def test_a_wrong_input_is_named_with_what_was_expected(
+    address: str, place: int, change: dict[str, Any], told: str
+) -> None:
+    inputs = tensors(ROWS.slice(0, 2), KINDS)
+    inputs[place] |= change
+    assert told in infer(address, inputs, 400)
+
+
+def test_a_request_without_rows_or_of_an_unknown_output_is_named(address: str) -> None:
+    assert "at least one" in infer(address, tensors(ROWS.slice(0, 0), KINDS), 400)
+    wanted = [{"name": "margin"}]
+    assert "expected probability, positive, found margin" in infer(
+        address, tensors(ROWS.slice(0, 1), KINDS), 400, outputs=wanted
+    )
+    assert "inputs" in infer(address, [], 400)
+    sent = requests.post(f"{address}/v2/models/delays/infer", data=b" " * (16 * 1024 * 1024 + 1), timeout=60)
+    assert sent.status_code == 413 and "at most 16,777,216 bytes" in sent.json()["error"]
+
+
+def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Path, store: ArtifactStore) -> None:
+    rows, details, sales = shops.retrieved(store, tmp_path, "both")
+    (training_set,) = store.references("training-sets", "both")
+    fitted = fit(rows, details["numeric"], details["categorical"])
+    described = architecture(network(hidden=(9, 5)), fitted.width, [each.cardinality for each in fitted.categorical])
+    torch.manual_seed(2)
+    weights = build_model(described).state_dict()
+    predictor = Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
+    model = str(store.publish("models", "delays", {"x": b"x"}, derived_from={"training_set": training_set}))
+    with pytest.raises(ConfigurationError, match="The online store holds nothing of sales"):
+        Online.of_model(store, model)
+    repository = read_repository(shops.write_repository(tmp_path / "repo"))
+    views = [online_view(repository.views["sales"])]
+    online = open_online(store, "shops", repository.folder)
+    materialize_views(online, views, {"sales": [*sales.values()]}, shops.AS_OF)
+    read = replace(Online.of_model(store, model), now=lambda: shops.AS_OF)
+    served = ServedModel("delays", "1", model, predictor, online=read)
+    kinds = {"shop": "INT64", "amount": "FP64", "currency": "BYTES"}
+    assert {each.name: each.datatype for each in read.inputs} == kinds
+    batch = predictor.predict(rows)
+    with serving(create_app(served)) as address:
+        assert data(infer(address, tensors(rows, kinds)))["probability"] == batch.tolist()
+        assert data(infer(address, tensors(rows.slice(9, 1), kinds)))["probability"] == [batch[9]]
+        assert "or the keys shop, amount, currency alone" in infer(address, tensors(rows, {"shop": "INT64"}), 400)
+        sqlite_file(store, "shops").write_bytes(b"no database")
+        found = requests.get(f"{address}/v2/health/ready", timeout=60)
+        assert found.status_code == 503 and found.json()["error"]
+
+
+def test_an_alias_is_served_as_the_version_that_holds_it(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gatehouse.components.registry.projection.tracking_of", lambda store: None)
+    monkeypatch.setattr(Predictor, "load", lambda store, model: model)
+    gate = make_gate(store)
+    gate.run(gate.model(1))
+    served = ServedModel.of(store, f"{NAME}@champion", online=False)
+    assert (served.name, served.version, str(served.predictor)) == (NAME, "1", gate.model(1))
+    with pytest.raises(ConfigurationError, match="found 'delays', which names no version"):
+        ServedModel.of(store, NAME, online=False)
+    with pytest.raises(ConfigurationError, match="delays@canary: expected delays@champion"):
+        ServedModel.of(store, f"{NAME}@canary", online=False)
