@@ -200,6 +200,23 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Origins:
+    """What is known of the data that a candidate was made from.
+
+    Attributes:
+        missing: What its lineage lacks, in words.
+        lacking: Why the parts of its split are not known, in words; empty where they are.
+        age_days: From the newest decision of the train part to that of the test part; None without decision times.
+        psi: Population stability index from train to test, by feature; None where there are too few rows.
+    """
+
+    missing: tuple[str, ...] = ()
+    lacking: str = ""
+    age_days: float | None = None
+    psi: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the rules look at.
 
@@ -217,6 +234,7 @@ class Evidence:
         slice_comparisons: Against the champion in the metric of the policy, by the name of each judged slice.
         seen: Test rows that a model was fitted on; None where nobody looked.
         fairness: What was measured by each protected column, by its name.
+        origins: Of the candidate's data; None where nobody looked.
     """
 
     model: Manifest
@@ -231,6 +249,7 @@ class Evidence:
     slice_comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     seen: Seen | None = None
     fairness: Mapping[str, Fairness] = field(default_factory=dict)
+    origins: Origins | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from gatehouse.components.evaluation.gate import (
     Cost,
     DataCheck,
     Evidence,
+    Origins,
     Outcome,
     Rule,
     Seen,
@@ -97,6 +98,7 @@ def judged(
     data_checks: tuple[DataCheck, ...] = (),
     cost: Cost | None = None,
     seen: Seen | None = None,
+    origins: Origins | None = None,
 ) -> Judgement:
     """Measure and judge predictions for the test rows.
 
@@ -112,6 +114,7 @@ def judged(
         data_checks: Of the data that the candidate was made from.
         cost: Of the candidate, as it was measured.
         seen: Test rows that were taken out, as a model was fitted on them.
+        origins: What is known of the data that the candidate was made from.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
@@ -138,11 +141,11 @@ def judged(
         slice_comparisons={each.name: one for each in judged_slices for one in each.comparisons.values()},
         seen=seen,
         fairness={each.column: each for each in fairness},
+        origins=origins,
     )
     rules = judge(policy, evidence)
-    unbounded = tuple(each.column for each in fairness if not policy.fairness.get(each.column))
-    unused = policy.unused(rules)
-    return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, unused, seen, fairness, unbounded)
+    unused, free = policy.unused(rules), tuple(each.column for each in fairness if not policy.fairness.get(each.column))
+    return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, unused, seen, fairness, free)
 
 
 def _comparisons(

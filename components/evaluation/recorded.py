@@ -19,12 +19,14 @@ from gatehouse.components.evaluation.gate import (
     verdict_of,
 )
 from gatehouse.components.evaluation.group_measures import FAIRNESS, fairness_from
+from gatehouse.components.evaluation.origins import origins_of
 from gatehouse.components.evaluation.spec import GatePolicy
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 
 NOT_KNOWN = "not known"
+_DATA = ("training_set", "split")
 _CHECKS = ("validation", "leakage", "split_checks")
 
 
@@ -63,6 +65,10 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         raise ConfigurationError(f"The policy does not fit {evaluation}: {'; '.join(problems)}.")
     policy = asked.resolved(judging_of(task))
     judged = [entry["metrics"]["candidate"] | {"": entry["name"]} for entry in slices if entry["judged"]]
+    data, split_checks = (
+        {name: manifest.derived_from[name] for name in _DATA},
+        manifest.derived_from.get(_CHECKS[2], ""),
+    )
     evidence = Evidence(
         model=store.manifest(manifest.derived_from["model"]),
         candidate=metrics["candidate"],
@@ -73,6 +79,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         data_checks=tuple(_data_checks(store, manifest)),
         cost=Cost(**verdict["cost"]) if "cost" in verdict else None,
         comparisons=_comparisons(verdict.get("comparisons", {})),
+        origins=origins_of(store, manifest.derived_from["model"], **data, split_checks=split_checks),
         seen=_seen(verdict.get("seen")),
         fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
         slice_comparisons={

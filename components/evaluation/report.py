@@ -88,6 +88,8 @@ def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
         named = f"{', '.join(unjudged[:_NAMED])}{', …' if len(unjudged) > _NAMED else ''}"
         why = f"{len(unjudged)} of {len(slices)} have too few rows, or labels that do not differ: {named}"
         unchecked.append(f"slices: {why if slices else 'evaluation.slices names no column'}")
+    if left := [name for name in ("training age", "drift", "lineage") if name not in {*map(_family, rules)}]:
+        unchecked.append(f"{', '.join(left)}: the policy asks for none of it")
     if verdict["verdict"] == "inconclusive":
         todo = "judge on more test rows, or state a tolerance that these can show; whatever was champion stays it."
         title = "The test rows cannot tell"
@@ -99,6 +101,10 @@ def _verdict(verdict: Json, metrics: Json, slices: Sequence[Json]) -> Verdict:
         return Verdict("pass", text, (), tuple(warnings), tuple(unchecked), title="Passed the gate")
     todo = "train another candidate, or correct the policy where a rule is wrong; whatever was champion stays it."
     return Verdict("refused", "\n".join(broken), (), tuple(warnings), tuple(unchecked), todo, "Refused by the gate")
+
+
+def _family(rule: Rule) -> str:
+    return "drift" if rule.name.startswith("drift ") else rule.name
 
 
 def _level(level: Json, value: float) -> str:

@@ -89,9 +89,9 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """
     from gatehouse.components.evaluation.bootstrap import Units
     from gatehouse.components.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, TREES, judged
+    from gatehouse.components.evaluation.origins import origins_of
     from gatehouse.components.evaluation.parts import read_part
     from gatehouse.components.evaluation.seen import unseen_part
-    from gatehouse.components.tasks.judging import judging_of
     from gatehouse.components.training.scoring.predictor import Predictor
 
     if request.champion == request.model:
@@ -101,8 +101,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         )
     candidate = Predictor.load(store, request.model)
     task, trees = candidate.task, request.spec.boosted_trees
-    policy = request.policy.resolved(judging_of(task))
-    _require_fit(task, policy, request, store)
+    policy = _fitting_policy(task, request, store)
     data = {"training_set": request.training_set, "split": request.split}
     baseline = fit_baseline(BaselineRequest(**data, task=task.name, boosted_trees=trees), store).baseline
     models = {CANDIDATE: request.model, CHAMPION: request.champion}
@@ -111,16 +110,17 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     predictions = {
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
-    data_checks = _data_checks(request, store)
+    checks = _data_checks(request, store)
     manifest = store.manifest(request.model)
     details = store.manifest(request.training_set).details
     units = Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
     features = {name: kind == "numeric" for kind in ("numeric", "categorical") for name in details.get(kind, ())}
+    origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
     cost = _cost(request, store, candidate, part)
     found = judged(
-        task, request.spec, request.policy, manifest, part, predictions, units, features, data_checks, cost, seen
+        task, request.spec, request.policy, manifest, part, predictions, units, features, checks, cost, seen, origins
     )
-    reference = _publish(request, store, policy, baseline, task, part, predictions, found, data_checks, cost)
+    reference = _publish(request, store, policy, baseline, task, part, predictions, found, checks, cost)
     return EvaluateResult(
         evaluation=reference,
         verdict=found.verdict,
@@ -156,8 +156,11 @@ def _cost(request: EvaluateRequest, store: ArtifactStore, candidate: "Predictor"
     return Cost(latency["hardware"], latency["single_row_ms"]["p95"], told.get("memory_mb"), measurement)
 
 
-def _require_fit(task: "Task", policy: GatePolicy, request: EvaluateRequest, store: ArtifactStore) -> None:
-    """Refuse a label, or a policy, of another task than the candidate's."""
+def _fitting_policy(task: "Task", request: EvaluateRequest, store: ArtifactStore) -> GatePolicy:
+    """The policy, resolved for the candidate's task; a label, or a policy, of another task is refused."""
+    from gatehouse.components.tasks.judging import judging_of
+
+    policy = request.policy.resolved(judging_of(task))
     declared = store.manifest(request.training_set).details.get("task", task.name)
     if declared != task.name:
         raise ConfigurationError(
@@ -166,6 +169,7 @@ def _require_fit(task: "Task", policy: GatePolicy, request: EvaluateRequest, sto
         )
     if problems := list(policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
+    return policy
 
 
 def _data_checks(request: EvaluateRequest, store: ArtifactStore) -> "tuple[DataCheck, ...]":

@@ -1,0 +1,65 @@
+"""What is known of a candidate's data: how old it is, how far features moved since, and whether all is there."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.gate import Origins
+from gatehouse.components.tracking.lineage import lineage_of
+from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, MissingArtifactError
+
+_WANTED = ("snapshots", "config", "feature-tables", "training-sets", "splits")
+"""Kinds of artifacts that every model of a pipeline was made from."""
+_UNREADABLE = (MissingArtifactError, CorruptArtifactError, ErasedArtifactError)
+
+
+def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, split_checks: str) -> Origins:
+    """What is known of the data that a candidate was made from; nothing of it depends on the clock.
+
+    Args:
+        store: Where all of it is.
+        model: The candidate.
+        training_set: That it is judged on.
+        split: That it is judged on.
+        split_checks: The checks of that split, which measured its parts; empty for none.
+    """
+    missing = _missing(store, model)
+    try:
+        if lacking := _lacking(store, model, training_set, split, split_checks):
+            return Origins(missing, lacking)
+        told = store.read_json(split_checks, "checks.json")
+    except _UNREADABLE as error:
+        return Origins(missing, str(error))
+    details = store.manifest(training_set).details
+    features = {*details.get("numeric", ()), *details.get("categorical", ())}
+    psi = {name: one["psi"][1] for name, one in told["columns"].items() if name in features}
+    return Origins(missing, "", _age_days(told["parts"]), psi)
+
+
+def _lacking(store: ArtifactStore, model: str, training_set: str, split: str, split_checks: str) -> str:
+    if not split_checks:
+        return "the evaluation was given no checks of the split, which measure its parts"
+    if (checked := store.manifest(split_checks).derived_from.get("split")) != split:
+        return f"{split_checks} looked at {checked or 'no split'}, expected {split}"
+    inputs = store.manifest(model).derived_from
+    if (inputs.get("training_set"), inputs.get("split")) != (training_set, split):
+        return "the candidate was trained on another split than it is judged on"
+    return ""
+
+
+def _missing(store: ArtifactStore, model: str) -> tuple[str, ...]:
+    try:
+        kinds = {Reference.parse(each).kind for each in lineage_of(store, model)}
+    except _UNREADABLE as error:
+        return (str(error),)
+    return tuple(f"no {kind}" for kind in _WANTED if kind not in kinds)
+
+
+def _age_days(parts: Mapping[str, Any]) -> float | None:
+    """From the newest decision of the train part to that of the test part; None without times."""
+    if not all("last" in parts[name] for name in ("train", "test")):
+        return None
+    trained, tested = (datetime.fromisoformat(parts[name]["last"]) for name in ("train", "test"))
+    return (tested - trained).total_seconds() / 86_400
