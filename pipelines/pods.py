@@ -10,12 +10,12 @@ from gatehouse.project import TaskResources
 RETRIES = 2
 SETTINGS = "gatehouse-settings"
 CREDENTIALS = "gatehouse-credentials"
-_SETTINGS_KEYS = {
+SETTINGS_KEYS = {
     "mlflow-tracking-uri": "MLFLOW_TRACKING_URI",
     "aws-endpoint-url": "AWS_ENDPOINT_URL",
     "aws-region": "AWS_DEFAULT_REGION",
 }
-_CREDENTIAL_KEYS = {
+CREDENTIAL_KEYS = {
     "mlflow-tracking-token": "MLFLOW_TRACKING_TOKEN",
     "aws-access-key-id": "AWS_ACCESS_KEY_ID",
     "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
@@ -44,8 +44,8 @@ def equip(task: PipelineTask, declared: Declaration, minutes: int, given: TaskRe
         task.set_retry(num_retries=RETRIES, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
     kubernetes.set_timeout(task, max(resources.minutes, minutes) * 60)
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
-    kubernetes.use_config_map_as_env(task, SETTINGS, _SETTINGS_KEYS, optional=True)
-    kubernetes.use_secret_as_env(task, CREDENTIALS, _CREDENTIAL_KEYS, optional=True)
+    kubernetes.use_config_map_as_env(task, SETTINGS, SETTINGS_KEYS, optional=True)
+    kubernetes.use_secret_as_env(task, CREDENTIALS, CREDENTIAL_KEYS, optional=True)
 
 
 def entrust(task: PipelineTask, key: str, variable: str) -> None:

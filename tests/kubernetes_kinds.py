@@ -29,10 +29,15 @@ KINDS = {
 
 @cache
 def validator(kind: str) -> Any:
-    """The schema that a cluster holds objects of this kind against, and no unknown fields."""
+    """The schema that a cluster holds jobs of this kind against, and no unknown fields."""
+    return validator_of(KINDS[kind].crd)
+
+
+def validator_of(crd: str) -> Any:
+    """The schema of a CRD, and no unknown fields."""
     from jsonschema import Draft202012Validator
 
-    definition = yaml.load((CRDS / KINDS[kind].crd).read_text(), Loader=yaml.CSafeLoader)
+    definition = yaml.load((CRDS / crd).read_text(), Loader=yaml.CSafeLoader)
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return Draft202012Validator(_strict(schema))
 

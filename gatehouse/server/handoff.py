@@ -1,0 +1,147 @@
+"""What a cluster needs to serve a version: KServe's InferenceService, and how many requests to wait for."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+from gatehouse.components.artifacts.identity import of_identity
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.gate import Comparison
+from gatehouse.components.evaluation.sample_size import paired_units, parallel_units
+from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.registry.naming import Named
+from gatehouse.components.registry.state import CANARY, CHAMPION, SHADOW
+from gatehouse.errors import ConfigurationError
+from gatehouse.images import image
+from gatehouse.pipelines.materialization import ONLINE_STORE
+from gatehouse.pipelines.pods import CREDENTIAL_KEYS, CREDENTIALS, SETTINGS, SETTINGS_KEYS
+
+PORT = 8080
+_SERVED = (CHAMPION, CANARY, SHADOW)
+_TAGGED = {"serving.kserve.io/enable-tag-routing": "true"}
+_INTERVAL = 2 * NormalDist().inv_cdf(0.975)
+"""Standard errors that an interval of 95 % is wide."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a version is served.
+
+    Attributes:
+        address: Of the store, as pods reach it.
+        percent: Of the requests that a canary gets.
+        online: Whether it reads features by keys.
+        cpu, memory: Request and limit, as Kubernetes writes them.
+    """
+
+    address: str
+    percent: int = 10
+    online: bool = False
+    cpu: str = "1"
+    memory: str = "2Gi"
+
+
+def stage_of(found: Named) -> str:
+    """The stage that a version is served in.
+
+    Raises:
+        ConfigurationError: if it holds no alias that gets requests.
+    """
+    stage = found.ledger.state().stage_of(found.version)
+    if stage not in _SERVED:
+        name = f"{found.ledger.model_name}:{found.number}"
+        raise ConfigurationError(
+            f"{name} is {stage}: expected {', '.join(_SERVED)}, the stages that get requests. "
+            f"`gatehouse models promote {name} --to canary` makes it one."
+        )
+    return stage
+
+
+def inference_service(found: Named, asked: Serving) -> dict[str, Any]:
+    """The InferenceService of a version; all versions of a model share its name, so that KServe divides the requests.
+
+    Raises:
+        ConfigurationError: if the version is not served, or pods do not reach the store.
+    """
+    stage, name = stage_of(found), found.ledger.model_name
+    if "://" not in asked.address or asked.address.startswith("file://"):
+        raise ConfigurationError(
+            f"store: expected an address that pods reach, gs://… or s3://…, found {asked.address}. Give it with "
+            "--pods-store; `gatehouse data pull` brings a model to another store."
+        )
+    traffic = {CHAMPION: 100, CANARY: asked.percent, SHADOW: 0}[stage]
+    facts = {"gatehouse/model": found.version.model, "gatehouse/stage": stage}
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {
+            "name": name,
+            "labels": {"app.kubernetes.io/managed-by": "gatehouse"},
+            "annotations": facts | (_TAGGED if stage == SHADOW else {}),
+        },
+        "spec": {"predictor": {"canaryTrafficPercent": traffic, "containers": [_container(found, asked)]}},
+    }
+
+
+def _container(found: Named, asked: Serving) -> dict[str, Any]:
+    version = f"{found.ledger.model_name}:{found.number}"  # Never the alias: a pod that starts again serves the same.
+    resources = {"cpu": asked.cpu, "memory": asked.memory}
+    environment = [
+        {"name": variable, "valueFrom": {kind: {"name": name, "key": key, "optional": True}}}
+        for kind, name, keys in (
+            ("configMapKeyRef", SETTINGS, SETTINGS_KEYS),
+            ("secretKeyRef", CREDENTIALS, CREDENTIAL_KEYS | ({"online-store": ONLINE_STORE} if asked.online else {})),
+        )
+        for key, variable in keys.items()
+        if not variable.startswith("MLFLOW")
+    ]
+    return {
+        "name": "kserve-container",
+        "image": image("gatehouse"),
+        "command": ["gatehouse"],
+        "args": [
+            *("predictor", version, "--store", asked.address, "--host", "0.0.0.0", "--port", str(PORT)),
+            *(["--online"] if asked.online else []),
+        ],
+        "env": environment,
+        "ports": [{"name": "http1", "containerPort": PORT, "protocol": "TCP"}],
+        "resources": {"requests": resources, "limits": resources},
+        "startupProbe": _probe("ready") | {"periodSeconds": 5, "failureThreshold": 60},
+        "readinessProbe": _probe("ready"),
+        "livenessProbe": _probe("live"),
+    }
+
+
+def _probe(what: str) -> dict[str, Any]:
+    return {"httpGet": {"path": f"/v2/health/{what}", "port": PORT}, "timeoutSeconds": 5}
+
+
+def plan(store: ArtifactStore, found: Named, percent: int) -> dict[str, Any]:
+    """How many units show, beside the champion, that a canary or a shadow keeps the margin of the policy.
+
+    `why` says why there is no number where there is none.
+    """
+    stage, evaluation = stage_of(found), found.version.evaluation
+    if stage == CHAMPION:
+        return {"stage": stage, "why": "the champion is what others are compared with"}
+    verdict = store.read_json(evaluation, "verdict.json")
+    state = found.ledger.state()
+    champion = state.version(state.champion)
+    compared = store.manifest(evaluation).derived_from.get("champion", "")
+    if not verdict.get("comparison") or champion is None or compared != champion.model:
+        return {"stage": stage, "why": "its evaluation holds no comparison with the present champion"}
+    rule = of_identity(GatePolicy, verdict["policy"]).champion
+    known = Comparison.__dataclass_fields__
+    comparison = Comparison(**{name: value for name, value in verdict["comparison"].items() if name in known})
+    margin, confidence = rule.tolerated(comparison.champion), rule.confidence
+    uncertainty = store.read_json(evaluation, "uncertainty.json")
+    told = {"stage": stage, "metric": comparison.metric, "margin": margin, "confidence": confidence, "power": 0.8}
+    told |= {"unit": uncertainty["unit"], "tested_units": comparison.units}
+    if stage == SHADOW:
+        units = paired_units(comparison, confidence, margin)
+    else:
+        intervals = (uncertainty["intervals"][role][comparison.metric] for role in ("candidate", "champion"))
+        ours, theirs = ((high - low) / _INTERVAL for low, high in intervals)
+        units = parallel_units(comparison, (ours, theirs), percent / 100, confidence, margin)
+        told |= {"percent": percent}
+    return told | ({"units": units} if units else {"why": "no number of units shows a margin of nothing"})
