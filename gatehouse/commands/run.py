@@ -49,7 +49,7 @@ def run(
     with Screen(opened) as screen:
 
         def watch(run: LocalRun) -> None:
-            if importing.ident is None:
+            if run.plan and importing.ident is None:  # Until then the processes of the run load what they need.
                 importing.start()
             screen.update(run)
 
