@@ -57,10 +57,10 @@ def training(project: Project, tasks: Tasks) -> Any:
         data = add_data_tasks(tasks, source, window, backfill)
         parts, checks = _add_split_tasks(tasks, data)
         candidate = _add_candidate_tasks(tasks, data, parts, seed)
-        if file.probes is not None:
-            data_given = {"training_set": data.training_set, "split": parts}
-            tasks.add(probe, model=candidate, **data_given, spec=configuration_slice(file.probes))
-        _add_gate_tasks(tasks, data, parts, candidate, checks | {"validation": data.validation})
+        data_given = {"training_set": data.training_set, "split": parts}
+        probes = file.probes
+        probed = tasks.add(probe, model=candidate, **data_given, spec=configuration_slice(probes)) if probes else None
+        _add_gate_tasks(tasks, data, parts, candidate, checks | {"validation": data.validation}, probed)
 
     return pipeline
 
@@ -152,8 +152,10 @@ def _with_protected_columns(project: Project) -> EvaluationSpec:
     return EvaluationSpec(**{**dict(spec), "protected": (*spec.protected, *contract.protected())})
 
 
-def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> None:
-    """Champion, evaluation against it, and registration behind the gate."""
+def _add_gate_tasks(
+    tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any], probed: PipelineTask | None
+) -> None:
+    """Champion, evaluation against it, whose page shows the probes, and registration behind the gate."""
     name, policy = tasks.project.file.model, configuration_slice(tasks.project.policy)
     resolved = tasks.add(
         resolve,
@@ -173,6 +175,8 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
         spec=configuration_slice(_with_protected_columns(tasks.project)),
         policy=policy,
     )
+    if probed is not None:
+        evaluated.after(probed)
     evaluation = evaluated.outputs["evaluation"]
     registered = tasks.add(register, model_name=name, model=candidate, evaluation=evaluation, policy=policy)
     asks = tasks.project.policy.approval == "manual" or tasks.project.policy.inconclusive == "approval"

@@ -170,30 +170,47 @@ def _measures(task: str, once: Rates, drawn: Rates, judged: Array) -> dict[str, 
     return {name: each for name, each in found.items() if each is not None}
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # Logarithms of no rows, and their differences.
 def _interval(measure: GroupMeasure, once: Rates, drawn: Rates) -> Interval | None:
     """The measure of rates with its 95 % interval; None where it has no value.
 
     Groups of a sample differ by chance too, and the largest of many differences is large. So the lower end of a
     difference is below it by what 95 % of draws differ from the sample at most in any two groups, which bounds all
-    of them at once (Tukey's range, by the bootstrap). The upper end is that of the reversed interval.
+    of them at once (Tukey's range, by the bootstrap). The true difference is that of some two groups: the upper end is
+    the highest of the upper ends of two.
     """
     if measure.is_ratio:
-        with np.errstate(divide="ignore"):
-            once, drawn = ({name: np.log(each) for name, each in rates.items()} for rates in (once, drawn))
-    with np.errstate(invalid="ignore"):
-        value, draws = float(measure.of(once)), measure.of(drawn)
-        shifts = {name: each - once[name] for name, each in drawn.items()}
-    # Of a group that no row of a draw was selected of, the logarithm does not say how far it moved.
-    moved = measure.of({name: np.where(np.isinf(each), np.nan, each) for name, each in shifts.items()})
+        once, drawn = ({name: np.log(each) for name, each in rates.items()} for rates in (once, drawn))
+    value = float(measure.of(once))
     if np.isnan(value):
         return None
-    low, high = _ends(draws) if np.isfinite(value) else (value, value)
     if measure.kind == "largest":
-        low, high = _reversed_ends(value, low, high)
-    elif np.isfinite(value):
-        low, high = max(value - _quantile(moved, LEVEL), 0.0), _reversed_ends(value, low, high)[1]
-    told = (value, low, high)
-    return (math.exp(-value), math.exp(-high), math.exp(-low)) if measure.is_ratio else told
+        return (value, *_reversed_ends(value, *_ends(measure.of(drawn))))
+    low = high = value
+    if np.isfinite(value):
+        # Of a group that no row of a draw was selected of, the logarithm does not say how far it moved.
+        shifts = {name: drawn[name] - once[name] for name in measure.rates}
+        shifts = {name: np.where(np.isinf(each), np.nan, each) for name, each in shifts.items()}
+        low = max(value - _quantile(measure.of(shifts), LEVEL), 0.0)
+        high = max(value, *(_upper_end(once[name], each) for name, each in shifts.items()))
+    return (math.exp(-value), math.exp(-high), math.exp(-low)) if measure.is_ratio else (value, low, high)
+
+
+def _upper_end(once: Array, shifts: Array) -> float:
+    """The highest upper end of the difference between any two groups, from rates and by how much draws move them.
+
+    Args:
+        once: Shape (groups, classes).
+        shifts: Shape (samples, groups, classes); NaN does not count.
+    """
+    highest = -math.inf
+    for number in range(len(once)):
+        moved = np.sort(shifts[:, [number]] - shifts, axis=0)  # NaN comes last.
+        known = (~np.isnan(moved)).sum(axis=0, keepdims=True)
+        place = np.maximum(np.ceil(known * (1 - LEVEL) / 2).astype(int) - 1, 0)
+        ends = once[number] - once - np.take_along_axis(moved, place, axis=0)[0]
+        highest = max(highest, float(np.fmax.reduce(ends, axis=None)))
+    return highest
 
 
 def _ends(drawn: Array) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """How far rates differ between the groups of a protected column: the measures of fairness, named as in Fairlearn."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ GroupMeasureName = Literal[
     "mean_error_difference",
     "mean_prediction_difference",
 ]
+_SAID = ("equal_opportunity_difference", "mean_error_difference")
 FAIRNESS = "fairness.json"
 """The file of an evaluation that holds what was measured."""
 Rates = Mapping[str, Array]
@@ -31,21 +32,32 @@ class GroupMeasure:
     Attributes:
         title: What reports call it.
         tasks: That have it; of several classes it is taken of each against the rest, and the worst counts.
-        of: From rates by name, shape (..., groups, classes), to the measure, shape (...), of a ratio from their
-            logarithms to that of the ratio, negated; NaN where nothing is known.
+        rates: Names of the rates that it is of; the worst of these counts.
         kind: A `ratio` is 1 where groups are alike, and lower else; a `difference` is 0 there, and higher else; so is
             the `largest` error.
     """
 
     title: str
     tasks: tuple[str, ...]
-    of: Callable[[Rates], Array]
+    rates: tuple[str, ...]
     kind: Literal["difference", "ratio", "largest"] = "difference"
 
     @property
     def is_ratio(self) -> bool:
         """Whether higher values are better."""
         return self.kind == "ratio"
+
+    def of(self, rates: Rates) -> Array:
+        """The measure of rates by name, shape (..., groups, classes), as shape (...); NaN where nothing is known.
+
+        Of a ratio from the logarithms of rates to that of the ratio, negated.
+        """
+        # fmax and fmin pass over NaN: a group that has no rows of a label.
+        found = [np.fmax.reduce(rates[name], axis=-2) for name in self.rates]
+        if self.kind != "largest":
+            least = [np.fmin.reduce(rates[name], axis=-2) for name in self.rates]
+            found = [most - low for most, low in zip(found, least, strict=True)]
+        return np.asarray(np.fmax.reduce(np.fmax.reduce(found), axis=-1))
 
     def keeps(self, value: float, bound: float) -> bool:
         """Whether a value is as good as a bound, or better; never where it is NaN."""
@@ -84,9 +96,11 @@ class Fairness:
     measures: Mapping[str, Mapping[str, Interval]]
 
     def __str__(self) -> str:
+        measured = self.measures.get("candidate", {})
         told = [
             f"{GROUP_MEASURES[name].title} {value:.3f} ({low:.3f} to {high:.3f})"
-            for name, (value, low, high) in self.measures.get("candidate", {}).items()
+            for name, (value, low, high) in measured.items()
+            if name in _SAID
         ]
         small = f", {len(self.lacking)} groups cannot be judged" if self.lacking else ""
         return f"fairness by {self.column}: {', '.join(told) or 'not measured'}{small}"
@@ -105,40 +119,19 @@ def fairness_from(written: Sequence[Mapping[str, Any]]) -> dict[str, Fairness]:
     }
 
 
-def _largest(rate: str) -> Callable[[Rates], Array]:
-    """Over groups, then over classes; fmax and fmin pass over NaN, where a group has no such rows."""
-    return lambda rates: np.asarray(np.fmax.reduce(np.fmax.reduce(rates[rate], axis=-2), axis=-1))
-
-
-def _difference(*names: str) -> Callable[[Rates], Array]:
-    def of(rates: Rates) -> Array:
-        spreads = [np.fmax.reduce(rates[name], axis=-2) - np.fmin.reduce(rates[name], axis=-2) for name in names]
-        return np.asarray(np.fmax.reduce(np.fmax.reduce(spreads), axis=-1))
-
-    return of
-
-
 _BINARY, _CLASSES = ("binary",), ("binary", "multiclass")
 GROUP_MEASURES: Mapping[str, GroupMeasure] = {
-    "demographic_parity_difference": GroupMeasure(
-        "demographic parity difference", _CLASSES, _difference("selection_rate")
-    ),
-    "demographic_parity_ratio": GroupMeasure(
-        "demographic parity ratio", _CLASSES, _difference("selection_rate"), "ratio"
-    ),
-    "equal_opportunity_difference": GroupMeasure(
-        "equal opportunity difference", _CLASSES, _difference("true_positive_rate")
-    ),
+    "demographic_parity_difference": GroupMeasure("demographic parity difference", _CLASSES, ("selection_rate",)),
+    "demographic_parity_ratio": GroupMeasure("demographic parity ratio", _CLASSES, ("selection_rate",), "ratio"),
+    "equal_opportunity_difference": GroupMeasure("equal opportunity difference", _CLASSES, ("true_positive_rate",)),
     "equalized_odds_difference": GroupMeasure(
-        "equalized odds difference", _CLASSES, _difference("true_positive_rate", "false_positive_rate")
+        "equalized odds difference", _CLASSES, ("true_positive_rate", "false_positive_rate")
     ),
     "group_calibration_error": GroupMeasure(
-        "calibration error of the worst group", _BINARY, _largest("calibration_error"), "largest"
+        "calibration error of the worst group", _BINARY, ("calibration_error",), "largest"
     ),
-    "mean_error_difference": GroupMeasure("mean error difference", ("regression",), _difference("mean_error")),
-    "mean_prediction_difference": GroupMeasure(
-        "mean prediction difference", ("regression",), _difference("mean_prediction")
-    ),
+    "mean_error_difference": GroupMeasure("mean error difference", ("regression",), ("mean_error",)),
+    "mean_prediction_difference": GroupMeasure("mean prediction difference", ("regression",), ("mean_prediction",)),
 }
 
 

@@ -8,6 +8,7 @@ from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Rule
 from gatehouse.components.evaluation.group_measures import FAIRNESS
+from gatehouse.components.evaluation.reports.beside import add_cost, add_robustness
 from gatehouse.components.evaluation.reports.fairness import add_fairness
 from gatehouse.components.evaluation.reports.figures import figures
 from gatehouse.components.evaluation.reports.intervals import add_comparisons, best_of, estimate
@@ -36,12 +37,15 @@ def page(store: ArtifactStore, reference: str) -> str:
         reference: Of the evaluation.
     """
     manifest = store.manifest(reference)
-    metrics, uncertainty, slices, curves, verdict = (
-        store.read_json(reference, f"{name}.json") for name in ("metrics", "uncertainty", "slices", "curves", "verdict")
+    metrics, slices, curves, verdict = (
+        store.read_json(reference, f"{name}.json") for name in ("metrics", "slices", "curves", "verdict")
+    )
+    uncertainty, found_slices = (
+        store.read_json(reference, file) if manifest.entry(file) else None
+        for file in ("uncertainty.json", "found_slices.json")
     )
     policy = of_identity(GatePolicy, verdict["policy"])
     spec = of_identity(EvaluationSpec, manifest.configuration["spec"])
-    found_slices = store.read_json(reference, "found_slices.json")
     level = manifest.details["level"]
     drawn = Report(
         f"Evaluation of {manifest.name}",
@@ -61,6 +65,8 @@ def page(store: ArtifactStore, reference: str) -> str:
     if manifest.entry(FAIRNESS):
         add_fairness(drawn, store.read_json(reference, FAIRNESS), policy.fairness)
     inputs = dict(manifest.derived_from)
+    add_robustness(drawn, store, inputs)
+    add_cost(drawn, store, inputs["model"], verdict.get("cost"))
     drawn.section("Inputs").facts(
         {
             "candidate": inputs["model"],
@@ -111,15 +117,15 @@ def _level(level: Json, value: float) -> str:
     return percent(value) if level["is_share"] else f"{value:.4g}"
 
 
-def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json, policy: GatePolicy) -> None:
+def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json | None, policy: GatePolicy) -> None:
     roles = [role for role in _ROLES if role in metrics]
-    intervals, effect = uncertainty["intervals"], uncertainty["design_effect"]
+    intervals, effect = (uncertainty[key] if uncertainty else {} for key in ("intervals", "design_effect"))
     rows = []
     for name in metrics["candidate"]:
         metric = metric_named(name)
         values = [metrics[role][name] for role in roles]
         cells = best_of(
-            metric, values, [estimate(metric, metrics[role][name], intervals[role].get(name)) for role in roles]
+            metric, values, [estimate(metric, metrics[role][name], intervals.get(role, {}).get(name)) for role in roles]
         )
         rows.append([metric.title, *cells, _bar(policy.bars.get(name)), *([effect.get(name)] if effect else [])])
     told = (
@@ -130,9 +136,10 @@ def _add_metrics(drawn: Report, metrics: Json, uncertainty: Json, policy: GatePo
         name for role, name in (("boosted trees", "boosted trees"), ("constant", "the constant")) if role in roles
     ]
     told += f" No rule of the gate looks at {' or '.join(unused)}." if unused else ""
-    drawn.section("Metrics", f"{told} {told_of(uncertainty)}")
+    none = "It has no intervals: this evaluation was made before they were measured."
+    drawn.section("Metrics", f"{told} {told_of(uncertainty) if uncertainty else none}")
     drawn.table(["metric", *roles, "bar", *(["design effect"] if effect else [])], rows)
-    if effect:
+    if uncertainty and effect:
         drawn.note(
             f"The design effect is the variance over draws by {uncertainty['unit']} over that of draws by row: as many "
             "times fewer independent rows tell as much."
@@ -163,7 +170,7 @@ def _add_gate(drawn: Report, verdict: Json, policy: GatePolicy, spec: Evaluation
         drawn.note(f"There is no champion yet: the rules {told}.")
         return
     _add_comparison(drawn, verdict["comparison"], policy.champion, spec.bootstrap_samples)
-    add_comparisons(drawn, verdict["comparisons"], verdict["comparison"]["metric"], policy.champion)
+    add_comparisons(drawn, verdict.get("comparisons", {}), verdict["comparison"]["metric"], policy.champion)
 
 
 def _outcome(rule: Rule) -> Marked | str:
@@ -256,19 +263,19 @@ def _slice_table(slices: Sequence[Json], metrics: Json, limits: Mapping[str, flo
 
 
 def _estimate(entry: Json, role: str, name: str) -> Html | None:
-    ends = entry["intervals"].get(role, {}).get(name)
+    ends = entry.get("intervals", {}).get(role, {}).get(name)
     return estimate(metric_named(name), entry["metrics"][role].get(name), ends)
 
 
 def _dot(entry: Json, metric: Metric, limit: float) -> Dot:
-    low, high = entry["intervals"]["candidate"].get(metric.name, (math.nan, math.nan))
+    low, high = entry.get("intervals", {}).get("candidate", {}).get(metric.name, (math.nan, math.nan))
     champion = entry["metrics"].get("champion", {}).get(metric.name, math.nan)
     mark = _mark(entry, {metric.name: limit})
     return Dot(entry["name"], entry["metrics"]["candidate"][metric.name], low, high, champion, mark)
 
 
 def _mark(entry: Json, limits: Mapping[str, float]) -> str:
-    if entry["p_value"] is not None:
+    if entry.get("p_value") is not None:
         return ""
     if not entry["judged"]:
         return "soft"

@@ -33,6 +33,9 @@ def told(uncertainty: Json) -> str:
 
 def add_comparisons(drawn: Report, comparisons: Json, judged_by: str, rule: ChampionRule) -> None:
     """The difference in every metric, with its bounds and the smallest regression that the test rows can show."""
+    if not comparisons:
+        drawn.note("The other metrics were not compared: this evaluation was made before they were.")
+        return
     rows, marks = [], {}
     for index, (name, found) in enumerate(comparisons.items()):
         metric = metric_named(name)

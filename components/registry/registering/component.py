@@ -19,20 +19,25 @@ def register(
         model: Reference of the candidate.
         evaluation: Reference of the evaluation that judged it.
         policy: The promotion policy, as canonical JSON of a GatePolicy.
-        summary: Decision and reasons for the UI.
+        summary: Decision and reasons for the UI, and the version's model card.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.evaluation.spec import GatePolicy
+    from gatehouse.components.registry.explaining.card import model_card
+    from gatehouse.components.registry.explaining.explanation import ExplainRequest, explain
     from gatehouse.components.registry.registering.stage import RegisterRequest
     from gatehouse.components.registry.registering.stage import register as enter
 
     rules = GatePolicy.model_validate_json(policy)
     request = RegisterRequest(model_name=model_name, model=model, evaluation=evaluation, policy=rules)
-    result = enter(request, ArtifactStore.open(store))
+    opened = ArtifactStore.open(store)
+    result = enter(request, opened)
     lines = [f"# {model_name}: {result.decision}", *(f"- {each}" for each in result.reasons + result.warnings)]
     lines.append(f"- {result.summary}")
     if result.version:
-        lines.append(f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}")
+        named = f"{model_name}:{result.version}"
+        card = model_card(explain(ExplainRequest(model=named), opened), opened).split("---\n", 2)[-1]
+        lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}", "", card]
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")
     return (result.decision, result.version, result.alias, result.verdict, list(result.reasons))

@@ -196,6 +196,25 @@ def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> Non
     assert "carrier=UA" in html
 
 
+def test_the_page_shows_what_the_candidate_costs_and_its_probes_or_says_that_there_are_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gatehouse.components.probing.spec import ProbeSpec
+    from gatehouse.components.probing.stage import ProbeRequest, probe
+
+    model = bench.model(steps=20)
+    result = bench.evaluate(model)
+    without = page(bench.store, result.evaluation)
+    assert "The candidate was not probed" in without and "No rule of the gate looks at it." in without
+    assert "milliseconds for" in without and "a batch of 200" in without
+    data = {"training_set": bench.training_set, "split": bench.split}
+    probes = probe(ProbeRequest(model=model, **data, spec=ProbeSpec(rows=100, repeats=2)), bench.store).robustness
+    html = page(bench.store, result.evaluation)
+    assert probes in html and "Permutation importance with its standard deviation" in html
+    monkeypatch.setattr(type(bench.store.objects), "list", lambda self, prefix: iter(()))
+    assert "Nobody measured what the candidate costs" in page(bench.store, result.evaluation)
+
+
 def test_slices_that_are_not_judged_are_folded_and_named_in_the_head(judged_bench: Bench) -> None:
     rows = {each["name"]: each["rows"] for each in _slices(judged_bench, SPEC)}
     most = max(rows, key=lambda name: rows[name])
