@@ -24,9 +24,11 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
     assert entered[:4] == ("awaiting approval", 1, "staging", "awaiting approval")
     assert "gatehouse models approve delays:1" in entered[4][0]
     gate.approve()
-    assert Path(summary.path).read_text().startswith(f"# {NAME}: awaiting approval\n")
+    told = Path(summary.path).read_text()
+    assert told.startswith(f"# {NAME}: awaiting approval\n") and "pipeline_tag" not in told
+    assert f"\n# {NAME}, version 1\n" in told and "## Training" in told
     assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model)
-    assert component_of("champion").python_func(store, NAME) == (model, gate.training_set, gate.split)
+    assert component_of("champion").python_func(store, NAME) == (model, 1, gate.training_set, gate.split)
 
 
 def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) -> None:
