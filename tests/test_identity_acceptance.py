@@ -45,7 +45,7 @@ DECIDING = {
     "the optimizer": (LEARNING, {"tune", "train"}),
     "the join": (
         ("components/features/point_in_time/asof_join.py", "stop - start", "-start + stop"),
-        {"retrieve_training_set", "check_leakage"},
+        {"retrieve_training_set", "retrieve_decisions", "check_leakage"},
     ),
     "the split": (SAME_SPLIT, {"split"}),
     "a default of the gate": (
