@@ -17,6 +17,7 @@ from gatehouse.components.features.definitions import (
     Stream,
 )
 from gatehouse.components.features.spec import FeaturesSpec
+from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.launchers.spec import Launch
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.probing.spec import ProbeSpec
@@ -299,6 +300,7 @@ def page() -> dict[str, str]:
         "calibration": CalibrationSpec,
         "evaluation": EvaluationSpec,
         "probes": ProbeSpec,
+        "integration": IntegrationSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,
         "launch": (

@@ -19,6 +19,8 @@ from gatehouse.components.features.definitions.loading import FILE
 from gatehouse.components.features.definitions.published import published_files
 from gatehouse.components.features.definitions.repository import Repository, read_repository
 from gatehouse.components.features.spec import FeaturesSpec
+from gatehouse.components.integration.project_tests import is_test_file
+from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.components.monitoring.spec import MonitoringSpec
 from gatehouse.components.probing.spec import ProbeSpec
@@ -35,6 +37,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.yaml_lines import at_line, lines_of, load_model
 
 PROJECT_FILE = "project.yaml"
+TESTS = "integration"
 _CRON_FIELDS = 6
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -117,6 +120,9 @@ class ProjectFile(BaseModel):
     evaluation: EvaluationSpec
     probes: ProbeSpec | None = Field(
         None, description="How the candidate's robustness is probed on test rows; null for not at all."
+    )
+    integration: IntegrationSpec | None = Field(
+        None, description="How the candidate is tried as serving would have it before it is judged; null for not."
     )
     policy: str = Field("policy.yaml", description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec
@@ -220,6 +226,7 @@ class Project:
         contract: Its data contract, as a configuration reference.
         definitions: Its feature definitions, as a configuration reference.
         policy: Its promotion policy as it is written; what it leaves open, the evaluation takes from the task.
+        tests: Its own tests of candidates, as a configuration reference; None where it has none.
     """
 
     folder: Path
@@ -227,6 +234,7 @@ class Project:
     contract: Config
     definitions: Config
     policy: GatePolicy
+    tests: Config | None = None
 
     @property
     def name(self) -> str:
@@ -240,7 +248,7 @@ class Project:
 
     def configs(self) -> tuple[Config, ...]:
         """Everything that must be published before a run."""
-        return (self.contract, self.definitions)
+        return (self.contract, self.definitions, *filter(None, [self.tests]))
 
 
 @dataclass
@@ -300,6 +308,7 @@ def read_project(folder: Path) -> ProjectParts:
             f"{PROJECT_FILE}: source.tables: expected an event_time in one of them at least, as the newest is the "
             "snapshot's time, found none"
         )
+    problems.extend(_test_problems(parts.folder, file))
     parts.repository = _repository(parts.folder / file.features.repo, problems)
     return parts
 
@@ -322,7 +331,28 @@ def assembled(parts: ProjectParts) -> Project:
         contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(parts.contract).encode()}),
         definitions=definitions_of(file, parts.repository),
         policy=parts.policy,
+        tests=_tests(parts.folder, file),
     )
+
+
+def _tests(folder: Path, file: ProjectFile) -> Config | None:
+    """The files of the folder `integration/`, as they are published, where candidates are tried."""
+    if file.integration is None or not (folder / TESTS).is_dir():
+        return None
+    paths = [path for path in sorted((folder / TESTS).rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return Config(
+        f"{file.name}-integration", {str(path.relative_to(folder / TESTS)): path.read_bytes() for path in paths}
+    )
+
+
+def _test_problems(folder: Path, file: ProjectFile) -> Iterator[str]:
+    """Tests of candidates that would never run, and a folder of tests without any."""
+    if not (folder / TESTS).is_dir():
+        return
+    if file.integration is None:
+        yield f"{TESTS}/: expected the section integration in {PROJECT_FILE}, as these tests never run without; add it"
+    elif not any(is_test_file(path.name) for path in (folder / TESTS).rglob("*.py")):
+        yield f"{TESTS}/: expected test_….py, found none; write one, or remove the folder"
 
 
 def definitions_of(file: ProjectFile, repository: Repository) -> Config:

@@ -11,6 +11,7 @@ from gatehouse.components.control.stage import require_no_leakage
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.evaluation.stage import evaluate
 from gatehouse.components.features.leakage.stage import check_leakage
+from gatehouse.components.integration.stage import integrate
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.spec import LocalLaunch
 from gatehouse.components.launchers.timeouts import stage_minutes
@@ -60,7 +61,8 @@ def training(project: Project, tasks: Tasks) -> Any:
         data_given = {"training_set": data.training_set, "split": parts}
         probes = file.probes
         probed = tasks.add(probe, model=candidate, **data_given, spec=configuration_slice(probes)) if probes else None
-        _add_gate_tasks(tasks, data, parts, candidate, checks | {"validation": data.validation}, probed)
+        checks |= {"validation": data.validation, "integration": _add_suite(tasks, data, parts, candidate)}
+        _add_gate_tasks(tasks, data, parts, candidate, checks, probed)
 
     return pipeline
 
@@ -133,6 +135,23 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
         spec=configuration_slice(file.calibration),
     )
     return calibrated.outputs["model"]
+
+
+def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
+    """The candidate's integration suite, where the project has one; returns its artifact, else nothing."""
+    spec, tests = tasks.project.file.integration, tasks.project.tests
+    if spec is None:
+        return ""
+    tried = tasks.add(
+        integrate,
+        model=candidate,
+        training_set=data.training_set,
+        split=parts,
+        tests=str(tests.reference) if tests else "",
+        online="",
+        spec=configuration_slice(spec),
+    )
+    return tried.outputs["integration"]
 
 
 def _say_where(task: PipelineTask, file: ProjectFile) -> None:

@@ -14,6 +14,7 @@ import yaml
 import gatehouse
 from gatehouse.compilation import SpecError, breaches, check_project, compile_project
 from gatehouse.components.calibration.spec import CalibrationSpec
+from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.driver import cut_after
 from gatehouse.errors import ConfigurationError
@@ -51,15 +52,32 @@ def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compi
         assert parameter["description"] and "defaultValue" in parameter
 
 
-def test_calibration_and_probes_are_tasks_only_where_they_are_asked_for(project: Project) -> None:
+def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(project: Project) -> None:
     usual = {stage for _, stage, _ in with_a_short_stack(build, "training", project).plan}
-    assert not usual & {"calibrate", "probe"}
-    file = project.file.model_copy(update={"calibration": CalibrationSpec(), "probes": ProbeSpec()})
+    assert not usual & {"calibrate", "probe", "integrate"}
+    asked = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
+    file = project.file.model_copy(update=asked)
     pipeline = with_a_short_stack(build, "training", replace(project, file=file))
     stages = [stage for _, stage, _ in pipeline.plan]
-    assert stages[stages.index("train") :] == ["train", "calibrate", "probe", "resolve", "evaluate", "register"]
+    assert stages[stages.index("train") :] == [
+        "train",
+        "calibrate",
+        "probe",
+        "integrate",
+        "resolve",
+        "evaluate",
+        "register",
+    ]
     tasks = pipeline.function.pipeline_spec.root.dag.tasks
-    for name, parameter in (("probe", "model"), ("resolve", "candidate"), ("evaluate", "model"), ("register", "model")):
+    suite = tasks["evaluate"].inputs.parameters["integration"].task_output_parameter
+    assert (suite.producer_task, suite.output_parameter_key) == ("integrate", "integration")
+    for name, parameter in (
+        ("probe", "model"),
+        ("integrate", "model"),
+        ("resolve", "candidate"),
+        ("evaluate", "model"),
+        ("register", "model"),
+    ):
         given = tasks[name].inputs.parameters[parameter].task_output_parameter
         assert (given.producer_task, given.output_parameter_key) == ("calibrate", "model")
 

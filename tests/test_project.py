@@ -206,3 +206,18 @@ def test_a_calibration_of_another_task_is_refused(project: Path) -> None:
     (project / "project.yaml").write_text(yaml.safe_dump(body))
     calibration = load_project(project).file.calibration
     assert calibration is not None and calibration.resolved("binary") == "platt"
+
+
+def test_tests_of_candidates_are_published_where_they_run_and_refused_where_they_never_would(project: Path) -> None:
+    (project / "integration").mkdir()
+    (project / "integration" / "conftest.py").write_text("")
+    with pytest.raises(ConfigurationError, match=r"integration/: expected the section integration in project.yaml"):
+        load_project(project)
+    with open(project / "project.yaml", "a") as file:
+        file.write("integration: {rows: 16}\n")
+    with pytest.raises(ConfigurationError, match=r"integration/: expected test_….py, found none"):
+        load_project(project)
+    (project / "integration" / "test_sense.py").write_text("def test_sense(candidate): ...")
+    tests = load_project(project).tests
+    assert tests is not None and set(tests.files) == {"conftest.py", "test_sense.py"}
+    assert tests in load_project(project).configs()

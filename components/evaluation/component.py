@@ -17,6 +17,7 @@ def evaluate(
     validation: str,
     leakage: str,
     split_checks: str,
+    integration: str,
     spec: str,
     policy: str,
     code: str,
@@ -37,6 +38,7 @@ def evaluate(
         validation: Reference of the contract's verdict on the data; empty for none.
         leakage: Reference of the check for leakage; empty for none.
         split_checks: Reference of the checks of the split; empty for none.
+        integration: Reference of the candidate's integration suite; empty for none.
         spec: What is measured, as canonical JSON of an EvaluationSpec.
         policy: The promotion policy, as canonical JSON of a GatePolicy.
         code: Digest of the stage's code.
@@ -47,14 +49,11 @@ def evaluate(
         summary: Verdict and reasons for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
-    from gatehouse.components.evaluation.presentation import present
+    from gatehouse.components.evaluation import presentation, stage
     from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
-    from gatehouse.components.evaluation.stage import EvaluateRequest
-    from gatehouse.components.evaluation.stage import evaluate as run
 
     opened = ArtifactStore.open(store)
-    measured, rules = EvaluationSpec.model_validate_json(spec), GatePolicy.model_validate_json(policy)
-    request = EvaluateRequest(
+    request = stage.EvaluateRequest(
         model=model,
         champion=champion,
         training_set=training_set,
@@ -62,9 +61,10 @@ def evaluate(
         validation=validation,
         leakage=leakage,
         split_checks=split_checks,
-        spec=measured,
-        policy=rules,
+        integration=integration,
+        spec=EvaluationSpec.model_validate_json(spec),
+        policy=GatePolicy.model_validate_json(policy),
     )
-    result = run(request, opened, code=code, force=force)
-    present(result, opened, metrics, roc, report, summary)
+    result = stage.evaluate(request, opened, code=code, force=force)
+    presentation.present(result, opened, metrics, roc, report, summary)
     return (result.evaluation, result.verdict, list(result.reasons))

@@ -152,6 +152,18 @@ class DataCheck:
 
 
 @dataclass(frozen=True)
+class Suite:
+    """What came of the integration suite: `pass`, `fail`, or `not checked` where it was not run; and why."""
+
+    verdict: str = NOT_CHECKED
+    reasons: tuple[str, ...] = ("was not given",)
+    warnings: tuple[str, ...] = ()
+
+
+NOT_TRIED = Suite()
+
+
+@dataclass(frozen=True)
 class Cost:
     """What a model costs, as it was measured: another number each time.
 
@@ -235,6 +247,7 @@ class Evidence:
         seen: Test rows that a model was fitted on; None where nobody looked.
         fairness: What was measured by each protected column, by its name.
         origins: Of the candidate's data; None where nobody looked.
+        integration: What came of trying the candidate as serving would have it.
     """
 
     model: Manifest
@@ -250,6 +263,7 @@ class Evidence:
     seen: Seen | None = None
     fairness: Mapping[str, Fairness] = field(default_factory=dict)
     origins: Origins | None = None
+    integration: Suite = NOT_TRIED
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from gatehouse.components.evaluation.bootstrap import Units
 from gatehouse.components.evaluation.comparison import compared
 from gatehouse.components.evaluation.fairness import fairness_of
 from gatehouse.components.evaluation.gate import (
+    NOT_TRIED,
     Comparison,
     Cost,
     DataCheck,
@@ -16,6 +17,7 @@ from gatehouse.components.evaluation.gate import (
     Outcome,
     Rule,
     Seen,
+    Suite,
     judge,
     verdict_of,
 )
@@ -48,6 +50,7 @@ class Judgement:
         seen: Test rows that were taken out, as a model was fitted on them.
         fairness: What was measured by each protected column.
         unbounded: Columns of these that the policy bounds nothing of.
+        integration: What came of the candidate's integration suite.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -61,6 +64,7 @@ class Judgement:
     seen: Seen | None = None
     fairness: tuple[Fairness, ...] = ()
     unbounded: tuple[str, ...] = ()
+    integration: Suite = NOT_TRIED
 
     @property
     def verdict(self) -> Outcome:
@@ -82,6 +86,7 @@ class Judgement:
             *broken,
             *taken,
             *free,
+            *(f"integration: {each}" for each in self.integration.warnings),
             *(f"rules.{name}: the policy names a rule that was not applied" for name in self.unused),
         )
 
@@ -99,6 +104,7 @@ def judged(
     cost: Cost | None = None,
     seen: Seen | None = None,
     origins: Origins | None = None,
+    integration: Suite = NOT_TRIED,
 ) -> Judgement:
     """Measure and judge predictions for the test rows.
 
@@ -111,10 +117,7 @@ def judged(
         predictions: Of `candidate`, `baseline`, `constant` and, where there are such, `champion` and `boosted trees`.
         units: What the bootstrap draws.
         features: Names of features, by whether they are numeric: the worst slices of these are found.
-        data_checks: Of the data that the candidate was made from.
-        cost: Of the candidate, as it was measured.
-        seen: Test rows that were taken out, as a model was fitted on them.
-        origins: What is known of the data that the candidate was made from.
+        data_checks, cost, seen, origins, integration: Of the candidate, as in `Evidence`.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
@@ -142,10 +145,12 @@ def judged(
         seen=seen,
         fairness={each.column: each for each in fairness},
         origins=origins,
+        integration=integration,
     )
     rules = judge(policy, evidence)
     unused, free = policy.unused(rules), tuple(each.column for each in fairness if not policy.fairness.get(each.column))
-    return Judgement(metrics, uncertainty, comparisons, by, slices, found, rules, unused, seen, fairness, free)
+    made = (metrics, uncertainty, comparisons, by, slices, found, rules, unused, seen, fairness, free)
+    return Judgement(*made, integration)
 
 
 def _comparisons(

@@ -9,12 +9,14 @@ from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import (
     NOT_CHECKED,
+    NOT_TRIED,
     UNSEEN,
     Comparison,
     Cost,
     DataCheck,
     Evidence,
     Seen,
+    Suite,
     judge,
     verdict_of,
 )
@@ -82,6 +84,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         origins=origins_of(store, manifest.derived_from["model"], **data, split_checks=split_checks),
         seen=_seen(verdict.get("seen")),
         fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
+        integration=_suite(verdict.get("integration")),
         slice_comparisons={
             entry["name"]: found[policy.champion.metric]
             for entry in slices
@@ -125,6 +128,10 @@ def _seen(written: Mapping[str, Any] | None) -> Seen | None:
     return Seen(**{**written, "unread": tuple(written["unread"])}) if written else None
 
 
+def _suite(written: Mapping[str, Any] | None) -> Suite:
+    return Suite(written["verdict"], tuple(written["reasons"]), tuple(written["warnings"])) if written else NOT_TRIED
+
+
 def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck]:
     for name in _CHECKS:
         title = name.replace("_", " ")
@@ -165,6 +172,8 @@ def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: 
     for column, bounds in policy.fairness.items():
         if column not in evidence.fairness:
             yield from (f"fairness {column} {name}" for name in bounds)
+    if evidence.integration is NOT_TRIED and policy.require_integration:
+        yield "integration"
     if evidence.cost is None and policy.cost.latency_ms is not None:
         yield "latency"
     if policy.cost.memory_mb is not None and (evidence.cost is None or evidence.cost.memory_mb is None):

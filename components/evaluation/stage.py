@@ -1,5 +1,6 @@
 """The evaluate stage: a candidate, measured on the test part and judged by the policy."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -29,7 +30,8 @@ class EvaluateRequest(StageModel):
     """A candidate, the champion that it must compare with (empty for none), data, measures and policy.
 
     The checks of the data are references too: the contract's (`validation`), those for leakage and of the split. Each
-    must have passed, and its warnings go on the candidate's record; empty where there is none.
+    must have passed, and its warnings go on the candidate's record; empty where there is none. So must the candidate's
+    `integration` suite.
     """
 
     model: str
@@ -39,6 +41,7 @@ class EvaluateRequest(StageModel):
     validation: str = ""
     leakage: str = ""
     split_checks: str = ""
+    integration: str = ""
     spec: EvaluationSpec
     policy: GatePolicy
 
@@ -92,6 +95,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.components.evaluation.origins import origins_of
     from gatehouse.components.evaluation.parts import read_part
     from gatehouse.components.evaluation.seen import unseen_part
+    from gatehouse.components.evaluation.suites import suite_of
     from gatehouse.components.training.scoring.predictor import Predictor
 
     if request.champion == request.model:
@@ -111,15 +115,14 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
     checks = _data_checks(request, store)
-    manifest = store.manifest(request.model)
     details = store.manifest(request.training_set).details
     units = Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
     features = {name: kind == "numeric" for kind in ("numeric", "categorical") for name in details.get(kind, ())}
     origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
     cost = _cost(request, store, candidate, part)
-    found = judged(
-        task, request.spec, request.policy, manifest, part, predictions, units, features, checks, cost, seen, origins
-    )
+    suite = suite_of(store, request.integration, request.model, request.split, candidate, part)
+    evidence = (part, predictions, units, features, checks, cost, seen, origins, suite)
+    found = judged(task, request.spec, request.policy, store.manifest(request.model), *evidence)
     reference = _publish(request, store, policy, baseline, task, part, predictions, found, checks, cost)
     return EvaluateResult(
         evaluation=reference,
@@ -264,8 +267,6 @@ def _publish(
     data_checks: "tuple[DataCheck, ...]",
     cost: "Cost",
 ) -> str:
-    from dataclasses import asdict
-
     from gatehouse.components.evaluation.curves import curves_of
     from gatehouse.components.evaluation.group_measures import FAIRNESS
     from gatehouse.components.evaluation.judgement import CONSTANT
@@ -288,8 +289,10 @@ def _publish(
     }
     if policy.cost.measures:  # Else numbers that differ each time would stand where nothing needs them.
         verdict["cost"] = asdict(cost)
+    if request.integration:
+        verdict["integration"] = asdict(found.integration)
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
-    inputs |= {name: getattr(request, name) for name in ("training_set", "split", *_DATA_CHECKS)}
+    inputs |= {name: getattr(request, name) for name in ("training_set", "split", *_DATA_CHECKS, "integration")}
     published = store.publish(
         "evaluations",
         Reference.parse(request.model).name,

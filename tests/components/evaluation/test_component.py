@@ -25,6 +25,7 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Be
         validation="",
         leakage="",
         split_checks="",
+        integration="",
         spec=canonical_json(SPEC.model_dump(mode="json")),
         policy=canonical_json(LENIENT.model_dump(mode="json")),
         code="",

@@ -1,0 +1,25 @@
+"""The integration suite: that a candidate passed it where it was run, or where the policy asks for it."""
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.evaluation.gate import NOT_CHECKED, Evidence, Rule, family
+
+
+class Integration(Spec):
+    """Whether candidates must be tried before they are judged."""
+
+    require_integration: bool = Field(
+        False, description="Whether a candidate is refused that was not tried; one that failed always is."
+    )
+
+
+@family(Integration, of_rows=False)
+def integration(policy: Integration, evidence: Evidence) -> Iterator[Rule]:
+    """That every check of the integration suite passed."""
+    found = evidence.integration
+    if found.verdict != NOT_CHECKED or policy.require_integration:
+        told = "; ".join(found.reasons) or found.verdict
+        yield Rule("integration", "that the candidate passes its suite", told, found.verdict == "pass")

@@ -1,0 +1,61 @@
+"""The integration suite of a candidate as the gate sees it: read off its artifact, and held against this evaluation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.gate import NOT_TRIED, Suite
+from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.errors import ConfigurationError
+
+_GOLDEN = "golden.parquet"
+
+
+def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candidate: Predictor, part: Part) -> Suite:
+    """What came of the suite, held against this evaluation; `not checked` where there is no reference.
+
+    Args:
+        store: Holds the suite.
+        reference: Of the suite; empty for none.
+        model: Reference of the candidate.
+        split: Reference of the split.
+        candidate: The candidate as the evaluation scores with it.
+        part: The test rows that are judged on.
+
+    Raises:
+        ConfigurationError: if it tried another model, or on other rows.
+    """
+    if not reference:
+        return NOT_TRIED
+    manifest = store.manifest(reference)
+    for role, wanted in (("model", model), ("split", split)):
+        if (tried := manifest.derived_from.get(role)) != wanted:
+            raise ConfigurationError(
+                f"integration: expected the suite of the {role} {wanted}, found {reference} of {tried}. Give the one "
+                "that this candidate was tried by."
+            )
+    details = manifest.details
+    found = Suite(details["verdict"], tuple(details["reasons"]), tuple(details["warnings"]))
+    return _golden(store, reference, found, candidate, part)
+
+
+def _golden(store: ArtifactStore, reference: str, suite: Suite, candidate: Predictor, part: Part) -> Suite:
+    """The suite, failed where the candidate scores a row of its golden batch otherwise than this evaluation does.
+
+    Rows that were taken out of the test part, as a model was fitted on them, are not compared.
+    """
+    golden = pq.read_table(store.path(reference, _GOLDEN))
+    known = dict(zip(golden["row"].to_pylist(), golden["prediction"].to_pylist(), strict=True))
+    places = np.flatnonzero(np.isin(part.rows, list(known)))
+    if not len(places):
+        return replace(suite, warnings=(*suite.warnings, "golden batch: none of its rows is judged on (not checked)"))
+    found = candidate.predict(part.table.take(pa.array(places))).tolist()
+    wrong = sum(known[row] != one for row, one in zip(part.rows[places].tolist(), found, strict=True))
+    if not wrong:
+        return suite
+    why = f"golden batch: {wrong} of {len(places)} rows score otherwise in the evaluation"
+    return replace(suite, verdict="fail", reasons=(*suite.reasons, why))

@@ -1,0 +1,71 @@
+"""The pytest plug-in for a project's tests of a candidate: its fixtures, and what became of every test.
+
+It writes `passed`, the names of tests, and `problems`, by the name of a test or a file, to the file that the
+environment names. A test that is skipped, deselected, or expected to fail has not passed.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.training.scoring.predictor import Predictor
+
+STORE, MODEL, ROWS, TOLD = (f"GATEHOUSE_CANDIDATE_{name}" for name in ("STORE", "MODEL", "ROWS", "TOLD"))
+_LONGEST = 500
+_passed: list[str] = []
+_problems: dict[str, str] = {}
+
+
+@pytest.fixture(scope="session")
+def candidate() -> Predictor:
+    """The candidate, ready to score: `candidate.predict_online([{"distance": 1400, …}])`."""
+    return Predictor.load(ArtifactStore.open(os.environ[STORE]), os.environ[MODEL])
+
+
+@pytest.fixture(scope="session")
+def golden_rows() -> pa.Table:
+    """The rows of the golden batch, with all columns of the training set."""
+    return pq.read_table(os.environ[ROWS])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how each phase of a test ended."""
+    if report.passed and not hasattr(report, "wasxfail"):
+        if report.when == "call":
+            _passed.append(report.nodeid)
+        return
+    _problems.setdefault(report.nodeid, _why(report))
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Note a file that cannot be imported, or that skips itself."""
+    if not report.passed:
+        _problems.setdefault(report.nodeid, _why(report))
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Note tests that the project's own hooks leave out."""
+    _problems.update({item.nodeid: "was deselected" for item in items})
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Write it all down; without this file no test has passed."""
+    told = {"passed": [each for each in _passed if each not in _problems], "problems": _problems, "exit": exitstatus}
+    Path(os.environ[TOLD]).write_text(json.dumps(told))
+
+
+def _why(report: pytest.TestReport | pytest.CollectReport) -> str:
+    if hasattr(report, "wasxfail"):
+        return f"is expected to fail: {report.wasxfail}"
+    if report.skipped:
+        said = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        return f"was skipped: {said}"
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else str(report.longrepr)).strip().splitlines()
+    return (lines[0] if crash else lines[-1])[:_LONGEST]

@@ -1,0 +1,188 @@
+"""The stage that tries a candidate as serving would have it, before the gate judges it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.identity import identity_of, operational
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.integration.spec import IntegrationSpec
+
+if TYPE_CHECKING:
+    from gatehouse.components.metrics.catalogue.metric import Array
+
+FILE, GOLDEN = "integration.json", "golden.parquet"
+PROGRAM = "gatehouse.components.integration.serving"
+_SERVING_SECONDS = 300
+PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
+
+
+class IntegrateRequest(StageModel):
+    """A candidate, the data whose test rows it is asked about, and the project's own tests.
+
+    Attributes:
+        model: Reference of the candidate.
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        tests: Reference of the project's test files; empty for none.
+        online: Reference of the last comparison of online with offline features; empty for none.
+        spec: What is asked, as canonical JSON of an IntegrationSpec.
+        seconds: After which the project's tests are ended.
+    """
+
+    model: str
+    training_set: str
+    split: str
+    tests: str = ""
+    online: str = ""
+    spec: IntegrationSpec
+    seconds: int = operational(900)
+
+
+class IntegrateResult(StageModel):
+    """What was found; the verdict, the reasons where it is no pass, and what was not checked."""
+
+    integration: str
+    verdict: Literal["pass", "fail"]
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@stage(
+    "integrate",
+    title="Try the candidate",
+    resources=Resources(cpu="2", memory="4G", minutes=30),
+    pages={"integrations": "gatehouse.components.integration.report:page"},
+)
+def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResult:
+    """Ask the candidate in a process of its own, which has the store alone; a failure is a verdict, not an error.
+
+    `integration.json` holds each check with its verdict, and `golden.parquet` the numbers of the rows that were asked
+    and their predictions, which the evaluation holds its own against. What it took is recorded beside the candidate,
+    under `measurements/`, and in the artifact where it is bounded.
+
+    Raises:
+        UnusablePartError: if the test part cannot be judged on.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from gatehouse.components.evaluation.parts import read_part
+    from gatehouse.components.training.scoring.predictor import Predictor
+
+    predictor = Predictor.load(store, request.model)
+    part = read_part(store, request.training_set, request.split, "test", predictor.task).thinned(request.spec.rows)
+    predicted = predictor.predict(part.table)
+    with store.workspace() as workspace:
+        rows, golden = workspace / "rows.parquet", workspace / GOLDEN
+        pq.write_table(part.table, rows)
+        columns = {"row": pa.array(part.rows), "prediction": pa.array(predicted.tolist())}
+        pq.write_table(pa.table(columns), golden)
+        checks = [*_served(request, store, rows, predicted), _online(request, store)]
+        checks.append(_tested(request, store, rows, workspace / "tests"))
+        details = _details(checks)
+        published = store.publish(
+            "integrations",
+            Reference.parse(request.model).name,
+            {FILE: canonical_json(checks), GOLDEN: golden},
+            derived_from={role: made for role in _INPUTS if (made := getattr(request, role))},
+            configuration=identity_of(request.spec),
+            details=details,
+        )
+    return IntegrateResult(
+        integration=str(published), **{name: details[name] for name in ("verdict", "reasons", "warnings")}
+    )
+
+
+_INPUTS = ("model", "training_set", "split", "tests", "online")
+
+
+def _details(checks: list[dict[str, str]]) -> dict[str, Any]:
+    def told(verdict: str) -> list[str]:
+        return [f"{each['check']}: {each['found']}" for each in checks if each["verdict"] == verdict]
+
+    return {
+        "verdict": FAIL if told(FAIL) else PASS,
+        "reasons": told(FAIL),
+        "warnings": [f"{each} ({NOT_CHECKED})" for each in told(NOT_CHECKED)],
+    }
+
+
+def _check(name: str, problems: list[str], well: str) -> dict[str, str]:
+    return {"check": name, "verdict": FAIL if problems else PASS, "found": "; ".join(problems) or well}
+
+
+def _served(
+    request: IntegrateRequest, store: ArtifactStore, rows: Path, predicted: "Array"
+) -> Iterator[dict[str, str]]:
+    """What a process that has nothing but the store answers."""
+    answers, problem = _answers(request, store, rows)
+    yield _check("load", [problem] if problem else [], "loaded from the store alone")
+    if problem:
+        return
+    expected = predicted.tolist()
+    differing = [
+        f"{sum(one != other for one, other in zip(found, expected, strict=True))} of {len(expected)} rows score "
+        f"otherwise {how}"
+        for how, found in answers["predictions"].items()
+        if found != expected
+    ]
+    yield _check("golden batch", differing, f"{len(expected)} rows, the same to the bit as a batch, alone and as JSON")
+    yield _check("schema", answers["schema"], "missing values of a feature, wrong types and infinity are refused")
+    taken = {"latency": answers["latency"], "memory_mb": answers["memory_mb"]}
+    store.append(f"measurements/{request.model}", {"stage": "integrate"} | taken)
+    yield _bounded("latency", request.spec.latency_ms, answers["latency"]["single_row_ms"]["p95"], "ms")
+    yield _bounded("memory", request.spec.memory_mb, answers["memory_mb"], "MB")
+
+
+def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path) -> tuple[dict[str, Any], str]:
+    """What the program answers, and why there is no answer."""
+    import json
+    import subprocess
+    import sys
+
+    told = rows.with_name("answers.json")
+    address = store.address if "://" in store.address else os.path.abspath(store.address)
+    command = [sys.executable, "-m", PROGRAM, address, request.model, str(rows), str(told)]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_SERVING_SECONDS, cwd=rows.parent
+        )
+    except subprocess.TimeoutExpired:
+        return {}, f"no answer within {_SERVING_SECONDS} s"
+    if ended.returncode or not told.exists():
+        said = ended.stderr.strip().splitlines()
+        return {}, f"the process ended with {ended.returncode}: {said[-1] if said else 'nothing was said'}"
+    return json.loads(told.read_text()), ""
+
+
+def _bounded(name: str, most: float | None, value: float, unit: str) -> dict[str, str]:
+    """A number is told only where it is bounded: else equal candidates would have other artifacts each time."""
+    if most is None:
+        return _check(name, [], "measured, and not bounded")
+    told = f"{value:.4g} {unit}"
+    return _check(name, [] if value <= most else [f"expected at most {most:g} {unit}, found {told}"], told)
+
+
+def _online(request: IntegrateRequest, store: ArtifactStore) -> dict[str, str]:
+    if not request.online:
+        return {"check": "online features", "verdict": NOT_CHECKED, "found": "no online store was compared"}
+    details = store.manifest(request.online).details
+    return _check(
+        "online features", [] if details["verdict"] == PASS else list(details["reasons"]), "equal the offline ones"
+    )
+
+
+def _tested(request: IntegrateRequest, store: ArtifactStore, rows: Path, folder: Path) -> dict[str, str]:
+    from gatehouse.components.integration.project_tests import failures
+
+    if not request.tests:
+        return {"check": "tests of the project", "verdict": NOT_CHECKED, "found": "there are none"}
+    folder.mkdir()
+    found = list(failures(store, request.model, request.tests, rows, folder, request.seconds))
+    return _check("tests of the project", found, "all passed")

@@ -1,0 +1,87 @@
+"""The integration suite at the gate: one that failed, or that the evaluation contradicts, refuses."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.evaluation.gate import verdict_of
+from gatehouse.components.evaluation.parts import read_part
+from gatehouse.components.evaluation.recorded import rejudged
+from gatehouse.components.evaluation.stage import EvaluateResult, evaluate
+from gatehouse.components.registry.exempting.exemption import rules_of
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.errors import ConfigurationError
+from tests.components.evaluation.conftest import LENIENT, Bench
+
+STRICT = LENIENT.model_copy(update={"require_integration": True})
+
+
+def _suite(
+    bench: Bench, verdict: str = "pass", shift: float = 0.0, rows: slice = slice(0, 20), of: str = "good"
+) -> str:
+    """A suite of a candidate, whose golden predictions are off by `shift`."""
+    part = read_part(bench.store, bench.training_set, bench.split, "test", BINARY)
+    predicted = Predictor.load(bench.store, bench.models["good"]).predict(part.table)[rows] + shift
+    with bench.store.workspace() as workspace:
+        file = workspace / "golden.parquet"
+        pq.write_table(pa.table({"row": part.rows[rows], "prediction": predicted}), file)
+        details = {"verdict": verdict, "reasons": ["schema: off"] if verdict == "fail" else [], "warnings": ["a: b"]}
+        made = {"model": bench.models[of], "split": bench.split, "training_set": bench.training_set}
+        published = bench.store.publish("integrations", "x", {file.name: file}, derived_from=made, details=details)
+    return str(published)
+
+
+def _evaluated(bench: Bench, integration: str, policy: object = LENIENT) -> EvaluateResult:
+    request = bench.request(bench.models["good"])
+    return evaluate(request.model_copy(update={"integration": integration, "policy": policy}), bench.store)
+
+
+def test_a_suite_that_passed_is_on_the_record(judged_bench: Bench) -> None:
+    found = _evaluated(judged_bench, _suite(judged_bench), STRICT)
+    assert (found.verdict, found.warnings) == ("pass", ("integration: a: b",))
+    assert "integration" in {rule.name for rule in rules_of(judged_bench.store, found.evaluation)}
+    assert rejudged(judged_bench.store, found.evaluation, STRICT).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("suite", "reason"),
+    [
+        ({"verdict": "fail"}, "integration: expected that the candidate passes its suite, found schema: off"),
+        (
+            {"shift": 1e-16},
+            "integration: expected that the candidate passes its suite, found golden batch: 20 of 20 rows score "
+            "otherwise in the evaluation",
+        ),
+    ],
+)
+def test_a_suite_that_failed_refuses(judged_bench: Bench, suite: dict[str, float], reason: str) -> None:
+    found = _evaluated(judged_bench, _suite(judged_bench, **suite))  # type: ignore[arg-type]
+    if "shift" in suite:
+        assert found.reasons[0].startswith("integration: ") and "rows score otherwise" in found.reasons[0]
+    else:
+        assert found.reasons == (reason,)
+    assert found.verdict == "refused"
+    assert verdict_of(rules_of(judged_bench.store, found.evaluation)) == "refused"
+    assert rejudged(judged_bench.store, found.evaluation, LENIENT).verdict == "refused"
+
+
+def test_without_a_suite_the_policy_decides(judged_bench: Bench) -> None:
+    plain = _evaluated(judged_bench, "")
+    assert (plain.verdict, plain.warnings) == ("pass", ())
+    assert rejudged(judged_bench.store, plain.evaluation, STRICT).not_measured == ("integration",)
+    found = _evaluated(judged_bench, "", STRICT)
+    assert (found.verdict, found.reasons) == (
+        "refused",
+        ("integration: expected that the candidate passes its suite, found was not given",),
+    )
+
+
+def test_a_golden_batch_of_no_judged_row_is_told(judged_bench: Bench) -> None:
+    found = _evaluated(judged_bench, _suite(judged_bench, rows=slice(0, 0)))
+    assert "integration: golden batch: none of its rows is judged on (not checked)" in found.warnings
+
+
+def test_the_suite_of_another_candidate_is_refused(judged_bench: Bench) -> None:
+    with pytest.raises(ConfigurationError, match="expected the suite of the model"):
+        _evaluated(judged_bench, _suite(judged_bench, of="other"))

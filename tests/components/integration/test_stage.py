@@ -1,0 +1,208 @@
+"""The integration suite: a good candidate passes, and whatever is wrong with one, or with a test, is told by name."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.parts import read_part
+from gatehouse.components.integration import serving
+from gatehouse.components.integration.project_tests import failures
+from gatehouse.components.integration.report import page
+from gatehouse.components.integration.spec import IntegrationSpec
+from gatehouse.components.integration.stage import IntegrateRequest, IntegrateResult, integrate
+from gatehouse.components.tasks.binary import BINARY
+from gatehouse.components.training.scoring.predictor import Predictor
+from tests.components.evaluation.candidates import publish_model
+from tests.components.evaluation.conftest import Bench
+from tests.components.training.synthetic import lay_out
+
+GOOD = """
+def test_a_longer_flight_is_later(candidate, golden_rows):
+    near, far = candidate.predict_online([dict(golden_rows.to_pylist()[0], distance=d) for d in (300.0, 2500.0)])
+    assert near < far
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A model on the small training set."""
+    store = ArtifactStore.open(tmp_path_factory.mktemp("bench"))
+    training_set, split = lay_out(store)
+    return Bench(store, training_set, split, {"good": publish_model(store, training_set, split)})
+
+
+def tried(
+    bench: Bench, tests: dict[str, str] | None = None, online: str = "", force: str = "", **spec: float
+) -> IntegrateResult:
+    """Try the model of the bench."""
+    published = str(bench.store.publish("config", "shop-integration", tests)) if tests else ""
+    data = {"training_set": bench.training_set, "split": bench.split, "tests": published, "online": online}
+    request = IntegrateRequest(model=bench.models["good"], **data, spec=IntegrationSpec.model_validate(spec))
+    return integrate(request, bench.store, force=force)
+
+
+@pytest.fixture(scope="module")
+def passed(bench: Bench) -> IntegrateResult:
+    """The suite of a good candidate, with a test of the project."""
+    return tried(bench, {"test_sense.py": GOOD}, rows=10)
+
+
+def test_a_good_candidate_passes_and_leaves_its_golden_batch(bench: Bench, passed: IntegrateResult) -> None:
+    assert (passed.verdict, passed.reasons) == ("pass", ())
+    assert passed.warnings == ("online features: no online store was compared (not checked)",)
+    checks = bench.store.read_json(passed.integration, "integration.json")
+    assert {each["check"]: each["verdict"] for each in checks} == {
+        "load": "pass",
+        "golden batch": "pass",
+        "schema": "pass",
+        "latency": "pass",
+        "memory": "pass",
+        "online features": "not checked",
+        "tests of the project": "pass",
+    }
+    golden = pq.read_table(bench.store.path(passed.integration, "golden.parquet"))
+    part = read_part(bench.store, bench.training_set, bench.split, "test", BINARY).thinned(10)
+    assert golden["row"].to_pylist() == part.rows.tolist()
+    predicted = Predictor.load(bench.store, bench.models["good"]).predict(part.table)
+    assert golden["prediction"].to_pylist() == predicted.tolist()
+    assert "all passed" in page(bench.store, passed.integration)
+
+
+def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_is_bounded(
+    bench: Bench, passed: IntegrateResult
+) -> None:
+    (kept,) = bench.store.objects.list(f"measurements/{bench.models['good']}")
+    assert b'"memory_mb"' in bench.store.objects.get_bytes(kept)
+    assert not [e for e in bench.store.read_json(passed.integration, "integration.json") if " MB" in e["found"]]
+    failed = tried(bench, rows=10, latency_ms=1e-6, memory_mb=0.5)
+    assert failed.verdict == "fail"
+    assert [each.partition(" MB")[0].partition(" ms")[0] for each in failed.reasons] == [
+        "latency: expected at most 1e-06",
+        "memory: expected at most 0.5",
+    ]
+    assert "tests of the project: there are none (not checked)" in failed.warnings
+
+
+@pytest.mark.parametrize("verdict", ["pass", "fail"])
+def test_the_comparison_of_online_features_decides(bench: Bench, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"predictions": {}, "schema": [], "latency": {"single_row_ms": {"p95": 1.0}}, "memory_mb": 1.0}
+    monkeypatch.setattr("gatehouse.components.integration.stage._answers", lambda *_: (answers, ""))
+    details = {"verdict": verdict, "reasons": ["skew 0.1 is above"]}
+    found = tried(bench, online=str(bench.store.publish("materializations", "all", {}, details=details)))
+    assert (found.verdict, found.reasons) == (
+        (verdict, ()) if verdict == "pass" else ("fail", ("online features: skew 0.1 is above",))
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (({}, "the process ended with 1: gone"), "load: the process ended with 1: gone"),
+        (([0.5] * 10, ""), "golden batch: 10 of 10 rows score otherwise row by row"),
+        (([float("nan")] * 10, ""), "golden batch: 10 of 10 rows score otherwise row by row"),
+    ],
+)
+def test_other_answers_than_those_of_the_training_code_fail(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: tuple[object, str], reason: str
+) -> None:
+    told = {"schema": [], "latency": {"single_row_ms": {"p95": 1.0}}, "memory_mb": 1.0}
+    told["predictions"] = {"row by row": answer[0]}
+    monkeypatch.setattr("gatehouse.components.integration.stage._answers", lambda *_: (told, answer[1]))
+    found = tried(bench, force=str(answer), rows=10)
+    assert (found.verdict, found.reasons) == ("fail", (reason,))
+
+
+def test_a_model_that_cannot_be_loaded_elsewhere_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gatehouse.components.integration.stage.PROGRAM", "gatehouse.components.integration.absent")
+    assert "No module named" in tried(bench, force="absent", rows=10).reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"distance": 0.5}, "distance a text: expected an error that names the feature, found the prediction 0.5"),
+        ({"distance": KeyError("x")}, "distance a text: expected an error that names the feature, found KeyError: 'x'"),
+    ],
+)
+def test_a_request_that_is_none_must_be_refused_by_name(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], problem: str | None
+) -> None:
+    predictor = Predictor.load(bench.store, bench.models["good"])
+    row = read_part(bench.store, bench.training_set, bench.split, "test", BINARY).table.to_pylist()[0]
+    predict = predictor.predict_online
+
+    def other(rows: list[dict[str, object]]) -> object:
+        if change and rows[0].get("distance") == "much":
+            if isinstance(change["distance"], Exception):
+                raise change["distance"]
+            return pa.array([change["distance"]]).to_numpy()
+        return predict(rows)
+
+    monkeypatch.setattr(predictor, "predict_online", other)
+    assert list(serving._unclear(predictor, row)) == ([problem] if problem else [])
+
+
+@pytest.fixture(scope="module")
+def told(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What is told of one folder that holds every way in which a test may not pass."""
+    tests = {
+        "conftest.py": "collect_ignore = ['test_hidden.py']\n"
+        "def pytest_collection_modifyitems(config, items):\n"
+        "    out = [each for each in items if each.name == 'test_left_out']\n"
+        "    config.hook.pytest_deselected(items=out)\n"
+        "    items[:] = [each for each in items if each not in out]\n",
+        "pytest.ini": "[pytest]\naddopts = -k nothing\n",
+        "test_good.py": "def test_good(): pass\ndef test_left_out(): assert False\n",
+        "test_bad.py": "def test_bad(): assert 1 == 2\n",
+        "test_broken.py": "import no_such_module\n",
+        "test_hidden.py": "def test_hidden(): assert False\n",
+        "deep/test_empty.py": "",
+        "test_skipped.py": "import pytest\n@pytest.mark.skip(reason='later')\ndef test_skipped(): pass\n",
+        "test_expected.py": "import pytest\n@pytest.mark.xfail(reason='known')\ndef test_expected(): assert False\n",
+        "test_torn.py": "import pytest\n@pytest.fixture\ndef torn():\n    yield\n    raise OSError('gone')\n"
+        "def test_torn(torn): pass\n",
+        "test_module.py": "import pytest\npytest.skip('not here', allow_module_level=True)\n",
+    }
+    return list(_failures(bench, tests, tmp_path_factory.mktemp("tests")))
+
+
+def _failures(bench: Bench, tests: dict[str, str], folder: Path, seconds: float = 120) -> Iterator[str]:
+    reference = str(bench.store.publish("config", "shop-integration", tests))
+    return failures(bench.store, bench.models["good"], reference, folder / "rows.parquet", folder, seconds)
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        "test_bad.py::test_bad: assert 1 == 2",
+        "test_broken.py: E   ModuleNotFoundError: No module named 'no_such_module'",
+        "test_hidden.py: no test of it ran",
+        "deep/test_empty.py: no test of it ran",
+        "test_skipped.py::test_skipped: was skipped: Skipped: later",
+        "test_expected.py::test_expected: is expected to fail: known",
+        "test_torn.py::test_torn: OSError: gone",
+        "test_module.py: was skipped: Skipped: not here",
+        "test_good.py::test_left_out: was deselected",
+    ],
+)
+def test_nothing_that_has_not_passed_is_hidden(told: list[str], expected: str) -> None:
+    assert expected in told
+    assert len(told) == 9
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("import os\ndef test_ends(): os._exit(0)\n", "the tests ended with 0 before all had run"),
+        ("import time\ndef test_waits(): time.sleep(600)\n", "the tests took longer than 4 s"),
+        ("import pytest\ndef test_leaves(): pytest.exit('enough', 0)\n", "pytest ended with 0 after 0 tests"),
+    ],
+)
+def test_tests_that_end_early_have_not_passed(bench: Bench, tmp_path: Path, test: str, expected: str) -> None:
+    told = list(_failures(bench, {"test_it.py": test}, tmp_path, 4 if "sleep" in test else 120))
+    assert told[-1].startswith(expected)
