@@ -117,7 +117,11 @@ def judged(
         predictions: Of `candidate`, `baseline`, `constant` and, where there are such, `champion` and `boosted trees`.
         units: What the bootstrap draws.
         features: Names of features, by whether they are numeric: the worst slices of these are found.
-        data_checks, cost, seen, origins, integration: Of the candidate, as in `Evidence`.
+        data_checks: Of the data that the candidate was made from.
+        cost: Of the candidate, as it was measured.
+        seen: Test rows that were taken out, as a model was fitted on them.
+        origins: What is known of the data that the candidate was made from.
+        integration: What came of the candidate's integration suite.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
     metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
@@ -126,17 +130,14 @@ def judged(
     shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
     limits, by = tuple(sorted(policy.slices or ())), policy.champion.metric
     slicing = Slicing(part.table, labels, shown, spec, task, limits, (by, policy.champion.confidence), units)
-    slices = tuple(slicing.named())
-    judged_slices = [each for each in slices if each.judged]
-    found = tuple(slicing.found(features, uncertainty.design_effect.get(judging_of(task).objective, 1.0)))
+    slices, effect = tuple(slicing.named()), uncertainty.design_effect.get(judging_of(task).objective, 1.0)
+    found, judged_slices = tuple(slicing.found(features, effect)), [each for each in slices if each.judged]
     fairness = tuple(fairness_of(part.table, labels, shown, spec, task, units))
     values = {metric: {each.name: each.metrics[CANDIDATE][metric] for each in judged_slices} for metric in limits}
+    measured = (metrics[CANDIDATE], metrics[BASELINE], comparisons.get(by), values)
     evidence = Evidence(
         model,
-        metrics[CANDIDATE],
-        metrics[BASELINE],
-        comparisons.get(by),
-        values,
+        *measured,
         slices_asked=asked.slices is not None,
         data_checks=data_checks,
         cost=cost,
@@ -147,10 +148,9 @@ def judged(
         origins=origins,
         integration=integration,
     )
-    rules = judge(policy, evidence)
-    unused, free = policy.unused(rules), tuple(each.column for each in fairness if not policy.fairness.get(each.column))
-    made = (metrics, uncertainty, comparisons, by, slices, found, rules, unused, seen, fairness, free)
-    return Judgement(*made, integration)
+    rules, free = judge(policy, evidence), tuple(e.column for e in fairness if not policy.fairness.get(e.column))
+    told = (rules, policy.unused(rules), seen, fairness, free, integration)
+    return Judgement(metrics, uncertainty, comparisons, by, slices, found, *told)
 
 
 def _comparisons(
