@@ -114,7 +114,8 @@ def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int
 def interval(metric: Metric, value: float, drawn: Array) -> tuple[float, float]:
     """The ends of the 95 % interval of a metric: percentiles of its draws, reversed where rows overstate it.
 
-    The reversed (basic) interval takes off the bias that draws show (Davison and Hinkley 1997, section 5.2).
+    The reversed (basic) interval takes off the bias that draws show (Davison and Hinkley 1997, section 5.2). The value
+    itself is always within it.
 
     Args:
         metric: The metric.
@@ -122,4 +123,4 @@ def interval(metric: Metric, value: float, drawn: Array) -> tuple[float, float]:
         drawn: Its values on draws, shape (samples,); one at least is a number.
     """
     low, high = (float(end) for end in np.nanquantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)))
-    return (max(2 * value - high, 0.0), max(2 * value - low, 0.0)) if metric.overstated else (low, high)
+    return (max(2 * value - high, 0.0), max(2 * value - low, value)) if metric.overstated else (low, high)

@@ -28,7 +28,8 @@ class Named(NamedTuple):
         found = state.version(self.number)
         if found is None:
             expected = f"{model}:1 to {model}:{len(state.versions)}" if state.versions else "none yet"
-            raise ConfigurationError(f"{model} has no version {self.number}: expected {expected}.")
+            lacking = f"{model} has no version {self.number}" if self.number else f"{model} alone names no version"
+            raise ConfigurationError(f"{lacking}: expected {expected}.")
         return found
 
 
@@ -57,8 +58,9 @@ def named(store: ArtifactStore, text: str) -> Named:
     holders = {alias: state.holder(alias) for alias in reversed(ALIASES)}
     if not holders.get(found["alias"]):
         held = [f"{ledger.model_name}@{alias}" for alias, number in holders.items() if number]
+        lacking = f"no version is {found['alias']}" if found["alias"] in holders else f"{found['alias']} is no alias"
         raise ConfigurationError(
-            f"{ledger.model_name}@{found['alias']}: expected {' or '.join(held) or 'a number, as nothing is promoted'}."
+            f"{text}: {lacking} now; expected {' or '.join(held) or 'a number, as nothing is promoted'}."
         )
     return Named(ledger, holders[found["alias"]])
 

@@ -44,11 +44,12 @@ def try_policy(
     if output == "json":
         print_json([each.model_dump(mode="json") for each in found])
         return
-    table = Table("version", "verdict then", "under this policy", "why", box=None, pad_edge=False)
+    table = Table("version", "evaluation", "verdict then", "under this policy", "why", box=None, pad_edge=False)
     name = candidates.ledger.model_name
     for each in found:
         shown = f"{name}:{each.version}" if each.version else Reference.parse(each.model).short
         why = [*each.broken, *(f"warning: {text}" for text in each.warnings)]
         why += [f"not measured then: {text}" for text in each.not_measured]
-        table.add_row(*map(Text, (shown, each.then, each.now, "\n".join(why))))
+        evaluation = Reference.parse(each.evaluation).short
+        table.add_row(*map(Text, (shown, evaluation, each.then, each.now, "\n".join(why))))
     print_table(table)

@@ -79,7 +79,7 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
     table = Table("record", "at", "by", "what", "reasons", box=None, pad_edge=False)
     for number, record in enumerate(found.ledger.records(), start=1):
         reasons = (*record.verdict.reasons, *map(str, record.verdict.exempted)) if record.verdict else ()
-        why = "; ".join([*reasons, *filter(None, [record.reason])])
+        why = "; ".join([*reasons, *filter(None, [" ".join(record.reason.split())])])
         at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
         table.add_row(str(number), at, by, said(record), why)
     print_table(table)
@@ -143,7 +143,10 @@ def _sign(store: str, model: str, word: str, reason: str) -> None:
     body = {"model_name": name, "version": found.number, "word": word, "reason": reason}
     result = approve(ApproveRequest.model_validate(body), opened)
     typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
-    if result.until:
+    if result.version == found.ledger.state().champion:
+        told = f", until `gatehouse models rollback {name}:{result.version}`" if word == "reject" else " already"
+        typer.echo(f"It is the champion{told}.")
+    elif result.until:
         typer.echo(f"Until {result.until}: gatehouse models promote {name}:{result.version}, or the promotion pipeline")
 
 

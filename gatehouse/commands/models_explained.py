@@ -69,12 +69,13 @@ def search(
     table = Table("version", "stage", "by", "tags", "metrics", "model", box=None, pad_edge=False)
     for each in found:
         tags = " ".join(f"{name}={value}" for name, value in each.tags.items())
-        metrics = "  ".join(f"{one.name} {with_interval(one)}" for one in each.numbers[:_METRICS])
+        ordered = sorted(each.numbers, key=lambda one: one.name not in query)  # Those that are asked for, first.
+        metrics = "  ".join(f"{one.name} {with_interval(one)}" for one in ordered[:_METRICS])
         short = Reference.parse(each.model).short
         table.add_row(*map(Text, (f"{each.name}:{each.version}", each.stage, each.by, tags, metrics, short)))
     if found:
         print_table(table)
-    typer.echo(f"{len(found):,} versions", err=True)
+    typer.echo(f"{len(found):,} version{'s' * (len(found) != 1)}", err=True)
 
 
 def compare(

@@ -31,7 +31,9 @@ def card(
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")],
     onnx: Annotated[Path, typer.Option(help="Write the model to this file.")],
-    tolerance: Annotated[float, typer.Option(help="The largest difference of a prediction that is accepted.")] = 1e-5,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="The largest difference of a prediction that is accepted.")
+    ] = 1e-5,
     store: StoreOption = "",
 ) -> None:
     """Write a version as ONNX, from raw features to predictions; refused where onnxruntime predicts something else."""

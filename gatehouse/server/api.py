@@ -16,7 +16,7 @@ from gatehouse.components.registry.registering.stage import RegisterResult
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access, Promoter, Reader, Runner
 from gatehouse.server.problems import answers
-from gatehouse.server.registry import Acting, Model, Promotion, Registration, Resolved, Word, found
+from gatehouse.server.registry import Acting, Model, Promotion, Registration, Resolved, Word, found, require_version
 from gatehouse.server.state import Server
 from gatehouse.server.tokens import Token
 
@@ -158,7 +158,7 @@ def follow_run(request: Request, token: Reader, run: RunId) -> runs.Run:
 
 def sign(server: Server, token: Token, name: str, word: str, asked: Word) -> ApproveResult:
     """Sign the last verdict on a version in the name of a token."""
-    found(server.store, name)
+    require_version(server.store, name, asked.version)
     body = asked.model_dump() | {"model_name": name, "word": word, "by": token.name}
     return server.changed(approve(ApproveRequest.model_validate(body), server.store))
 

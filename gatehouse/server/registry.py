@@ -55,7 +55,9 @@ class Word(_Asked):
     """A person's word on the last verdict on a version."""
 
     version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging.")
-    reason: str = Field(min_length=1, max_length=2000, description="Why; it is kept in the ledger.")
+    reason: str = Field(
+        min_length=1, max_length=2000, pattern=r"\S", description="Why, in words; it is kept in the ledger."
+    )
 
 
 class Promotion(_Asked):
@@ -83,6 +85,15 @@ def found(store: ArtifactStore, text: str) -> Named:
         return named(store, text)
     except ConfigurationError as error:
         raise ProblemError(404, str(error)) from error
+
+
+def require_version(store: ArtifactStore, name: str, version: int) -> None:
+    """Make sure that there is a model, and a version where one is named (0 for none).
+
+    Raises:
+        ProblemError: 404 if there is none.
+    """
+    found(store, f"{name}:{version}" if version else name)
 
 
 def resolve(store: ArtifactStore, text: str) -> Resolved:
@@ -125,7 +136,7 @@ def history(store: ArtifactStore, name: str) -> list[Act]:
 
 def act(store: ArtifactStore, name: str, action: str, asked: Acting | Promotion, token: Token) -> PromoteResult:
     """Promote, roll back or archive, in the name of a token."""
-    found(store, name)
+    require_version(store, name, asked.version)
     body = asked.model_dump() | {"model_name": name, "action": action, "by": token.name}
     return promote(PromoteRequest.model_validate(body), store)
 

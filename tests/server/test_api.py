@@ -75,6 +75,7 @@ def test_every_route_asks_for_its_scope(served: Served) -> None:
             assert "Expected a token with the scope" in _problem(each.post(f"/v1/{path}", version=9, reason="x"), 403)
         body = {"evaluation": "x"} if path.endswith("register") else {} if path == "runs" else {"version": 9}
         assert allowed.post(f"/v1/{path}", **body, **({"reason": "x"} if "models" in path else {})).status_code in (
+            404,
             409,
             422,
         ), path
@@ -168,6 +169,10 @@ def test_what_is_wrong_is_told_in_the_words_of_the_project(served: Served) -> No
     )
     assert "body.reason" in _problem(served.promoter.post(f"/v1/models/{NAME}/approve"), 422)
     assert _problem(ros.get("/v1/nothing"), 404)
+    for act in ("approve", "promote", "archive"):
+        answer = served.promoter.post(f"/v1/models/{NAME}/{act}", version=99, reason="x")
+        assert "has no version 99" in _problem(answer, 404)
+    assert "body.reason" in _problem(served.promoter.post(f"/v1/models/{NAME}/approve", reason="  "), 422)
     assert "at most 65,536 bytes" in _problem(rune.post("/v1/runs", reason="x" * 70_000), 413)
 
 

@@ -61,7 +61,7 @@ def test_a_person_logs_in_looks_and_approves(served: Served, browser: Browser) -
 
 def test_what_data_says_stays_text(served: Served, browser: Browser) -> None:
     served.gate.approve(2, reason=PLANTED)
-    tag(served.gate.store, NAME, 2, {PLANTED: PLANTED})
+    tag(served.gate.store, NAME, 2, {"planted": PLANTED})
     page = _logged_in(browser.page(), served.promoter, f"/models/{NAME}/2")
     run = "20130115-081500-01ab"
     asked = {"pipeline": "training", "arguments": {"window": PLANTED}, "reason": PLANTED, "until": "", "by": PLANTED}

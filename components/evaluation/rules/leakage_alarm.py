@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.evaluation.gate import Evidence, Rule, family
@@ -14,7 +14,7 @@ from gatehouse.components.metrics.catalogue.names import MetricName
 class LeakageAlarm(Spec):
     """Where the alarm rings, by metric."""
 
-    leakage_alarm: dict[MetricName, float] | None = Field(
+    leakage_alarm: dict[MetricName, FiniteFloat] | None = Field(
         None, description="Values of metrics such that a model that is better is taken for leaky."
     )
 
@@ -25,4 +25,7 @@ def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
     for name, limit in sorted((policy.leakage_alarm or {}).items()):
         metric, value = metric_named(name), evidence.candidate.get(name, math.nan)
         expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
-        yield Rule(f"leakage alarm {name}", expected, metric.text(value), metric.worse_by(value, limit) >= 0)
+        found, holds = metric.text(value), metric.worse_by(value, limit) >= 0
+        if metric.worse_by(value, limit) < 0:
+            found += "; a model may know the outcome; if yours can be that good, change leakage_alarm in policy.yaml"
+        yield Rule(f"leakage alarm {name}", expected, found, holds)

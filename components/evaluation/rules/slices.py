@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.evaluation.gate import Evidence, Rule, family
@@ -13,7 +13,7 @@ from gatehouse.components.metrics.catalogue.names import MetricName
 class Slices(Spec):
     """Limits of slices, by metric."""
 
-    slices: dict[MetricName, float] | None = Field(
+    slices: dict[MetricName, FiniteFloat] | None = Field(
         None, description="Values of metrics that every judged slice must reach."
     )
 

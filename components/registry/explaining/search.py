@@ -1,6 +1,6 @@
 """Finds registered versions by their numbers, settings, tags and lineage."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,11 @@ from gatehouse.components.registry.explaining.answers import leaves, provenance_
 from gatehouse.components.registry.explaining.numbers import Number, numbers_of
 from gatehouse.components.registry.ledger import Ledger, model_names
 from gatehouse.components.registry.state import ModelVersion, State
-from gatehouse.components.tracking.query import parse
+from gatehouse.components.tracking.query import lookup, parse
+from gatehouse.errors import ConfigurationError
+from gatehouse.yaml_lines import nearest
+
+_KINDS = ("params.", "metrics.", "tags.")
 
 
 class SearchRequest(StageModel):
@@ -64,12 +68,25 @@ def search(request: SearchRequest, store: ArtifactStore) -> tuple[Found, ...]:
     """The versions that meet a request, in the order of its query.
 
     Raises:
-        ConfigurationError: if the query is none; the message points at the column.
+        ConfigurationError: if the query is none (the message points at the column), or names what no version has.
     """
     query = parse(request.query)
     names = [request.model_name] if request.model_name else model_names(store)
-    candidates = (each for name in names for each in _versions(store, name, request.trained_on))
+    candidates = [each for name in names for each in _versions(store, name, request.trained_on)]
+    _require_known(query.names, candidates)
     return tuple(each.found for each in query.select(candidates))
+
+
+def _require_known(names: tuple[str, ...], candidates: Sequence[_Values]) -> None:
+    """Refuse a name that no version has; one with its kind, such as `tags.reviewed`, may be still to come."""
+    for name in names:
+        if not candidates or name.startswith(_KINDS) or any(lookup(each, name) is not None for each in candidates):
+            continue
+        known = {key for each in candidates for key in (*each.attributes, *each.metrics, *each.params, *each.tags)}
+        raise ConfigurationError(
+            f"query: expected the name of an attribute, a metric, a setting or a tag, found {name!r}, which none of "
+            f"{len(candidates)} versions has{nearest(name, sorted(known)) or '.'}"
+        )
 
 
 def _versions(store: ArtifactStore, name: str, trained_on: tuple[str, ...]) -> Iterator[_Values]:

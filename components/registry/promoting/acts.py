@@ -1,5 +1,6 @@
 """Promotion, rollback and archiving of registered versions: what a person, or an approval pipeline, does."""
 
+import re
 from collections.abc import Mapping
 
 from gatehouse.components.artifacts.records import whoami
@@ -18,7 +19,10 @@ from gatehouse.components.registry.state import (
     StaleVerdictError,
     State,
 )
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
+
+_TAG = re.compile(r"\w[\w. :-]{0,249}")
+"""What MLflow takes as the name of a tag, to which the ledger is copied."""
 
 
 class PromotionError(GatehouseError):
@@ -209,8 +213,14 @@ def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, 
     """Note something about a version: names and values by which it is found; an empty value removes a name.
 
     Raises:
+        ConfigurationError: if MLflow would not take a name.
         PromotionError: if there is no such version.
     """
+    if wrong := [name for name in tags if not _TAG.fullmatch(name)]:
+        raise ConfigurationError(
+            f"Tags of {model_name}: expected names of 1 to 250 letters, digits, spaces and any of _ . : -, found "
+            f"{', '.join(map(repr, wrong))}."
+        )
 
     def decide(state: State) -> Record | None:
         wanted = _version(state, model_name, version)

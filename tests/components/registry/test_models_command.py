@@ -49,11 +49,23 @@ def test_a_version_is_named_in_one_way(gate: Gate) -> None:
         assert model in _call(gate, "show", text)
     for text, told in (
         (f"{NAME}:3", f"has no version 3: expected {NAME}:1 to {NAME}:2"),
+        (f"{NAME}@canary", f"{NAME}@canary: no version is canary now; expected {NAME}@champion"),
+        (f"{NAME}@boss", "boss is no alias now"),
         (f"{NAME}@champio", f"expected {NAME}@champion or {NAME}@staging"),
         ("nobody:1", "found 'nobody'"),
     ):
         with pytest.raises(ConfigurationError, match=told):
             find(gate.store, text)
+
+
+def test_a_word_on_the_champion_says_that_it_stays(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    told = _call(gate, "reject", ":1", "--reason", "it\nlies")
+    assert f"It is the champion, until `gatehouse models rollback {NAME}:1`" in told
+    assert "It is the champion already" in _call(gate, "approve", ":1", "--reason", "it does not")
+    assert "it lies" in _call(gate, "show")
+    with pytest.raises(ConfigurationError, match=f"{NAME} alone names no version: expected {NAME}:1 to {NAME}:1"):
+        _call(gate, "explain", NAME)
 
 
 def test_a_champion_is_not_promoted_again(gate: Gate) -> None:

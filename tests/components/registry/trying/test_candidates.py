@@ -56,9 +56,10 @@ def _try(gate: Gate, policy: Path, *words: str) -> str:
 def test_every_judged_candidate_is_shown_with_both_verdicts(judged: Gate, tmp_path: Path) -> None:
     head, refused, passed = _try(judged, tmp_path / "policy.yaml", "--on", NAME).splitlines()
     assert head.split("  ")[0] == "version"
-    assert refused.startswith("models/delays/") and refused.split()[1:] == ["refused", "pass"]
-    assert passed.split()[:3] == [f"{NAME}:1", "pass", "refused"]
-    assert passed.endswith("leakage alarm roc_auc: expected roc_auc of at most 0.74, found 0.7500")
+    assert refused.startswith("models/delays/") and refused.split()[2:] == ["refused", "pass"]
+    name, evaluation, *verdicts = passed.split()[:4]
+    assert (name, verdicts) == (f"{NAME}:1", ["pass", "refused"]) and evaluation.startswith("evaluations/delays/")
+    assert "leakage alarm roc_auc: expected roc_auc of at most 0.74, found 0.7500" in passed
 
 
 def test_one_version_as_json(judged: Gate, tmp_path: Path) -> None:
