@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.rendering import rendered
 from gatehouse.components.scoring import pieces
 from gatehouse.components.scoring.pieces import pieces_of
 from gatehouse.components.scoring.stage import ScoreRequest, ScoreResult, score
@@ -85,6 +86,7 @@ def test_predictions_are_those_of_the_whole_table_with_keys_time_and_model(score
     assert len(manifest.files) > ROWS // 64 and manifest.rows == result.rows == ROWS
     assert [each.name for each in manifest.columns] == found.column_names
     assert manifest.derived_from == {"model": scorer.model, "rows": rows}
+    assert "probability" in rendered(scorer.store, result.predictions).read_text()
 
 
 @pytest.mark.parametrize(
