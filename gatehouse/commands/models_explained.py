@@ -1,6 +1,5 @@
 """`gatehouse models explain`, `search`, `compare` and `tag`: what is known of versions, and how two differ."""
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.commands.output import JsonOption, StoreOption, find, open_store, print_json, print_table
+from gatehouse.components.artifacts.objects.cache import cache_folder
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.registry.explaining.comparison import CompareRequest
 from gatehouse.components.registry.explaining.comparison import compare as compared
@@ -44,7 +44,7 @@ def explain(
     if as_json:
         print_json(found.model_dump(mode="json"))
         return
-    page = html or Path(tempfile.gettempdir()) / "gatehouse-pages" / "models" / f"{found.name}-{found.version}.html"
+    page = html or cache_folder() / "pages" / "models" / f"{found.name}-{found.version}.html"
     _write(page, explanation_page(found))
     _print(found)
     typer.echo(f"\npage: {page}")

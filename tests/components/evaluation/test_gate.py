@@ -355,6 +355,7 @@ def test_what_a_model_costs_is_bounded_and_what_was_not_measured_keeps_no_bound(
     bounds: dict[str, float], cost: Cost | None, names: list[str]
 ) -> None:
     policy = POLICY.model_copy(update={"cost": CostBounds(**bounds)})
+    assert policy.cost.measures == bool({"latency_ms", "memory_mb"} & bounds.keys())
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, cost=cost)
     rules = judge(policy.resolved(judging_of(BINARY)), evidence)
     assert [rule.name for rule in rules if not rule.holds] == names

@@ -120,3 +120,13 @@ def test_the_command_prints_the_answers_and_writes_page_and_picture(gate: Gate, 
     text = (tmp_path / "a.svg").read_text()
     assert text.startswith("<svg") and "training-sets" in text
     assert "<!doctype html>" in (tmp_path / "a.html").read_text()
+
+
+def test_the_page_lies_in_the_cache_of_the_user_where_nobody_says_where(
+    gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
+    gate.run(gate.model(1))
+    result = CliRunner().invoke(app, ["explain", "@champion", "--store", gate.store.address])
+    (page,) = (tmp_path / "cache").rglob("*.html")
+    assert f"page: {page}" in result.output.replace("\n", "")
