@@ -386,6 +386,9 @@ def test_regressions_that_are_shown_in_a_slice_refuse(slices: dict[str, float], 
     )
     assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
     assert not [rule for rule in judge(POLICY, evidence) if rule.name.startswith("regression")], "none by default"
+    assert ("regressions" in {rule.name for rule in judge(policy, evidence)}) == (not broken), (
+        "a rule that holds is told too"
+    )
 
 
 def test_regressions_name_metrics_of_the_task() -> None:
