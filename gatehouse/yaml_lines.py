@@ -46,7 +46,7 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
 def nearest(name: str, known: Iterable[str]) -> str:
     """Words that offer the known name which is most like one that is not known; empty where none is."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def at_line(name: str, lines: Mapping[tuple[Any, ...], int], problem: str) -> str:

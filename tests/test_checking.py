@@ -354,9 +354,9 @@ def test_queries_that_nothing_reads_and_tables_without_a_history_are_found(proje
     with pytest.raises(ConfigurationError) as caught:
         check_project(project)
     told = str(caught.value)
-    assert "known/order.sql: expected a table of the source (orders); did you mean orders?" in told
+    assert "known/order.sql: expected a table of the source (orders) (did you mean orders?)" in told
     assert (
-        "views/order_contents.sql: no FeatureView of this name in definitions.py; did you mean order_content?" in told
+        "views/order_contents.sql: no FeatureView of this name in definitions.py (did you mean order_content?)" in told
     )
     assert "the view order_content cannot be checked for leakage, as there is no known/<table>.sql of orders" in told
 

@@ -1,18 +1,11 @@
 """What a CSV that nobody declared seems to be: encoding, delimiter, types, times. The whole file is looked at.
 
-DuckDB's sniffer tells the delimiter and whether there is a header. Which type a column has is told by the very
-functions that read it into a snapshot, over all rows, so that what is declared here is what is read there.
+The delimiter is the one that cuts most rows into one number of cells, whatever the others are like. Which type a column
+has is told by the very functions that read it into a snapshot, over all rows, so that what is declared here is what is
+read there.
 """
 
-import codecs
-import csv
-import gzip
-import io
-import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +16,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.database import connect
+from gatehouse.components.snapshot.csv_shape import in_utf8, require_ending, shape_of
 from gatehouse.components.snapshot.sources.csv_texts import read_texts
 from gatehouse.components.snapshot.spec import ColumnType
 from gatehouse.errors import SourceError
 
-_ENDINGS = (".csv", ".tsv", ".txt")
 _ROWS_AT_ONCE = 50_000
 _MOST_MISFITS = 0.005
 _NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "--", "\\N", "#N/A", ".")
 _DEFAULT_NULLS = ("", "NA")
+_DELIVERED = "delivered_at"
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%B %d, %Y")
 _FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
-_OF_WINDOWS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
 _SPANS = {"seconds": (1e8, 4e9), "milliseconds": (1e11, 4e12), "microseconds": (1e14, 4e15)}
+_PLAUSIBLE = (631_152_000, 4_102_444_800)
+"""The years 1990 to 2100, in seconds since 1970."""
+_PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 _TIME_WORDS = ("time", "date", "when", "stamp", "epoch", "created", "updated", "_at", " at", "ts")
 
 
@@ -52,6 +48,7 @@ class SniffedColumn:
         rows: Rows with a value.
         misfits: Those that have another type; they would be rejected.
         also: Another format that all its times fit too; empty for none.
+        epoch: Of numbers the unit in which all are times of the years 1990 to 2100 since 1970; empty for none.
     """
 
     name: str
@@ -62,6 +59,7 @@ class SniffedColumn:
     rows: int = 0
     misfits: int = 0
     also: str = ""
+    epoch: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ class Sniffed:
         decimal: Of its numbers.
         nulls: Texts that stand for a missing value.
         columns: In the order of the file.
-        rows: How many rows it has.
+        rows: How many rows it has, without those that are uneven.
+        uneven: Rows that have more or fewer cells than the header; they would be rejected.
         event_time: The column whose times order the rows; empty for none.
     """
 
@@ -84,12 +83,17 @@ class Sniffed:
     nulls: tuple[str, ...]
     columns: tuple[SniffedColumn, ...]
     rows: int
+    uneven: int = 0
     event_time: str = ""
 
     def ordered_by(self, time: str) -> "Sniffed":
-        """The file with another column for its time; with none, all its times are texts."""
+        """The file with another column for its time, also of numbers since 1970; with none, its times are texts."""
         if time:
-            return replace(self, event_time=time)
+            columns = (
+                replace(one, kind=ColumnType.timestamp, form=one.epoch) if one.name == time and one.epoch else one
+                for one in self.columns
+            )
+            return replace(self, event_time=time, columns=tuple(columns))
         texts = (
             SniffedColumn(one.name, ColumnType.string, rows=one.rows) if one.kind is ColumnType.timestamp else one
             for one in self.columns
@@ -158,18 +162,16 @@ def _typed(found: pa.Field, rows: int) -> SniffedColumn:
 
 
 def _csv(path: Path) -> Sniffed:
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
-    if not path.is_file() or not suffixes or suffixes[-1] not in _ENDINGS:
-        raise SourceError(f"{path}: expected a CSV ({', '.join(_ENDINGS)}, also .gz) or Parquet file, found none.")
-    with _in_utf8(path) as (plain, encoding), connect() as connection:
-        delimiter = _delimiter(connection, plain, path.name)
-        header = _header(plain, delimiter)
+    require_ending(path)
+    with in_utf8(path) as (plain, encoding), connect() as connection:
+        delimiter, header = shape_of(plain, path.name)
         columns = [_Column(name, dict.fromkeys(_candidates(), 0)) for name in header]
         rows = 0
-        for batch in _batches(connection, plain, delimiter):
+        for batch in _batches(connection, plain, delimiter, len(header)):
             rows += batch.num_rows
             for column, cells in zip(columns, batch.columns, strict=True):
                 _look(column, cells)
+        uneven = int(connection.execute("SELECT count(DISTINCT line) FROM reject_errors").fetchall()[0][0])
     if not rows:
         raise SourceError(f"{path.name}: expected rows below the header, found none.")
     told = [_told(column) for column in columns]
@@ -182,89 +184,17 @@ def _csv(path: Path) -> Sniffed:
         if one.kind is not ColumnType.string
     }
     nulls = (*_DEFAULT_NULLS, *sorted(seen - set(_DEFAULT_NULLS)))
-    return Sniffed(encoding, delimiter, decimal, nulls, tuple(told), rows)
+    return Sniffed(encoding, delimiter, decimal, nulls, tuple(told), rows, uneven)
 
 
-@contextmanager
-def _in_utf8(path: Path) -> Iterator[tuple[Path, str]]:
-    """The text of a file as a plain file in UTF-8, and its encoding."""
-    encoding = _encoding(path)
-    with tempfile.TemporaryDirectory(prefix="gatehouse-sniff-") as folder:
-        plain = Path(folder) / "plain.csv"
-        read_as = "utf-8-sig" if encoding == "utf-8" else encoding
-        with (
-            _opened(path) as raw,
-            io.TextIOWrapper(raw, encoding=read_as, newline="") as text,
-            open(plain, "w", encoding="utf-8", newline="") as target,
-        ):
-            shutil.copyfileobj(text, target)
-        yield plain, encoding
-
-
-def _opened(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
-
-
-def _encoding(path: Path) -> str:
-    """UTF-16 by its mark, UTF-8 where all bytes are; else one of western Europe: that of Windows has letters more."""
-    decoder, of_windows = codecs.getincrementaldecoder("utf-8")(), False
-    is_utf8 = True
-    with _opened(path) as stream:
-        data = stream.read(2**20)
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return "utf-16"
-        while data:
-            try:
-                is_utf8 = is_utf8 and decoder.decode(data) is not None
-            except UnicodeDecodeError:
-                is_utf8 = False
-            of_windows = of_windows or _OF_WINDOWS.search(data) is not None
-            data = stream.read(2**20)
-    if is_utf8 and not decoder.getstate()[0]:
-        return "utf-8"
-    return "cp1252" if of_windows else "latin-1"
-
-
-def _delimiter(connection: duckdb.DuckDBPyConnection, plain: Path, name: str) -> str:
-    try:
-        found = connection.sql(f"SELECT Delimiter, HasHeader, SkipRows FROM sniff_csv('{plain}')").fetchall()
-    except duckdb.Error as error:
-        raise SourceError(f"{name}: no delimiter gives rows of one width: {error}") from error
-    delimiter, has_header, skipped = found[0]
-    if skipped:
-        raise SourceError(f"{name}: {skipped} lines stand before the table. Remove them: a header is the first line.")
-    if not has_header:
-        # A header over columns of texts looks like a row of them to the sniffer.
-        first, second = _first_rows(plain, delimiter)
-        if any(_is_number(cell) for cell in first) or len({*first}) < len(first) or not second:
-            raise SourceError(f"{name}: expected a header in the first line, found {first[:4]}. Add one.")
-    return str(delimiter)
-
-
-def _first_rows(plain: Path, delimiter: str) -> tuple[list[str], list[str]]:
-    with open(plain, encoding="utf-8", newline="") as stream:
-        rows = csv.reader(stream, delimiter=delimiter)
-        return next((row for row in rows if row), []), next((row for row in rows if row), [])
-
-
-def _header(plain: Path, delimiter: str) -> list[str]:
-    return _first_rows(plain, delimiter)[0]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _batches(connection: duckdb.DuckDBPyConnection, plain: Path, delimiter: str) -> Iterator[pa.RecordBatch]:
-    """All rows of a file as texts; rows of another width are left out."""
-    escaped = delimiter.replace("'", "''")
+def _batches(
+    connection: duckdb.DuckDBPyConnection, plain: Path, delimiter: str, width: int
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a file as texts; those of another width are left out, and stand in the table reject_errors."""
+    types = ", ".join(f"'column{index}': 'VARCHAR'" for index in range(width))
     query = (
-        f"SELECT * FROM read_csv('{plain}', all_varchar=true, header=true, delim='{escaped}', quote='\"', escape='\"', "
-        "ignore_errors=true, nullstr='')"
+        f"SELECT * FROM read_csv('{plain}', auto_detect=false, header=true, columns={{{types}}}, "
+        f"delim='{delimiter}', quote='\"', escape='\"', store_rejects=true, nullstr='')"
     )
     yield from connection.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
 
@@ -319,9 +249,15 @@ def _told(column: _Column) -> SniffedColumn:
         chosen = _Candidate(ColumnType.timestamp, unit)
     others = [one.form for one in best if one.form and one != chosen and chosen.form in _FORMATS]
     naive = chosen.kind is ColumnType.timestamp and bool(chosen.zone)
-    return SniffedColumn(
-        column.name, chosen.kind, chosen.form, chosen.decimal, naive, column.rows, fewest, others[0] if others else ""
-    )
+    also = others[0] if others else ""
+    epoch = _epoch(column) if chosen.kind in (ColumnType.int64, ColumnType.double) and chosen.decimal == "." else ""
+    return SniffedColumn(column.name, chosen.kind, chosen.form, chosen.decimal, naive, column.rows, fewest, also, epoch)
+
+
+def _epoch(column: _Column) -> str:
+    low, high = _PLAUSIBLE
+    fits = (unit for unit, each in _PER_SECOND.items() if low * each <= column.low and column.high <= high * each)
+    return next(fits, "")
 
 
 def _unit(column: _Column, chosen: _Candidate) -> str:
@@ -342,7 +278,7 @@ def _with_decimal(column: _Column, told: SniffedColumn, decimal: str) -> Sniffed
 def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[str, Any]:
     """The declaration that reads a file as it was told, as `source` of a project has it.
 
-    A file without times is read by a query that gives all rows one, and the row's number as a key.
+    A file without times gets one that all its rows have, as the column delivered_at.
 
     Args:
         sniffed: What was told.
@@ -351,21 +287,19 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         delivered: The time that all rows have where they have none of their own, ISO 8601 in UTC.
 
     Raises:
-        SourceError: if no column has a name, or a file without times is in an encoding that DuckDB does not read.
+        SourceError: if no column has a name.
     """
     columns = {column.name: str(column.kind) for column in sniffed.named}
     if not columns:
         raise SourceError(f"{path.name}: expected columns with names, found none.")
     zone = {"time_zone": "UTC"} if any(column.naive for column in sniffed.named) else {}
-    rejecting: dict[str, Any] = {"on_invalid": "reject", "reject_limit": 2 * _MOST_MISFITS}
-    if not sniffed.event_time:
-        if sniffed.encoding == "cp1252":
-            raise SourceError(f"{path.name}: has no column of times, and is written in cp1252. Save it in UTF-8.")
-        query = _query(sniffed, path, delivered)
-        columns = {"row_number": "int64", "delivered_at": "timestamp", **columns}
-        whole = {"query": query, "columns": columns, "event_time": "delivered_at", "order_by": ["row_number"]}
-        return {"name": name, "kind": "sql", "url": "duckdb:///:memory:", "time_zone": "UTC", "tables": {name: whole}}
-    table: dict[str, Any] = {"member": path.name, "columns": columns, "event_time": sniffed.event_time, **rejecting}
+    # A small file may lose two rows, a large one as many as told its types.
+    limit = max(2 * _MOST_MISFITS, min(1.0, 2 / max(sniffed.rows + sniffed.uneven, 1)))
+    table: dict[str, Any] = {"member": path.name, "on_invalid": "reject", "reject_limit": round(limit, 4)}
+    if sniffed.event_time:
+        table |= {"columns": columns, "event_time": sniffed.event_time}
+    else:
+        table |= {"columns": {_DELIVERED: "timestamp", **columns}, "event_time": _DELIVERED, "delivered": delivered}
     defaults = {"delimiter": "," if sniffed.delimiter else "", "decimal": ".", "encoding": "utf-8"}
     table |= {key: found for key, default in defaults.items() if (found := getattr(sniffed, key)) != default}
     if times := {column.name: column.form for column in sniffed.named if column.form}:
@@ -374,37 +308,3 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         table["guards"] = {"new_column": "accept"}  # what has no name
     nulls = {"nulls": list(sniffed.nulls)} if sniffed.nulls != _DEFAULT_NULLS else {}
     return {"name": name, "kind": "files", "path": str(path.parent), **zone, **nulls, "tables": {name: table}}
-
-
-_SQL = {
-    ColumnType.int64: "BIGINT",
-    ColumnType.double: "DOUBLE",
-    ColumnType.bool: "BOOLEAN",
-    ColumnType.string: "VARCHAR",
-}
-
-
-def _query(sniffed: Sniffed, path: Path, delivered: str) -> str:
-    names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in sniffed.named)
-    numbered = f"SELECT row_number() OVER () AS row_number, TIMESTAMP {_quoted(delivered)} AS delivered_at, {names}\n"
-    if not sniffed.delimiter:
-        return f"{numbered}FROM read_parquet({_quoted(str(path))})"
-    types = _literal(
-        {column.name or f"column{index}": _SQL[column.kind] for index, column in enumerate(sniffed.columns)}
-    )
-    nulls = ", ".join(_quoted(null) for null in sniffed.nulls)
-    return (
-        f"{numbered}FROM read_csv({_quoted(str(path))}, header = true,\n"
-        f"  delim = {_quoted(sniffed.delimiter)}, quote = '\"',\n"
-        f"  decimal_separator = {_quoted(sniffed.decimal)}, encoding = {_quoted(sniffed.encoding)},\n"
-        f"  nullstr = [{nulls}], columns = {types})"
-    )
-
-
-def _literal(types: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in types.items()) + "}"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"

@@ -56,7 +56,7 @@ class Guards(Spec):
 class TableSpec(Spec):
     """What every kind of source declares of one raw table."""
 
-    columns: dict[str, ColumnType] = Field(min_length=1, description="Type of every column, in the snapshot's order.")
+    columns: dict[str, ColumnType] = Field(min_length=1, description="Type of every column.")
     event_time: str = Field(
         "", description="Timestamp column that the time window selects by; empty for a static table."
     )

@@ -1,6 +1,9 @@
 """`gatehouse data try`: a first look at a CSV that nobody declared, from the file to a contract and a report."""
 
+import json
 import re
+import shutil
+import tempfile
 import webbrowser
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +19,7 @@ from rich.text import Text
 
 from gatehouse.commands.output import find, print_table
 from gatehouse.commands.place import store_address
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
 
@@ -59,9 +63,11 @@ def attempt(
     sniffed = sniff(file)
     show(console, file, sniffed)
     source = declared(sniffed, file.resolve(), name)
-    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as made:  # A file that cannot be read leaves no folder behind.
+        look = taken(source, Path(made, _CONTRACT), ArtifactStore.open(store_address(store)))
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(made, _CONTRACT), written[1])
     written[0].write_text(_source_text(source), encoding="utf-8")
-    look = taken(source, written[1], ArtifactStore.open(store_address(store)))
     _tell(console, look, name, written)
     if open_page:
         webbrowser.open(look.pages[0].resolve().as_uri())
@@ -90,7 +96,9 @@ def taken(source: Mapping[str, Any], contract_file: Path, store: ArtifactStore) 
     from gatehouse.components.validation.inference.infer import infer_contract
     from gatehouse.components.validation.stage import ValidateRequest, validate
 
-    taken = snapshot(SnapshotRequest(source=parse_source(source)), store)
+    # As a run has it, in canonical JSON: then both take the same snapshot.
+    spec = parse_source(json.loads(canonical_json(source)))
+    taken = snapshot(SnapshotRequest(source=spec), store)
     contract = infer_contract(store, taken.snapshot)
     contract_file.write_text(contract, encoding="utf-8")
     files = {CONTRACT_FILE: contract_text(parse_contract(contract))}
@@ -135,8 +143,11 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
     for column in sniffed.columns:
         table.add_row(column.name or "(no name)", str(column.kind), _notes(column, sniffed))
     print_table(table)
+    if sniffed.uneven:
+        told = f"{sniffed.uneven:,} rows have more or fewer cells than the header, they are rejected."
+        console.print(Text(told, style="yellow"))
     if not sniffed.event_time:
-        told = "No column holds times: each row gets its number as row_number, and the file's own time as delivered_at."
+        told = "No column holds times: each row gets the file's own time, as delivered_at."
         console.print(Text(told, style="yellow"))
 
 
@@ -144,6 +155,8 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
     notes = [] if column.name else ["left out: it has no name"]
     if column.form:
         notes.append(f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970")
+    elif column.epoch:
+        notes.append(f"may be {column.epoch} since 1970: name it as the time")
     if column.also:
         notes.append(f"{column.also} fits as well, check which it is")
     if column.naive:

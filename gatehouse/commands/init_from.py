@@ -14,7 +14,7 @@ from rich.text import Text
 from gatehouse.commands.first_look import FirstLook, declared, show, table_name, taken
 from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
 from gatehouse.commands.table_project import project_files, write_files
-from gatehouse.commands.table_roles import Roles, Wanted, chosen, facts
+from gatehouse.commands.table_roles import Roles, Wanted, chosen, facts, require_columns, someone_is_there
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
@@ -39,9 +39,11 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float, want
     from gatehouse.components.snapshot.sniffing import sniff
 
     console, table = Console(soft_wrap=True, highlight=False), table_name(file)
-    sniffed = sniff(file)
-    show(console, file, sniffed)
-    sniffed = sniffed.ordered_by(_time(time, sniffed))
+    found = sniff(file)
+    sniffed = found.ordered_by(_time(time, found))
+    require_columns(wanted, [column.name for column in found.named])
+    if asked := someone_is_there():
+        show(console, file, found)
     with whole_or_none(target) as made:
         (made / "data").mkdir()
         shutil.copy2(file, made / "data")
@@ -52,6 +54,8 @@ def init_from(target: Path, name: str, file: Path, time: str, alarm: float, want
         roles, boundaries, alike = _roles(store, look, table, source["tables"][table], wanted, bool(sniffed.event_time))
         write_files(made, project_files(name, table, source, roles, boundaries, alike, alarm))
         report = target / look.pages[0].relative_to(made)
+    if not asked:  # An error stands alone.
+        show(console, file, found)
     _tell(console, target, name, roles, report, boundaries)
 
 
@@ -59,9 +63,17 @@ def _time(wanted: str, sniffed: "Sniffed") -> str:
     times = [column.name for column in sniffed.named if str(column.kind) == "timestamp"]
     if wanted in ("", "none") or wanted in times:
         return "" if wanted == "none" else wanted or sniffed.event_time
+    column = next((one for one in sniffed.named if one.name == wanted), None)
+    if column and column.epoch and column.epoch != "nanoseconds":
+        return wanted
+    advice = ""
+    if column and column.epoch:
+        advice = f" It may be nanoseconds since 1970: write microseconds, and times: {{{wanted}: microseconds}}."
+    elif column and column.kind in ("int64", "double"):
+        advice = f" Numbers since 1970 are read by a source with times: {{{wanted}: milliseconds}}, or seconds."
     raise ConfigurationError(
         f"--time: expected a column of times ({', '.join(times) or 'the file has none'}) or none, found "
-        f"{wanted!r}{nearest(wanted, times)}."
+        f"{wanted!r}{nearest(wanted, times)}.{advice}"
     )
 
 
@@ -74,7 +86,7 @@ def _roles(
         connection.read_parquet([str(path) for path in store.paths(dataset)]).create_view("rows")
         found, rows = facts(lambda sql: connection.execute(sql).fetchall(), declared["columns"])
         time = str(declared["event_time"])
-        roles = chosen(wanted, found, rows, time, "" if timed else "row_number")
+        roles = chosen(wanted, found, rows, time)
         if roles.task == "binary":
             _refuse_one_sided(connection, roles)
         return roles, _boundaries(connection, time) if timed else None, _alike(connection, roles, rows)

@@ -82,7 +82,10 @@ def _fetched(
 
     with queried(store, named, plain, partial(sensitive_columns, store)) as connection:
         try:
-            result = connection.execute(sql)
+            statements = connection.extract_statements(sql)
+            if len(statements) != 1:
+                raise ConfigurationError(f"expected one query, found {len(statements)}: give each to a command.")
+            result = connection.execute(statements[0])
             columns = [str(column[0]) for column in result.description or ()]
             return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
         except duckdb.Error as error:

@@ -4,7 +4,7 @@ import contextlib
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import typer
@@ -94,7 +94,7 @@ def sql_name(column: str) -> str:
     return f"{name}_value" if name in _OWN_NAMES else name
 
 
-def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str, own_key: str = "") -> Roles:
+def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) -> Roles:
     """What each column is: as it was asked for, and where nothing was said, as a person answers or as it seems.
 
     Args:
@@ -102,21 +102,18 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str, 
         columns: The columns of the table by name.
         rows: How many rows it has.
         time: The column with the time of the decision.
-        own_key: A column of Gatehouse's own that numbers the rows; empty for none.
 
     Raises:
         ConfigurationError: if a column is not there, does not fit, or nobody can be asked.
     """
-    for option, name in (("known", wanted.known), *(("without", name) for name in wanted.without)):
-        if name:
-            _column(f"--{option}", name, columns)
+    require_columns(wanted, columns)
     if wanted.known and columns[wanted.known].kind != TIME:
         raise ConfigurationError(f"--known: expected a column of times, found {wanted.known}.")
-    label = _label(wanted.label, columns, {time, own_key, *wanted.without})
+    label = _label(wanted.label, columns, {time, *wanted.without})
     task = _task(label, wanted)
     positive = _positive(label, wanted.positive) if task == "binary" else ""
-    key = _key(wanted.key, columns, rows, {label.name, own_key, time, *wanted.without}) or columns.get(own_key)
-    used = {time, wanted.known, label.name, key.name if key else "", own_key}
+    key = _key(wanted.key, columns, rows, {label.name, time, *wanted.without})
+    used = {time, wanted.known, label.name, key.name if key else ""}
     left_out: dict[str, str] = {}
     for name, column in columns.items():
         if name not in used and (why := _unfit(column, rows, wanted.without)):
@@ -124,7 +121,7 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str, 
     features = tuple(one for name, one in columns.items() if name not in used and name not in left_out)
     if not features:
         raise ConfigurationError(f"expected a column to predict {label.name} from, found none beside key and times.")
-    _refuse_equal([*sorted(used - {"", own_key}), *(one.name for one in features)])
+    _refuse_equal([*sorted(used - {""}), *(one.name for one in features)])
     return Roles(label, task, positive, key, time, wanted.known, features, left_out)
 
 
@@ -153,12 +150,28 @@ def _unfit(column: Column, rows: int, without: Sequence[str]) -> str:
     return ""
 
 
+def require_columns(wanted: Wanted, names: Collection[str]) -> None:
+    """Refuse what was asked for and is no column of the file.
+
+    Raises:
+        ConfigurationError: naming the option.
+    """
+    single = {"label": wanted.label, "key": "" if wanted.key == "none" else wanted.key, "known": wanted.known}
+    for option, name in (*single.items(), *(("without", name) for name in wanted.without)):
+        if name and name not in names:
+            raise _no_column(option, name, names)
+
+
+def _no_column(option: str, name: str, names: Collection[str]) -> ConfigurationError:
+    known = ", ".join(names)
+    return ConfigurationError(
+        f"--{option}: expected a column of the file ({known}), found {name!r}{nearest(name, names)}."
+    )
+
+
 def _column(option: str, name: str, columns: Mapping[str, Column]) -> Column:
-    if name not in columns:
-        known = ", ".join(columns)
-        raise ConfigurationError(
-            f"{option}: expected a column of the file ({known}), found {name!r}{nearest(name, columns)}."
-        )
+    if name not in columns:  # as a person said it
+        raise _no_column(option, name, columns)
     return columns[name]
 
 
@@ -166,7 +179,7 @@ def _label(wanted: str, columns: Mapping[str, Column], taken: set[str]) -> Colum
     likely = [name for name, one in columns.items() if one.values == 2 and one.kind != TIME and name not in taken]
     offered = f" ({', '.join(likely)})" if likely else ""
     name = wanted or _ask(f"Which column is to be predicted{offered}", likely[-1] if likely else "", "--label")
-    column = _column("--label", name, columns)
+    column = _column("label", name, columns)
     if name in taken or column.kind == TIME or column.values < 2:
         raise ConfigurationError(
             f"--label: expected a column with two values at least, which is no time{offered}, found {name}."
@@ -237,7 +250,7 @@ def _key(wanted: str, columns: Mapping[str, Column], rows: int, taken: set[str])
         wanted = _ask(question, named or "none", "--key") if asked else named or "none"
     if wanted == "none":
         return None
-    column = _column("--key", wanted, columns)
+    column = _column("key", wanted, columns)
     if wanted not in unique:
         raise ConfigurationError(
             f"--key: expected a column of whole numbers or texts with another value in every row"

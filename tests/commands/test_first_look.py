@@ -9,8 +9,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gatehouse.commands.data import app
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.snapshot.sources.catalog import parse_source
+from gatehouse.components.snapshot.sources.catalog import parse_source, parse_source_json
+from gatehouse.components.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.components.validation.contract import parse_contract
 
 
@@ -58,3 +60,24 @@ def test_a_file_that_a_package_ships(tmp_path: Path, store: ArtifactStore) -> No
     file = Path(str(resources.files("sklearn.datasets") / "data" / "linnerud_exercise.csv"))
     output = _try(file, store, "--out", str(tmp_path / "made")).output
     assert "20 rows, separated by" in output and "No column holds times" in output
+
+
+def test_a_file_that_cannot_be_read_leaves_no_folder(tmp_path: Path, store: ArtifactStore) -> None:
+    lines = "".join(f"2024-01-01,{n}\n" for n in range(9)) + '2024-01-01,"open\n'
+    (tmp_path / "t.csv").write_text("day,n\n" + lines)
+    _try(tmp_path / "t.csv", store, "--out", str(tmp_path / "made"), code=1)
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_snapshot_is_the_one_that_a_run_takes(tmp_path: Path, store: ArtifactStore) -> None:
+    (tmp_path / "t.csv").write_text("z,day,n\n1,2024-01-01,1\n2,2024-01-02,2\n")
+    output = _try(tmp_path / "t.csv", store, "--out", str(tmp_path / "made")).output
+    source = parse_source(yaml.safe_load((tmp_path / "made" / "source.yaml").read_text())["source"])
+    slice_of_run = parse_source_json(canonical_json(source.model_dump(mode="json")))
+    assert snapshot(SnapshotRequest(source=slice_of_run), store).snapshot in output
+
+
+def test_rows_of_another_width_are_told(tmp_path: Path, store: ArtifactStore) -> None:
+    (tmp_path / "t.csv").write_text("z,day,n\n1,2024-01-01,1\n2,2024-01-02\n")
+    output = _try(tmp_path / "t.csv", store, "--out", str(tmp_path / "made")).output
+    assert "1 rows have more or fewer cells than the header" in output and "1 rows, 1 rejected" in output

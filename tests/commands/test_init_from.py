@@ -73,7 +73,7 @@ def test_a_table_with_times_and_no_key(folder: Path) -> None:
 def test_a_table_without_times(folder: Path) -> None:
     _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3", "--time", "none")
     check_project(folder / "visits")
-    assert "read_csv('data/visits.csv'" in (folder / "visits/project.yaml").read_text()
+    assert "event_time: delivered_at" in (folder / "visits/project.yaml").read_text()
     assert "stars >= 3 AS label" in (folder / "visits/features/labels/stars.sql").read_text()
 
 
@@ -193,19 +193,22 @@ def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ),
         (["--label", "country", "--task", "regression"], r"expected a column of numbers, found country"),
         (["--label", "stars", "--task", "regression", "--positive", "3"], r"--positive: expected --task binary"),
-        (["--label", "bougt"], r"--label: expected a column of the file .*found 'bougt'; did you mean bought\?"),
+        (["--label", "bougt"], r"--label: expected a column of the file .*found 'bougt' \(did you mean bought\?\)\.$"),
         (["--label", "visited at"], r"--label: expected a column with two values at least, which is no time"),
         (["--label", "bought", "--positive", "maybe"], r"--positive: expected no or yes, found 'maybe'"),
         (["--label", "stars", "--positive", ">= 30"], r"expected a condition that some rows fulfil.* 0 rows that do"),
         (["--label", "bought", "--positive", "yes", "--key", "stars"], r"found stars with 5 values in 400 rows"),
+        (["--label", "bought", "--time", "stars"], r"--time: expected a column .*times: \{stars: milliseconds\}"),
         (["--label", "bought", "--positive", "yes", "--time", "country"], r"--time: expected a column of times"),
         (["--label", "bought", "--positive", "yes", "--known", "country"], r"--known: expected a column of times"),
         (["--label", "bought", "--positive", "yes", "--without", "contry"], r"did you mean country\?"),
     ],
 )
 def test_what_cannot_be_is_told_and_nothing_is_left(folder: Path, more: list[str], told: str) -> None:
+    result = _init("visits", "--from", _visits(folder), *more, fails=True)
     with pytest.raises(Exception, match=told):
-        raise _init("visits", "--from", _visits(folder), *more, fails=True).exception or AssertionError
+        raise result.exception or AssertionError
+    assert not result.output  # The error stands alone.
     assert not (folder / "visits").exists()
 
 

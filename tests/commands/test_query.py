@@ -119,3 +119,9 @@ def test_two_artifacts_of_one_name_are_refused(store: ArtifactStore, shop: Refer
     first = store.manifest(shop).derived_from["orders"]
     result = _run(store, "query", "FROM orders", "--on", str(other), "--on", first, code=1)
     assert isinstance(result.exception, ConfigurationError) and "two artifacts have one name" in str(result.exception)
+
+
+@pytest.mark.parametrize("sql", ["", ";", " -- nothing", "select 1; select 2"])
+def test_what_is_not_one_query_is_refused(store: ArtifactStore, sql: str) -> None:
+    refused = _run(store, "query", sql, code=1).exception
+    assert isinstance(refused, ConfigurationError) and "expected one query" in str(refused)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from gatehouse.components.snapshot.sources.declared import check_columns, declar
 from gatehouse.components.snapshot.sources.files import FilesBase, FileTable, FolderSource, SdistSource
 from gatehouse.components.snapshot.sources.json_rows import JsonRows
 from gatehouse.components.snapshot.sources.raw_file import RawFile, find_files
+from gatehouse.components.snapshot.sources.times import TIME
 from gatehouse.components.snapshot.sources.unquoted import Cut, unquoted_cuts
 from gatehouse.errors import SourceError
 
@@ -71,7 +73,10 @@ class FileReader:
             SourceError: if a file is missing, is not what its name says, or has other columns than declared.
         """
         spec = self._spec.tables[table]
-        each = (part for file in self._files(table) for part in self._file_parts(table, spec, file, known))
+        held = spec.held()
+        each = (part for file in self._files(table) for part in self._file_parts(table, held, file, known))
+        if spec.delivered:
+            each = (replace(part, read=partial(_delivered, part.read, spec)) for part in each)
         if not spec.sort_on_ingest:
             yield from each
             return
@@ -250,6 +255,15 @@ def _read_block(rows: CsvRows | JsonRows, data: bytes, first: bool, lines_before
         return rows.read(data, lines_before)
     end = header_end(data, rows.spec.delimiter.encode())
     return rows.read(data[end:], lambda: lines_in((data[:end],)))
+
+
+def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
+    """What is read, with the time that all rows have."""
+    raw, schema = read(), schema_of(spec.columns)
+    moment = spec.delivered.replace(tzinfo=spec.delivered.tzinfo or UTC) if spec.delivered else None
+    time = pa.repeat(pa.scalar(moment, TIME), raw.table.num_rows)
+    table = raw.table.append_column(spec.event_time, time).select(schema.names)
+    return replace(raw, table=table, columns=raw.columns and {**raw.columns, spec.event_time: str(TIME)})
 
 
 def _read_run(table: str, spec: FileTable, file: RawFile, run: pa.Table, before: int, time_zone: str) -> Raw:

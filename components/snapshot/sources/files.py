@@ -1,6 +1,7 @@
 """Files as a source: in a folder, under any address, or inside a pinned archive of the package index."""
 
 import codecs
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -23,6 +24,23 @@ class FileTable(TableSpec):
     )
     decimal: Literal[".", ","] = Field(".", description="Decimal sign of numbers in a CSV.")
     encoding: str = Field("utf-8", description="Of a CSV or of JSON lines, e.g. cp1252, latin-1 or utf-16.")
+
+    delivered: datetime | None = Field(
+        None, description="The time, in UTC, that all rows get in the column `event_time`, where the files hold none."
+    )
+
+    @model_validator(mode="after")
+    def _gives_a_time(self) -> "FileTable":
+        if self.delivered and (not self.event_time or self.event_time in self.times):
+            raise ValueError("delivered: expected an event_time, the column that it becomes, which is not in times")
+        return self
+
+    def held(self) -> "FileTable":
+        """What is declared of the files themselves."""
+        if not self.delivered:
+            return self
+        columns = {name: kind for name, kind in self.columns.items() if name != self.event_time}
+        return self.model_copy(update={"columns": columns, "event_time": "", "delivered": None})
 
     @field_validator("encoding")
     @classmethod

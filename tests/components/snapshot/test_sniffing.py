@@ -83,11 +83,11 @@ def test_marks_of_missing_values_are_found_where_they_matter(tmp_path: Path, sto
     assert [(row["n"], row["s"]) for row in _read(store, path)[1]] == [(None, "None"), (2, "x"), (3, "y")]
 
 
-def test_a_file_without_times_gets_a_number_and_a_time(tmp_path: Path, store: ArtifactStore) -> None:
+def test_a_file_without_times_gets_a_time(tmp_path: Path, store: ArtifactStore) -> None:
     path = _file(tmp_path, "Größe|it's\n1|a\n2|NULL\n", encoding="latin-1")
     taken, rows = _read(store, path)
     assert taken.as_of == "2024-05-01T12:00:00+00:00"
-    assert [row["row_number"] for row in rows] == [1, 2]
+    assert {row["delivered_at"].isoformat() for row in rows} == {"2024-05-01T12:00:00+00:00"}
     assert [(row["Größe"], row["it's"]) for row in rows] == [(1, "a"), (2, "NULL")]
 
 
@@ -108,10 +108,55 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path, store: ArtifactStor
         ("t.parquet", "x", "is not intact Parquet"),
         ("t.csv", "1.5,2\n3.5,4\n", "expected a header in the first line"),
         ("t.csv", "a,b\n", "expected rows below the header"),
-        ("t.csv", "a,b\n1,€\n", "Save it in UTF-8"),
+        ("t.csv", "a,b,a\n1,2,3\n", "expected columns with different names, found more than one a"),
+        ("t.csv", "My table\n\na,b\n" + "1,2\n" * 9, "2 lines stand before the table"),
+        ("t.csv", "a,b\n" + "1,2,\n" * 9, "expected a header of 3 cells, as most rows have, found 2"),
+        ("t.csv", "a,b\n1,\x00\n", "expected text in UTF-8"),
+        ("t.csv.gz", "a,b\n1,2\n", "is not intact gzip"),
+        ("t.inter", "a,b\n1,2\n", "rename it to .csv or .tsv"),
     ],
 )
 def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
-    path = _file(tmp_path, text, name, "cp1252")
+    path = tmp_path / name
+    path.write_text(text)
     with pytest.raises(SourceError, match=said):
         source_of(sniff(path), path, "t", DELIVERED)
+
+
+def test_a_file_that_is_not_there_and_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such file"):
+        sniff(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_bytes(b"a,b\n\x81\x8d\x93,2\n")
+    with pytest.raises(SourceError, match="found bytes that are none"):
+        sniff(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("times", [True, False])
+@pytest.mark.parametrize("at", [0, 150, 300])
+@pytest.mark.parametrize("cells", ["9", "9,2024-01-01,1,2"])
+def test_one_row_of_another_width_is_set_aside(
+    tmp_path: Path, store: ArtifactStore, times: bool, at: int, cells: str
+) -> None:
+    lines = [f"{n},{'2024-01-01' if times else 'x'},{n % 2}\n" for n in range(301)]
+    lines[at] = f"{cells}\n"
+    path = _file(tmp_path, "id,when,y\n" + "".join(lines))
+    found = sniff(path)
+    assert (found.delimiter, found.rows, found.uneven) == (",", 300, 1)
+    assert list(_kinds(found)) == ["id", "when", "y"]
+    taken, rows = _read(store, path)
+    assert taken.rejected_rows == {"t": 1} and len(rows) == 300
+
+
+def test_a_value_of_another_type_is_set_aside_in_a_file_without_times(tmp_path: Path, store: ArtifactStore) -> None:
+    path = _file(tmp_path, "n,s\n" + "".join(f"{'many' if n == 7 else n},x\n" for n in range(20)))
+    taken, rows = _read(store, path)
+    assert taken.rejected_rows == {"t": 1} and len(rows) == 19
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("seconds", 1), ("milliseconds", 1000), ("microseconds", 1_000_000)])
+def test_numbers_that_may_be_times_are_times_when_they_are_named(tmp_path: Path, unit: str, factor: int) -> None:
+    lines = "".join(f"{n},{(1_700_000_000.25 + n) * factor:.{2 if unit == 'seconds' else 0}f}\n" for n in range(50))
+    found = sniff(_file(tmp_path, "n,t\n" + lines))
+    assert [column.epoch for column in found.columns] == ["", unit] and not found.event_time
+    named = found.ordered_by("t")
+    assert (str(named.columns[1].kind), named.columns[1].form, named.event_time) == ("timestamp", unit, "t")

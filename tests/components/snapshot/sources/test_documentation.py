@@ -43,6 +43,11 @@ def files(_request: pytest.FixtureRequest, folder: Path) -> None:
     (folder / "data" / "orders-1.csv").write_bytes(text.encode("cp1252"))
 
 
+def without_times(_request: pytest.FixtureRequest, folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "orders.csv").write_text("id,price,note\n1,1.5,té\n2,,\n", encoding="utf-8")
+
+
 def without_keys(_request: pytest.FixtureRequest, folder: Path) -> None:
     (folder / "data").mkdir()
     (folder / "data" / "orders.csv").write_text("price;note\n1.5;té\n;\n", encoding="utf-8")
@@ -105,8 +110,12 @@ def topic(request: pytest.FixtureRequest, _folder: Path) -> str:
 
 @pytest.mark.parametrize(
     ("example", "fill"),
-    list(zip(EXAMPLES, [files, without_keys, postgres, sqlite, delta, iceberg, stream, topic], strict=True)),
-    ids=["files", "without keys", "postgresql", "sqlite", "delta", "iceberg", "redis_stream", "kafka"],
+    list(
+        zip(
+            EXAMPLES, [files, without_times, without_keys, postgres, sqlite, delta, iceberg, stream, topic], strict=True
+        )
+    ),
+    ids=["files", "without times", "without keys", "postgresql", "sqlite", "delta", "iceberg", "redis_stream", "kafka"],
 )
 def test_the_declaration_takes_a_snapshot(
     example: str,

@@ -1,0 +1,169 @@
+"""The shape of a CSV that nobody declared: its encoding, its delimiter and its header."""
+
+import codecs
+import csv
+import gzip
+import io
+import itertools
+import re
+import shutil
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatehouse.errors import SourceError
+
+_ENDINGS = (".csv", ".tsv", ".txt")
+_OF_WINDOWS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
+_SEPARATORS = ",;\t|"
+_ROWS_CUT = 20_000
+csv.field_size_limit(2**31 - 1)
+
+
+def require_ending(path: Path) -> None:
+    """Refuse what is not there, and a file that by its ending is no CSV.
+
+    Raises:
+        SourceError: saying which.
+    """
+    if not path.exists():
+        raise SourceError(f"{path}: no such file.")
+    if not path.is_file():
+        raise SourceError(f"{path}: expected a file, found none.")
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    if not suffixes or suffixes[-1] not in _ENDINGS:
+        raise SourceError(
+            f"{path}: expected a CSV ({', '.join(_ENDINGS)}, also .gz) or a Parquet file (.parquet), by its ending. If "
+            "it is a CSV, rename it to .csv or .tsv."
+        )
+
+
+@contextmanager
+def in_utf8(path: Path) -> Iterator[tuple[Path, str]]:
+    """The text of a file as a plain file in UTF-8, and its encoding.
+
+    Raises:
+        SourceError: if it is no text, or no intact gzip.
+    """
+    with tempfile.TemporaryDirectory(prefix="gatehouse-sniff-") as folder:
+        plain = Path(folder) / "plain.csv"
+        try:
+            encoding = _encoding(path)
+            read_as = "utf-8-sig" if encoding == "utf-8" else encoding
+            with (
+                _opened(path) as raw,
+                io.TextIOWrapper(raw, encoding=read_as, newline="") as text,
+                open(plain, "w", encoding="utf-8", newline="") as target,
+            ):
+                shutil.copyfileobj(text, target)
+        except UnicodeError:
+            raise _no_text(path) from None
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise SourceError(f"{path}: is not intact gzip: {error}. Fetch it again.") from None
+        yield plain, encoding
+
+
+def _no_text(path: Path) -> SourceError:
+    return SourceError(
+        f"{path}: expected text in UTF-8, UTF-16, cp1252 or latin-1, found bytes that are none. Is it a CSV?"
+    )
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
+
+
+def _encoding(path: Path) -> str:
+    """UTF-16 by its mark, UTF-8 where all bytes are; else one of western Europe: that of Windows has letters more."""
+    decoder, of_windows = codecs.getincrementaldecoder("utf-8")(), False
+    is_utf8 = True
+    with _opened(path) as stream:
+        data = stream.read(2**20)
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "utf-16"
+        while data:
+            if b"\0" in data:
+                raise _no_text(path)
+            try:
+                is_utf8 = is_utf8 and decoder.decode(data) is not None
+            except UnicodeDecodeError:
+                is_utf8 = False
+            of_windows = of_windows or _OF_WINDOWS.search(data) is not None
+            data = stream.read(2**20)
+    if is_utf8 and not decoder.getstate()[0]:
+        return "utf-8"
+    return "cp1252" if of_windows else "latin-1"
+
+
+def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
+    """The delimiter that cuts most rows into one number of cells, and the header.
+
+    Raises:
+        SourceError: if the first line is no header of these rows.
+    """
+    cuts = [_cut(plain, delimiter) for delimiter in _SEPARATORS]
+    found = max(cuts, key=lambda cut: (cut.width > 1, cut.rows, cut.width))
+    if found.width <= 1 and (blanks := _cut(plain, " ")).width > 1:
+        found = blanks
+    first, second = found.first
+    if len(first) != found.width:
+        if found.above and not any(map(_is_number, found.top)):
+            raise SourceError(
+                f"{name}: {found.above} lines stand before the table. Remove them: a header is the first line."
+            )
+        raise SourceError(
+            f"{name}: expected a header of {found.width} cells, as most rows have, found {len(first)}: {first[:4]}. "
+            "Correct the first line."
+        )
+    if any(_is_number(name) and _is_number(cell) for name, cell in zip(first, second, strict=False)):
+        raise SourceError(f"{name}: expected a header in the first line, found {first[:4]}. Add one.")
+    if repeated := sorted({column or "(no name)" for column in first if first.count(column) > 1}):
+        raise SourceError(
+            f"{name}: expected columns with different names, found more than one {', '.join(repeated)}. Rename them."
+        )
+    return found.delimiter, first
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What a delimiter makes of the first rows.
+
+    Attributes:
+        delimiter: Between cells.
+        width: How many cells most rows have.
+        rows: How many rows have so many.
+        first: The first two rows.
+        top: The first row of that width.
+        above: How many lines stand above it.
+    """
+
+    delimiter: str
+    width: int
+    rows: int
+    first: tuple[list[str], list[str]]
+    top: list[str]
+    above: int
+
+
+def _cut(plain: Path, delimiter: str) -> _Cut:
+    with open(plain, encoding="utf-8", newline="") as stream:
+        reader = csv.reader(stream, delimiter=delimiter)
+        lines = [(row, reader.line_num) for row in itertools.islice(reader, _ROWS_CUT) if row]
+    if not lines:
+        return _Cut(delimiter, 0, 0, ([], []), [], 0)
+    ((width, rows),) = Counter(len(row) for row, _ in lines).most_common(1)
+    top, line = next((row, line) for row, line in lines if len(row) == width)
+    return _Cut(delimiter, width, rows, (lines[0][0], lines[1][0] if len(lines) > 1 else []), top, line - 1)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
