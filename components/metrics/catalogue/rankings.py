@@ -74,7 +74,7 @@ def ranking_metric(*, title: str, form: str = ".4f") -> Callable[[Callable[[Rank
 
             def mean(times: Array) -> float:
                 drawn = times[chosen]
-                return float(drawn @ numbers / drawn.sum()) if drawn.any() else 0.0
+                return float(np.einsum("i,i", drawn, numbers) / drawn.sum()) if drawn.any() else 0.0
 
             return mean
 
