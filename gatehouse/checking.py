@@ -164,7 +164,7 @@ def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, st
     for name in file.transformation.columns:
         yield ("transformation", "columns", name), "a feature", name, features
     for key, name in _split_columns(file.split):
-        yield ("split", *key), "a column of the training set", name, columns
+        yield ("split", *key), "a column of the training set, where `keeps` of a LabelView has more stay", name, columns
     if weight := file.training.loss.sample_weight:
         yield ("training", "loss", "sample_weight"), "a column of the training set", weight, columns
     task, losses = repository.label.task, TASKS[repository.label.task].losses

@@ -31,15 +31,18 @@ def init(
     without: Annotated[
         list[str] | None, typer.Option(help="A column that no feature is made of, as it is known with the label only.")
     ] = None,
+    group: Annotated[
+        str, typer.Option(help="A column, such as a person, whose rows stay in one part; no feature is made of it.")
+    ] = "",
     alarm: Annotated[
         float, typer.Option(min=0.5, max=1, help="ROC AUC above which a feature or a model is taken for a leak.")
     ] = 0.8,
 ) -> None:
     """Write a commented starting point for a project into a new folder; with --from, one that runs on that table."""
     if table is None:
-        if any((label, task, positive, time, key, known, without)):
+        if any((label, task, positive, time, key, known, without, group)):
             raise ConfigurationError(
-                "--label, --task, --positive, --time, --key, --known and --without: expected --from FILE."
+                "--label, --task, --positive, --time, --key, --known, --without and --group: expected --from FILE."
             )
         target = create_project(name, Path.cwd())
         typer.echo(
@@ -49,7 +52,7 @@ def init(
     from gatehouse.commands.init_from import init_from
     from gatehouse.commands.table_roles import Wanted
 
-    wanted = Wanted(label, task, positive, key, known, tuple(without or ()))
+    wanted = Wanted(label, task, positive, key, known, tuple(without or ()), group)
     init_from(new_folder(name, Path.cwd()), name, table, time, alarm, wanted)
 
 

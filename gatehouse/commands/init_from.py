@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from rich.text import Text
 from gatehouse.commands.first_look import FirstLook, declared, show, table_name, taken
 from gatehouse.commands.place import DEFAULT_STORE, whole_or_none
 from gatehouse.commands.table_project import project_files, write_files
-from gatehouse.commands.table_roles import Roles, Wanted, chosen, facts, require_columns, someone_is_there
+from gatehouse.commands.table_roles import Roles, Wanted, chosen, facts, names_in, require_columns, someone_is_there
 from gatehouse.components.artifacts.database import connect
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _TRAIN, _VALIDATION = 0.7, 0.85
 _MOST_ALIKE, _FEWEST_GROUPS = 0.01, 100
+_MOST_OF_GROUP = 10
 
 
 def init_from(target: Path, name: str, file: Path, time: str, alarm: float, wanted: Wanted) -> None:
@@ -89,7 +91,17 @@ def _roles(
         roles = chosen(wanted, found, rows, time)
         if roles.task == "binary":
             _refuse_one_sided(connection, roles)
-        return roles, _boundaries(connection, time) if timed else None, _alike(connection, roles, rows)
+        boundaries = _boundaries(connection, time) if timed and not roles.group else None
+        repeated = names_in(roles.features, rows, lambda name: _few_each(connection, name))
+        return replace(roles, repeated=repeated), boundaries, _alike(connection, roles, rows)
+
+
+def _few_each(connection: "duckdb.DuckDBPyConnection", name: str) -> bool:
+    """Whether each value of a column stands in two rows at least, and in a few at most."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    counted = f"SELECT count(*) AS n FROM rows WHERE {quoted} IS NOT NULL GROUP BY {quoted}"
+    least, most = connection.execute(f"SELECT min(n), max(n) FROM ({counted})").fetchall()[0]
+    return bool(least > 1 and most <= _MOST_OF_GROUP)
 
 
 def _refuse_one_sided(connection: "duckdb.DuckDBPyConnection", roles: Roles) -> None:
@@ -143,12 +155,22 @@ def _tell(
         "key": key,
         "decided": roles.time,
         "label": f"known at {roles.known or roles.time}",
-        "divided": f"by time, at {' and '.join(boundaries)}" if boundaries else "by a hash: no times divide the rows",
+        "divided": f"by {roles.group}, whose rows stay in one part"
+        if roles.group
+        else f"by time, at {' and '.join(boundaries)}"
+        if boundaries
+        else "by a hash: no times divide the rows",
     }
     console.print()
     for label, text in lines.items():
         console.print(Text.assemble((f"{label:<10}", "dim"), text))
     for column, why in roles.left_out.items():
         console.print(Text.assemble(("left out  ", "dim"), f"{column}: {why}"))
+    if roles.repeated:
+        told = (
+            f"{', '.join(roles.repeated)}: may name something that has several rows, such as a person; a feature now. "
+            "--group COLUMN keeps these rows in one part and makes no feature of it, --without COLUMN leaves it out."
+        )
+        console.print(Text(told, style="yellow"))
     console.print(Text.assemble(("report    ", "dim"), str(report)))
     console.print(f"\n{target} is ready: gatehouse run {name}")

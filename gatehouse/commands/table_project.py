@@ -84,6 +84,12 @@ split:
   strategy: group
   columns: [{columns}]"""
 
+_NAMED_SPLIT = """\
+# All rows of one {group} stay in one part. The label's query keeps the column, and no feature is made of it.
+split:
+  strategy: group
+  columns: [{column}]"""
+
 _HASHED_SPLIT = """\
 # By a hash of each row's key{evenly}, as no times divide the rows into three parts.
 split:
@@ -195,11 +201,11 @@ def project_files(
         f"SELECT {_bare(key)}, {time} AS event_timestamp, {names}\nFROM staging.{_bare(table)}\n",
     )
     known = _in_sql(roles.known) if roles.known else time
-    outcome = f"{_bare(label)} {roles.positive}".strip()
+    outcome, group = f"{_bare(label)} {roles.positive}".strip(), f", {_in_sql(roles.group)}" if roles.group else ""
     yield (
         f"features/labels/{label}.sql",
         "-- One row a decision: when it is made, its outcome, and when that is known.\n"
-        f"SELECT {_bare(key)}, {time} AS decision_time, {outcome} AS label, {known} AS known_at\n"
+        f"SELECT {_bare(key)}, {time} AS decision_time, {outcome} AS label, {known} AS known_at{group}\n"
         f"FROM staging.{_bare(table)}\n",
     )
     yield "features/definitions.py", _definitions(table, roles)
@@ -214,6 +220,8 @@ def _title(roles: Roles) -> str:
 
 
 def _split(roles: Roles, boundaries: tuple[str, str] | None, alike: Sequence[str]) -> str:
+    if roles.group:
+        return _NAMED_SPLIT.format(group=sql_name(roles.group), column=json.dumps(sql_name(roles.group)))
     if boundaries:
         return _TIME_SPLIT.format(train_until=boundaries[0], validation_until=boundaries[1])
     if alike:
@@ -256,10 +264,10 @@ def _definitions(table: str, roles: Roles) -> str:
 
 def _task(roles: Roles) -> str:
     """What the label declares beside the usual."""
-    if roles.task == "binary":
-        return ""
+    task = "" if roles.task == "binary" else f'\n    task="{roles.task}",'
     classes = f"\n    classes={roles.label.texts!r}," if roles.task == "multiclass" else ""
-    return f'\n    task="{roles.task}",{classes}'
+    keeps = f"\n    keeps=({sql_name(roles.group)!r},)," if roles.group else ""
+    return f"{task}{classes}{keeps}"
 
 
 def _key(roles: Roles) -> str:
@@ -268,13 +276,15 @@ def _key(roles: Roles) -> str:
 
 def _staging(table: str, roles: Roles) -> str:
     """The table under names for SQL, with a key of its own where it has none."""
-    names = [roles.time, *([roles.known] if roles.known else []), *(one.name for one in roles.features)]
+    names = [roles.time, *filter(None, (roles.known, roles.group)), *(one.name for one in roles.features)]
     kept = [*([roles.key.name] if roles.key else []), roles.label.name, *names]
     renamed = ((each, _in_sql(each)) for each in dict.fromkeys(kept))
     lines = [name if name in (each, _quoted(each)) else f"{_quoted(each)} AS {name}" for each, name in renamed]
     told = "-- The table under names that SQL takes without quotes."
     if not roles.key:
-        values = ", ".join(_quoted(each) for each in [roles.time, *(one.name for one in roles.features)])
+        values = ", ".join(
+            _quoted(each) for each in [roles.time, *filter(None, (roles.group,)), *(one.name for one in roles.features)]
+        )
         digest = f"md5(row({values})::VARCHAR)"
         number = f"row_number() OVER (PARTITION BY {digest} ORDER BY {_quoted(roles.label.name)})"
         lines.insert(0, f"{digest} || '-' || {number} AS row_key")

@@ -16,6 +16,8 @@ from gatehouse.yaml_lines import nearest
 _CONDITION = re.compile(r"\s*(<=|>=|<>|!=|=|<|>)\s*(.+)")
 _OWN_NAMES = {"event_timestamp", "known_from", "known_at", "decision_time", "label", "label_time", "row_key"}
 _KEY = re.compile(r"(^|[^a-z])(id|key|no|nr|number|uuid)$")
+_ID = re.compile(r"(?i:(^|[^a-z])(id|key|uuid))$|[a-z]I[dD]$")
+_FEWEST_GROUPS = 3
 _OF_KEYS = ("int64", "string")
 _RARELY_REPEATED = 0.5
 _FEW = 50
@@ -53,6 +55,7 @@ class Wanted:
     key: str = ""
     known: str = ""
     without: Sequence[str] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Roles:
         known: The column with the time at which the label is known; empty for that of the decision.
         features: The other columns that a model may use.
         left_out: Why each of the rest is no feature.
+        group: The column whose rows stay in one part of the split; empty for none.
+        repeated: Features that may name something that has several rows.
     """
 
     label: Column
@@ -79,6 +84,8 @@ class Roles:
     known: str
     features: tuple[Column, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
+    repeated: tuple[str, ...] = ()
 
     @property
     def slice(self) -> str:
@@ -114,6 +121,9 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) 
     positive = _positive(label, wanted.positive) if task == "binary" else ""
     key = _key(wanted.key, columns, rows, {label.name, time, *wanted.without})
     used = {time, wanted.known, label.name, key.name if key else ""}
+    if wanted.group:
+        _require_group(columns[wanted.group], used)
+        used.add(wanted.group)
     left_out: dict[str, str] = {}
     for name, column in columns.items():
         if name not in used and (why := _unfit(column, rows, wanted.without)):
@@ -122,7 +132,27 @@ def chosen(wanted: Wanted, columns: Mapping[str, Column], rows: int, time: str) 
     if not features:
         raise ConfigurationError(f"expected a column to predict {label.name} from, found none beside key and times.")
     _refuse_equal([*sorted(used - {""}), *(one.name for one in features)])
-    return Roles(label, task, positive, key, time, wanted.known, features, left_out)
+    return Roles(label, task, positive, key, time, wanted.known, features, left_out, wanted.group)
+
+
+def _require_group(column: Column, used: Collection[str]) -> None:
+    if column.name in used or column.kind == TIME or column.missing or column.values < _FEWEST_GROUPS:
+        raise ConfigurationError(
+            f"--group: expected a column of {_FEWEST_GROUPS} values at least, one in every row, no time, key or "
+            f"label, found {column.name} with {column.values:,} values, missing in {column.missing:,} rows."
+        )
+
+
+def names_in(features: Sequence[Column], rows: int, few_each: Callable[[str], bool]) -> tuple[str, ...]:
+    """Features that may be names of something with several rows each: by their own name, or as each value has a few.
+
+    Args:
+        features: The features.
+        rows: How many rows there are.
+        few_each: Whether each value of a column stands in a few rows, and in more than one.
+    """
+    whole = [one for one in features if one.kind in _OF_KEYS and _FEW <= one.values < rows]
+    return tuple(one.name for one in whole if _ID.search(one.name) or few_each(one.name))
 
 
 def _refuse_equal(names: Sequence[str]) -> None:
@@ -157,6 +187,7 @@ def require_columns(wanted: Wanted, names: Collection[str]) -> None:
         ConfigurationError: naming the option.
     """
     single = {"label": wanted.label, "key": "" if wanted.key == "none" else wanted.key, "known": wanted.known}
+    single["group"] = wanted.group
     for option, name in (*single.items(), *(("without", name) for name in wanted.without)):
         if name and name not in names:
             raise _no_column(option, name, names)

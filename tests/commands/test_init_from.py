@@ -103,6 +103,29 @@ def test_rows_that_are_alike_stay_in_one_part(folder: Path) -> None:
         assert check_project(folder / name).file.split.strategy == strategy
 
 
+def test_numbers_since_1970_are_the_time_when_they_are_named(folder: Path) -> None:
+    lines = "".join(f"{1_700_000_000_000 + n * 10**7},{n * 10**9 + 17 * 10**17},{n % 7},{n % 2}\n" for n in range(90))
+    (folder / "e.csv").write_text("t,fine,n,y\n" + lines)
+    asked = ("--from", folder / "e.csv", "--label", "y")
+    output = _init("e", *asked, "--time", "t").output
+    assert "times: {t: milliseconds} would make it a time" in output and "decided   t" in output
+    assert check_project(folder / "e").file.source.tables["e"].times == {"t": "milliseconds"}
+    assert "may be nanoseconds" in str(_init("f", *asked, "--time", "fine", fails=True).exception)
+
+
+def test_rows_of_one_person_stay_in_one_part(folder: Path) -> None:
+    lines = "".join(f"{n // 4},u{n % 60},{n % 7 / 2},{n % 40},{n * 7 % 3 // 2}\n" for n in range(400))
+    (folder / "trips.csv").write_text("individual,user_id,cost,age,chosen\n" + lines)
+    asked = ("--from", folder / "trips.csv", "--label", "chosen")
+    assert "individual, user_id: may name something" in _init("plain", *asked).output
+    output = _init("grouped", *asked, "--group", "individual", "--key", "none").output
+    assert "divided   by individual" in output and "\nuser_id: may name something" in output
+    project = check_project(folder / "grouped")
+    assert project.file.split.strategy == "group" and project.file.split.columns == ("individual",)
+    definitions = (folder / "grouped/features/definitions.py").read_text()
+    assert "keeps=('individual',)" in definitions and '"individual":' not in definitions
+
+
 def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
     start = datetime(2024, 1, 1, tzinfo=UTC)
     days = [start + timedelta(days=n) for n in range(100)]
@@ -201,6 +224,10 @@ def test_a_person_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (["--label", "bought", "--time", "stars"], r"--time: expected a column .*times: \{stars: milliseconds\}"),
         (["--label", "bought", "--positive", "yes", "--time", "country"], r"--time: expected a column of times"),
         (["--label", "bought", "--positive", "yes", "--known", "country"], r"--known: expected a column of times"),
+        (
+            ["--label", "bought", "--positive", "yes", "--group", "bought"],
+            r"--group: expected .* no time, key or label",
+        ),
         (["--label", "bought", "--positive", "yes", "--without", "contry"], r"did you mean country\?"),
     ],
 )
