@@ -119,7 +119,10 @@ _WORDS = {
     ("Schedules", "training"): "When to train.",
     ("Schedules", "monitoring"): "When to look for drift.",
     ("Schedules", "materialization"): "When to bring the online store up to date.",
-    ("Schedules", "scoring"): "When to score the newest decisions with the champion.",
+    (
+        "Schedules",
+        "scoring",
+    ): "When to score all decisions up to then with the champion; what was scored before is taken.",
     ("Contract", "description"): "What the tables are.",
     ("Contract", "tables"): "Promises by table.",
     ("TableContract", "min_rows"): "Least number of rows.",

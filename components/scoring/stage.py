@@ -52,7 +52,8 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     last one, and a table that holds rows of an earlier one takes the pieces that they have in common.
 
     Raises:
-        ConfigurationError: if the table has no rows, lacks a feature or does not say its keys, or is of another task.
+        ConfigurationError: if the table has no rows, lacks a feature or does not say its keys, is of another task, or
+            its features were made in another way than those that the model learned from.
         FeatureError: if a feature is not as it was in training.
     """
     from gatehouse.components.scoring.answers import classes_of
@@ -61,6 +62,7 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
 
     manifest, predictor = store.manifest(request.rows), Predictor.load(store, request.model)
     _require_fit(manifest, predictor)
+    _require_same_features(store, request.model, manifest)
     names = [*manifest.details["entity_keys"], manifest.details["decision_time"]]
     columns = [*dict.fromkeys([*names, *predictor.features])]
     classes, files, done = classes_of(store, request.model), {}, 0
@@ -105,6 +107,16 @@ def _require_fit(manifest: Manifest, predictor: "Predictor") -> None:
         )
     if not manifest.rows:
         raise ConfigurationError(f"{where}: expected rows to score, found none.")
+
+
+def _require_same_features(store: ArtifactStore, model: str, rows: Manifest) -> None:
+    """Where both say of which definitions they are, hold these against each other."""
+    from gatehouse.components.features.definitions.same_features import require_same_features
+
+    training_set = store.manifest(store.manifest(model).derived_from["training_set"])
+    learned, given = (each.derived_from.get("definitions", "") for each in (training_set, rows))
+    if learned and given:
+        require_same_features(store, str(training_set.configuration["service"]), learned, given)
 
 
 def _scored(

@@ -32,7 +32,7 @@ def handoff(
     if not found.number:
         raise ConfigurationError(f"handoff: expected NAME:2 or NAME@champion, found {model!r}, which names no version.")
     service = inference_service(found, Serving(pods_store or opened.address, percent, online, cpu, memory))
-    served = ServedModel.of(opened, model, online)
+    served = ServedModel.of(opened, f"{found.ledger.model_name}:{found.number}", online)
     schema = {name: [each.model_dump() for each in getattr(served, name)] for name in ("inputs", "outputs")}
     if served.online is not None:
         schema["keys"] = [each.model_dump() for each in served.online.inputs]

@@ -9,6 +9,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.evaluation.sample_size import paired_units, parallel_units
 from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.registry.naming import Named
 from gatehouse.components.registry.state import CANARY, CHAMPION, SHADOW
 from gatehouse.errors import ConfigurationError
@@ -134,14 +135,22 @@ def plan(store: ArtifactStore, found: Named, percent: int) -> dict[str, Any]:
     known = Comparison.__dataclass_fields__
     comparison = Comparison(**{name: value for name, value in verdict["comparison"].items() if name in known})
     margin, confidence = rule.tolerated(comparison.champion), rule.confidence
+    if not margin:
+        return {"stage": stage, "why": "its policy tolerates no regression (champion.tolerance), and none can be shown"}
+    if store.manifest(evaluation).entry("uncertainty.json") is None:
+        return {"stage": stage, "why": "its evaluation has no intervals: run the training pipeline again"}
     uncertainty = store.read_json(evaluation, "uncertainty.json")
     told = {"stage": stage, "metric": comparison.metric, "margin": margin, "confidence": confidence, "power": 0.8}
     told |= {"unit": uncertainty["unit"], "tested_units": comparison.units}
     if stage == SHADOW:
         units = paired_units(comparison, confidence, margin)
+    elif metric_named(comparison.metric).overstated:
+        return told | {"why": f"intervals of {comparison.metric} are cut off at 0 and do not tell how it varies"}
     else:
         intervals = (uncertainty["intervals"][role][comparison.metric] for role in ("candidate", "champion"))
         ours, theirs = ((high - low) / _INTERVAL for low, high in intervals)
         units = parallel_units(comparison, (ours, theirs), percent / 100, confidence, margin)
         told |= {"percent": percent}
-    return told | ({"units": units} if units else {"why": "no number of units shows a margin of nothing"})
+    if units is None:
+        return told | {"why": "the evaluation does not tell how much the metric varies from unit to unit"}
+    return told | {"units": units}

@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gatehouse.components.training.transformation.columns import FeatureError
+from gatehouse.errors import GatehouseError
 from gatehouse.server import problems
 from gatehouse.server.guarding import guard
 from gatehouse.server.inference import Inference, ServedModel, TensorSchema
@@ -72,7 +73,10 @@ def create_app(model: ServedModel) -> FastAPI:
     def ready() -> Ready:
         """Say whether the model answers; 503 where the online store that it reads does not."""
         if model.online is not None:
-            model.online.require_materialized()
+            try:
+                model.online.require_materialized()
+            except GatehouseError as error:
+                raise ProblemError(503, str(error)) from error
         return Ready(name=model.name)
 
     @app.get(_VERSION, dependencies=named)

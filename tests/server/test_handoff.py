@@ -87,33 +87,56 @@ def _at(found: Named, ledger: Any) -> Any:
     return SimpleNamespace(ledger=ledger, number=found.number, version=found.version)
 
 
-@pytest.mark.parametrize("stage", ["shadow", "canary"])
-def test_the_plan_is_of_the_margin_that_the_policy_has(store: ArtifactStore, stage: str) -> None:
-    policy = GatePolicy(champion=ChampionRule(metric="log_loss", tolerance=0.004))
-    comparison = {"metric": "log_loss", "candidate": 0.5, "champion": 0.502, "worse_by": -0.002, "worst_bound": 0.001}
-    comparison |= {"best_bound": -0.005, "standard_error": 0.002, "units": 800}
-    intervals = {"candidate": {"log_loss": [0.46, 0.54]}, "champion": {"log_loss": [0.462, 0.542]}}
-    files = {
-        "verdict.json": canonical_json({"comparison": comparison, "policy": identity_of(policy)}),
-        "uncertainty.json": canonical_json({"unit": "day", "intervals": intervals}),
-    }
+COMPARED = {"metric": "log_loss", "candidate": 0.5, "champion": 0.502, "worse_by": -0.002, "worst_bound": 0.001}
+COMPARED |= {"best_bound": -0.005, "standard_error": 0.002, "units": 800}
+
+
+def _judged(store: ArtifactStore, stage: str, comparison: dict[str, Any], tolerance: float, measured: bool) -> Any:
+    """A version in a stage, with an evaluation that compared it with the champion."""
+    metric = comparison["metric"]
+    policy = GatePolicy(champion=ChampionRule(metric=metric, tolerance=tolerance))
+    intervals = {"candidate": {metric: [0.46, 0.54]}, "champion": {metric: [0.462, 0.542]}}
+    files = {"verdict.json": canonical_json({"comparison": comparison, "policy": identity_of(policy)})}
+    if measured:
+        files["uncertainty.json"] = canonical_json({"unit": "day", "intervals": intervals})
     champion = store.publish("models", NAME, {"a": b"a"})
     evaluation = str(store.publish("evaluations", NAME, files, derived_from={"champion": champion}))
     first = SimpleNamespace(model=str(champion))
     state = SimpleNamespace(stage_of=lambda version: stage, version=lambda number: first, champion=1)
     version = SimpleNamespace(evaluation=evaluation, model="")
-    found: Any = SimpleNamespace(
-        ledger=SimpleNamespace(model_name=NAME, state=lambda: state), number=2, version=version
-    )
-    told, known = plan(store, found, 20), Comparison(**comparison)  # type: ignore[arg-type]
+    ledger = SimpleNamespace(model_name=NAME, state=lambda: state)
+    return SimpleNamespace(ledger=ledger, number=2, version=version, first=first)
+
+
+@pytest.mark.parametrize("stage", ["shadow", "canary"])
+def test_the_plan_is_of_the_margin_that_the_policy_has(store: ArtifactStore, stage: str) -> None:
+    found = _judged(store, stage, COMPARED, 0.004, True)
+    told, known = plan(store, found, 20), Comparison(**COMPARED)  # type: ignore[arg-type]
     assert (told["unit"], told["margin"], told["confidence"]) == ("day", 0.004, 0.95)
     if stage == "shadow":
         assert told["units"] == paired_units(known, 0.95, 0.004) > 800
     else:
         error = 0.08 / (2 * 1.959963984540054)
         assert told["units"] == pytest.approx(parallel_units(known, (error, error), 0.2, 0.95, 0.004), abs=1)
-    first.model = "models/other"
+    found.first.model = "models/other"
     assert "no comparison with the present champion" in plan(store, found, 20)["why"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "tolerance", "measured", "why"),
+    [
+        ({}, 0.0, True, "its policy tolerates no regression"),
+        ({}, 0.004, False, "its evaluation has no intervals"),
+        ({"metric": "calibration_error"}, 0.004, True, "cut off at 0"),
+        ({"units": None}, 0.004, True, "does not tell how much the metric varies"),
+        ({"standard_error": 0.0}, 0.004, True, ""),
+    ],
+)
+def test_a_plan_says_why_it_has_no_number(
+    store: ArtifactStore, changed: dict[str, Any], tolerance: float, measured: bool, why: str
+) -> None:
+    told = plan(store, _judged(store, "canary", COMPARED | changed, tolerance, measured), 20)
+    assert why in told["why"] if why else told["units"] >= 0
 
 
 def test_what_gets_no_requests_and_a_store_that_pods_do_not_reach_are_refused(gate: Gate) -> None:

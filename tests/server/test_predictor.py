@@ -227,5 +227,5 @@ def test_an_alias_is_served_as_the_version_that_holds_it(store: ArtifactStore, m
     assert (served.name, served.version, str(served.predictor)) == (NAME, "1", gate.model(1))
     with pytest.raises(ConfigurationError, match="found 'delays', which names no version"):
         ServedModel.of(store, NAME, online=False)
-    with pytest.raises(ConfigurationError, match="delays@canary: expected delays@champion"):
+    with pytest.raises(ConfigurationError, match="delays@canary: no version is canary now; expected delays@champion"):
         ServedModel.of(store, f"{NAME}@canary", online=False)

@@ -1,6 +1,7 @@
 """What is kept beside a candidate: what it costs, and how robust it is, where somebody measured."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gatehouse.components.artifacts.records import read_record
@@ -9,6 +10,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.metrics.catalogue.found import metric_named
 from gatehouse.components.reports.page import Report
 from gatehouse.components.reports.row_charts import Dot, dot_chart
+from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, MissingArtifactError
 
 Json = Mapping[str, Any]
 _DRAWN = 15
@@ -93,6 +95,8 @@ def _row(feature: Json) -> list[Any]:
 def _probes(store: ArtifactStore, inputs: Mapping[str, str]) -> str | None:
     wanted = {role: inputs[role] for role in ("model", "training_set", "split")}
     for reference in store.references("robustness", Reference.parse(wanted["model"]).name):
-        if store.manifest(reference).derived_from == wanted:
-            return str(reference)
+        # One that cannot be read is no reason to show nothing of this evaluation.
+        with suppress(MissingArtifactError, CorruptArtifactError, ErasedArtifactError):
+            if store.manifest(reference).derived_from == wanted:
+                return str(reference)
     return None

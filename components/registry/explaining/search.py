@@ -85,7 +85,7 @@ def _require_known(names: tuple[str, ...], candidates: Sequence[_Values]) -> Non
         known = {key for each in candidates for key in (*each.attributes, *each.metrics, *each.params, *each.tags)}
         raise ConfigurationError(
             f"query: expected the name of an attribute, a metric, a setting or a tag, found {name!r}, which none of "
-            f"{len(candidates)} versions has{nearest(name, sorted(known)) or '.'}"
+            f"{len(candidates)} versions has{nearest(name, sorted(known))}."
         )
 
 

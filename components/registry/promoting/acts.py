@@ -1,5 +1,6 @@
 """Promotion, rollback and archiving of registered versions: what a person, or an approval pipeline, does."""
 
+import posixpath
 import re
 from collections.abc import Mapping
 
@@ -20,9 +21,6 @@ from gatehouse.components.registry.state import (
     State,
 )
 from gatehouse.errors import ConfigurationError, GatehouseError
-
-_TAG = re.compile(r"\w[\w. :-]{0,249}")
-"""What MLflow takes as the name of a tag, to which the ledger is copied."""
 
 
 class PromotionError(GatehouseError):
@@ -216,9 +214,9 @@ def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, 
         ConfigurationError: if MLflow would not take a name.
         PromotionError: if there is no such version.
     """
-    if wrong := [name for name in tags if not _TAG.fullmatch(name)]:
+    if wrong := [name for name in tags if not _is_tag(name)]:
         raise ConfigurationError(
-            f"Tags of {model_name}: expected names of 1 to 250 letters, digits, spaces and any of _ . : -, found "
+            f"Tags of {model_name}: expected names of 1 to 250 letters, digits, spaces and any of _ . : / -, found "
             f"{', '.join(map(repr, wrong))}."
         )
 
@@ -229,6 +227,12 @@ def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, 
         return Record(kind="tagged", version=version, tags=new) if new else None
 
     return Ledger(store, model_name).extend(decide, by)
+
+
+def _is_tag(name: str) -> bool:
+    """Whether MLflow, to which the ledger is copied, takes the name of a tag, which may become part of a path."""
+    shortest = posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
+    return shortest and bool(name.strip()) and re.fullmatch(r"[\w./ :-]{1,250}", name) is not None
 
 
 def _version(state: State, model_name: str, number: int) -> ModelVersion:

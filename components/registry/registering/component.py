@@ -27,6 +27,7 @@ def register(
     from gatehouse.components.registry.explaining.explanation import ExplainRequest, explain
     from gatehouse.components.registry.registering.stage import RegisterRequest
     from gatehouse.components.registry.registering.stage import register as enter
+    from gatehouse.errors import GatehouseError
 
     rules = GatePolicy.model_validate_json(policy)
     request = RegisterRequest(model_name=model_name, model=model, evaluation=evaluation, policy=rules)
@@ -36,7 +37,10 @@ def register(
     lines.append(f"- {result.summary}")
     if result.version:
         named = f"{model_name}:{result.version}"
-        card = model_card(explain(ExplainRequest(model=named), opened), opened).split("---\n", 2)[-1]
+        try:
+            card = model_card(explain(ExplainRequest(model=named), opened), opened).split("---\n", 2)[-1]
+        except GatehouseError as error:  # The ledger is written: what cannot be shown must not end the task.
+            card = f"The model card cannot be drawn: {error}"
         lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}", "", card]
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")

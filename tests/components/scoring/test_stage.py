@@ -20,6 +20,8 @@ from gatehouse.components.scoring.stage import ScoreRequest, ScoreResult, score
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.errors import ConfigurationError
 from tests.components.evaluation.candidates import publish_model
+from tests.components.features.publishing import publish_definitions
+from tests.components.features.shops import DEFINITIONS, QUERIES
 from tests.components.training.synthetic import publish_split, publish_training_set, table
 
 START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
@@ -125,6 +127,26 @@ def test_a_second_time_nothing_is_scored(scorer: Scorer) -> None:
         each.blob for each in scorer.store.manifest(first.predictions).files
     ]
     assert scorer.scored == ROWS, "what the model does not read makes no other rows"
+
+
+def test_rows_of_features_that_mean_something_else_are_refused(scorer: Scorer) -> None:
+    store, texts = scorer.store, {"definitions.py": DEFINITIONS, **QUERIES}
+    query, on_demand = texts["views/sales.sql"], texts["on_demand/basket.sql"]
+    learned, labels, *others = (
+        publish_definitions(store, "shops", texts | changed)
+        for changed in (
+            {},
+            {"labels/returned.sql": texts["labels/returned.sql"] + " WHERE amount > 0"},
+            {"views/sales.sql": query.replace("turnover", "2 * turnover AS turnover")},
+            {"on_demand/basket.sql": on_demand.replace("/ turnover", "/ (1 + turnover)")},
+        )
+    )
+    training_set = scorer.publish(scorer.rows, definitions=learned)
+    model = publish_model(store, training_set, publish_split(store, training_set, train=range(200)), steps=1)
+    assert scorer.score(scorer.publish(scorer.rows, definitions=labels), model).rows == ROWS
+    for other, told in zip(others, ("sales: code views/sales.sql", "basket: its query"), strict=True):
+        with pytest.raises(ConfigurationError, match=told):
+            scorer.score(scorer.publish(scorer.rows, definitions=other), model)
 
 
 def test_after_a_kill_it_goes_on_where_it_was(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,9 @@ def table(rows: int = TRAIN + VALIDATION + TEST, seed: int = 3) -> pa.Table:
     )
 
 
-def publish_training_set(store: ArtifactStore, rows: pa.Table, row_group: int | None = None, **told: Any) -> str:
+def publish_training_set(
+    store: ArtifactStore, rows: pa.Table, row_group: int | None = None, definitions: str = "", **told: Any
+) -> str:
     """Publish `rows` as a training set, with what its details tell beside the usual; returns its reference."""
     with store.workspace() as workspace:
         path = workspace / "part-00000.parquet"
@@ -51,6 +53,8 @@ def publish_training_set(store: ArtifactStore, rows: pa.Table, row_group: int | 
             {path.name: path},
             columns=columns,
             rows=rows.num_rows,
+            derived_from={"definitions": definitions} if definitions else {},
+            configuration={"service": "both"} if definitions else {},
             details=details | {"label": "label", "versions": {"legs": {"version": 1, "table": FEATURE_TABLE}}},
         )
     return str(reference)
