@@ -108,7 +108,8 @@ def shape_of(plain: Path, name: str) -> tuple[str, list[str]]:
     """
     cuts = [_cut(plain, delimiter) for delimiter in _SEPARATORS]
     found = max(cuts, key=lambda cut: (cut.width > 1, cut.rows, cut.width))
-    if found.width <= 1 and (blanks := _cut(plain, " ")).width > 1:
+    blanks = _cut(plain, " ")
+    if found.width <= 1 < blanks.width == len(blanks.first[0]):
         found = blanks
     first, second = found.first
     if len(first) != found.width:

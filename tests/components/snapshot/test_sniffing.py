@@ -123,6 +123,11 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str, said: st
         source_of(sniff(path), path, "t", DELIVERED)
 
 
+def test_one_column_of_sentences_is_one_column(tmp_path: Path) -> None:
+    assert _kinds(sniff(_file(tmp_path, "note\n" + "too late; alas, too late\nfine\n" * 9))) == {"note": "string"}
+    assert len(sniff(_file(tmp_path, "a b\n" + "1 2\n" * 9)).columns) == 2
+
+
 def test_a_file_that_is_not_there_and_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no such file"):
         sniff(tmp_path / "t.csv")
