@@ -148,7 +148,6 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
         training_set=data.training_set,
         split=parts,
         tests=str(tests.reference) if tests else "",
-        online="",
         spec=configuration_slice(spec),
     )
     return tried.outputs["integration"]

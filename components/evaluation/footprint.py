@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.memory import peak_memory_mb
 from gatehouse.errors import GatehouseError
 
 PROGRAM = "gatehouse.components.evaluation.footprint"
@@ -33,23 +34,17 @@ def measured_memory(store: ArtifactStore, model: str, rows: Path) -> float:
         raise FootprintError(f"{model}: measuring its memory took longer than {_SECONDS} s. Run again.") from None
     if ended.returncode:
         raise FootprintError(f"{model}: measuring its memory failed: {ended.stderr.strip()[-500:]}")
-    return round(float(ended.stdout.split()[-1]) / 1000, 1)
-
-
-def _peak() -> str:
-    """Kilobytes that this process held at most; unlike `ru_maxrss`, without those of the process that started it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(line for line in lines if line.startswith("VmHWM:")).split()[1]
+    return float(ended.stdout.split()[-1])
 
 
 def main(address: str, model: str, rows: str) -> None:
-    """Load, score, and write the kilobytes."""
+    """Load, score, and write the megabytes."""
     import pyarrow.parquet as pq
 
     from gatehouse.components.training.scoring.predictor import Predictor
 
     Predictor.load(ArtifactStore.open(address), model).predict(pq.read_table(rows))
-    sys.stdout.write(f"{_peak()}\n")
+    sys.stdout.write(f"{peak_memory_mb()}\n")
 
 
 if __name__ == "__main__":

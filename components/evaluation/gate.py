@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 from gatehouse.components.artifacts.identity import Spec
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.evaluation.group_measures import Fairness
+from gatehouse.components.integration.spec import NOT_CHECKED
 
 # The last part stands for every module of the folder, also to what takes the digest of code.
 _ROOM = "gatehouse.components.evaluation.rules.*"
@@ -134,9 +135,6 @@ class Comparison:
         """
         normal = NormalDist()
         return (normal.inv_cdf(confidence) + normal.inv_cdf(_POWER)) * self.standard_error
-
-
-NOT_CHECKED = "not checked"
 
 
 @dataclass(frozen=True)

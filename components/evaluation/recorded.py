@@ -8,7 +8,6 @@ from gatehouse.components.artifacts.identity import of_identity
 from gatehouse.components.artifacts.manifest import Manifest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import (
-    NOT_CHECKED,
     NOT_TRIED,
     UNSEEN,
     Comparison,
@@ -23,6 +22,7 @@ from gatehouse.components.evaluation.gate import (
 from gatehouse.components.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.components.evaluation.origins import origins_of
 from gatehouse.components.evaluation.spec import GatePolicy
+from gatehouse.components.integration.spec import NOT_CHECKED
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.errors import ConfigurationError, MissingArtifactError

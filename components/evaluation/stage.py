@@ -181,7 +181,8 @@ def _data_checks(request: EvaluateRequest, store: ArtifactStore) -> "tuple[DataC
     Raises:
         ConfigurationError: if one of them looked at other data than the training set and its snapshot.
     """
-    from gatehouse.components.evaluation.gate import NOT_CHECKED, DataCheck
+    from gatehouse.components.evaluation.gate import DataCheck
+    from gatehouse.components.integration.spec import NOT_CHECKED
 
     found = []
     snapshot = store.manifest(request.training_set).derived_from.get("snapshot", "")

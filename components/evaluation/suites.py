@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.evaluation.gate import NOT_TRIED, Suite
 from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.integration.spec import GOLDEN, NOT_CHECKED
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.errors import ConfigurationError
-
-_GOLDEN = "golden.parquet"
 
 
 def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candidate: Predictor, part: Part) -> Suite:
@@ -48,11 +47,12 @@ def _golden(store: ArtifactStore, reference: str, suite: Suite, candidate: Predi
 
     Rows that were taken out of the test part, as a model was fitted on them, are not compared.
     """
-    golden = pq.read_table(store.path(reference, _GOLDEN))
+    golden = pq.read_table(store.path(reference, GOLDEN))
     known = dict(zip(golden["row"].to_pylist(), golden["prediction"].to_pylist(), strict=True))
     places = np.flatnonzero(np.isin(part.rows, list(known)))
     if not len(places):
-        return replace(suite, warnings=(*suite.warnings, "golden batch: none of its rows is judged on (not checked)"))
+        unchecked = f"golden batch: none of its rows is judged on ({NOT_CHECKED})"
+        return replace(suite, warnings=(*suite.warnings, unchecked))
     found = candidate.predict(part.table.take(pa.array(places))).tolist()
     wrong = sum(known[row] != one for row, one in zip(part.rows[places].tolist(), found, strict=True))
     if not wrong:

@@ -1,37 +1,53 @@
 """The pytest plug-in for a project's tests of a candidate: its fixtures, and what became of every test.
 
-It writes `passed`, the names of tests, and `problems`, by the name of a test or a file, to the file that the
-environment names. A test that is skipped, deselected, or expected to fail has not passed.
+It writes `passed`, the names of tests, `problems`, by the name of a test or a file, and `errors`, why the candidate
+could not be loaded, to the file that the environment names. A test that is skipped, deselected, or expected to fail has
+not passed.
 """
 
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.integration.child import described
 from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.errors import GatehouseError
+from gatehouse.process import die_with_parent
 
 STORE, MODEL, ROWS, TOLD = (f"GATEHOUSE_CANDIDATE_{name}" for name in ("STORE", "MODEL", "ROWS", "TOLD"))
 _LONGEST = 500
 _passed: list[str] = []
 _problems: dict[str, str] = {}
+_errors: list[dict[str, Any]] = []
 
 
 @pytest.fixture(scope="session")
 def candidate() -> Predictor:
     """The candidate, ready to score: `candidate.predict_online([{"distance": 1400, …}])`."""
-    return Predictor.load(ArtifactStore.open(os.environ[STORE]), os.environ[MODEL])
+    try:
+        return Predictor.load(ArtifactStore.open(os.environ[STORE]), os.environ[MODEL])
+    except GatehouseError as error:
+        _errors.append(described(error))
+        raise
 
 
 @pytest.fixture(scope="session")
 def golden_rows() -> pa.Table:
     """The rows of the golden batch, with all columns of the training set."""
     return pq.read_table(os.environ[ROWS])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """End with the stage, whatever ends it."""
+    die_with_parent()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -56,7 +72,8 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 def pytest_sessionfinish(exitstatus: int) -> None:
     """Write it all down; without this file no test has passed."""
-    told = {"passed": [each for each in _passed if each not in _problems], "problems": _problems, "exit": exitstatus}
+    passed = [each for each in _passed if each not in _problems]
+    told = {"passed": passed, "problems": _problems, "errors": _errors, "exit": exitstatus}
     Path(os.environ[TOLD]).write_text(json.dumps(told))
 
 

@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.integration.child import require_permanent, run
 
 PLUGIN = "gatehouse.components.integration.candidate"
 _SETTINGS = "[pytest]\naddopts =\n"
@@ -25,6 +24,9 @@ def failures(store: ArtifactStore, model: str, tests: str, rows: Path, folder: P
         rows: Parquet file of the golden rows.
         folder: Empty, for this call alone.
         seconds: After which the tests are ended.
+
+    Raises:
+        UntriedError: if they take longer, a signal ends them, or the store does not give them the candidate.
     """
     from gatehouse.components.integration import candidate
 
@@ -44,19 +46,13 @@ def failures(store: ArtifactStore, model: str, tests: str, rows: Path, folder: P
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     options = ["-p", PLUGIN, "-p", "no:cacheprovider", "-c", str(settings), "--rootdir", str(tried)]
     options += ["--continue-on-collection-errors", "-q"]
-    command = [sys.executable, "-m", "pytest", *options, str(tried)]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=seconds, cwd=folder, env=kept | given
-        )
-    except subprocess.TimeoutExpired:
-        yield f"the tests took longer than {seconds:g} s"
-        return
+    code, said = run(["-m", "pytest", *options, str(tried)], seconds, folder, kept | given)
     if not told.exists():
-        said = (ended.stderr or ended.stdout).strip().splitlines()
-        yield f"the tests ended with {ended.returncode} before all had run: {said[-1] if said else 'nothing was said'}"
+        yield f"the tests ended with {code} before all had run: {said}"
         return
     found = json.loads(told.read_text())
+    for error in found["errors"]:
+        require_permanent(error)
     yield from (f"{name or 'collection'}: {why}" for name, why in sorted(found["problems"].items()))
     ran = {name.partition("::")[0] for name in (*found["passed"], *found["problems"])}
     yield from (f"{name}: no test of it ran" for name in files if is_test_file(name) and name not in ran)

@@ -11,22 +11,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.integration.child import described
 from gatehouse.components.tracking.latency import measure_latency
+from gatehouse.components.tracking.memory import peak_memory_mb
 from gatehouse.components.training.scoring.predictor import Predictor
 from gatehouse.errors import GatehouseError
+from gatehouse.process import die_with_parent
 
 Row = Mapping[str, object]
 
 
 def main(address: str, model: str, rows: str, answers: str) -> None:
-    """Load the model, ask it in every way in which clients ask, and write the answers as JSON."""
-    predictor, table = Predictor.load(ArtifactStore.open(address), model), pq.read_table(rows)
+    """Load the model, ask it in every way in which clients ask, and write the answers, or the error, as JSON."""
+    die_with_parent()
+    try:
+        told = _asked(Predictor.load(ArtifactStore.open(address), model), pq.read_table(rows))
+    except GatehouseError as error:
+        told = {"error": described(error)}
+    Path(answers).write_text(json.dumps(told))
+
+
+def _asked(predictor: Predictor, table: pa.Table) -> dict[str, Any]:
     asked: list[Row] = table.select(list(predictor.features)).to_pylist()
     sent: list[Row] = [json.loads(json.dumps(row, default=float)) for row in asked]
-    told: dict[str, Any] = {
+    return {
         "predictions": {
             "as a batch": predictor.predict(table).tolist(),
             "row by row": _one_by_one(predictor, asked),
@@ -34,9 +46,8 @@ def main(address: str, model: str, rows: str, answers: str) -> None:
         },
         "schema": list(_unclear(predictor, asked[0])),
         "latency": measure_latency(lambda one: predictor.predict_online(one.to_pylist()), table),
-        "memory_mb": _peak_mb(),
+        "memory_mb": peak_memory_mb(),
     }
-    Path(answers).write_text(json.dumps(told))
 
 
 def _one_by_one(predictor: Predictor, rows: list[Row]) -> Any:
@@ -65,12 +76,6 @@ def _not_refused(predictor: Predictor, row: Row, feature: str) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return f"the prediction {scored.tolist()[0]}"
-
-
-def _peak_mb() -> float:
-    """Megabytes that this process held at most; unlike `ru_maxrss`, without those of the process that started it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return round(int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1000, 1)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,11 @@ from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
 
+GOLDEN = "golden.parquet"
+"""The file of a suite with the numbers of the rows that were asked, and their predictions."""
+NOT_CHECKED = "not checked"
+"""The verdict of what could be checked and was not."""
+
 
 class IntegrationSpec(Spec):
     """How a candidate is tried. The project's own tests are the files of its folder `integration/`."""
@@ -20,8 +25,3 @@ class IntegrationSpec(Spec):
     memory_mb: float | None = Field(
         None, gt=0.0, allow_inf_nan=False, description="Megabytes that this process holds at most; null for any."
     )
-
-    @property
-    def measures(self) -> bool:
-        """Whether a number is needed that is another each time."""
-        return self.latency_ms is not None or self.memory_mb is not None

@@ -1,6 +1,5 @@
 """The stage that tries a candidate as serving would have it, before the gate judges it."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,15 +10,14 @@ from gatehouse.components.artifacts.identity import identity_of, operational
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.integration.spec import IntegrationSpec
+from gatehouse.components.integration.spec import GOLDEN, NOT_CHECKED, IntegrationSpec
 
 if TYPE_CHECKING:
     from gatehouse.components.metrics.catalogue.metric import Array
 
-FILE, GOLDEN = "integration.json", "golden.parquet"
+FILE = "integration.json"
 PROGRAM = "gatehouse.components.integration.serving"
-_SERVING_SECONDS = 300
-PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
+PASS, FAIL = "pass", "fail"
 
 
 class IntegrateRequest(StageModel):
@@ -30,7 +28,6 @@ class IntegrateRequest(StageModel):
         training_set: Reference of the training set.
         split: Reference of its split.
         tests: Reference of the project's test files; empty for none.
-        online: Reference of the last comparison of online with offline features; empty for none.
         spec: What is asked, as canonical JSON of an IntegrationSpec.
         seconds: After which the project's tests are ended.
     """
@@ -39,7 +36,6 @@ class IntegrateRequest(StageModel):
     training_set: str
     split: str
     tests: str = ""
-    online: str = ""
     spec: IntegrationSpec
     seconds: int = operational(900)
 
@@ -56,7 +52,7 @@ class IntegrateResult(StageModel):
 @stage(
     "integrate",
     title="Try the candidate",
-    resources=Resources(cpu="2", memory="4G", minutes=30),
+    resources=Resources(cpu="2", memory="4G", minutes=45),
     pages={"integrations": "gatehouse.components.integration.report:page"},
 )
 def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResult:
@@ -68,6 +64,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
 
     Raises:
         UnusablePartError: if the test part cannot be judged on.
+        UntriedError: if a limit of time, a signal or the store kept the candidate from being tried.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -83,7 +80,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
         pq.write_table(part.table, rows)
         columns = {"row": pa.array(part.rows), "prediction": pa.array(predicted.tolist())}
         pq.write_table(pa.table(columns), golden)
-        checks = [*_served(request, store, rows, predicted), _online(request, store)]
+        checks = [*_served(request, store, rows, predicted)]
         checks.append(_tested(request, store, rows, workspace / "tests"))
         details = _details(checks)
         published = store.publish(
@@ -99,7 +96,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
     )
 
 
-_INPUTS = ("model", "training_set", "split", "tests", "online")
+_INPUTS = ("model", "training_set", "split", "tests")
 
 
 def _details(checks: list[dict[str, str]]) -> dict[str, Any]:
@@ -121,7 +118,7 @@ def _served(
     request: IntegrateRequest, store: ArtifactStore, rows: Path, predicted: "Array"
 ) -> Iterator[dict[str, str]]:
     """What a process that has nothing but the store answers."""
-    answers, problem = _answers(request, store, rows)
+    answers, problem = _answers(request, store, rows, serving_seconds(len(predicted)))
     yield _check("load", [problem] if problem else [], "loaded from the store alone")
     if problem:
         return
@@ -140,25 +137,26 @@ def _served(
     yield _bounded("memory", request.spec.memory_mb, answers["memory_mb"], "MB")
 
 
-def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path) -> tuple[dict[str, Any], str]:
+def serving_seconds(rows: int) -> float:
+    """How long serving may take: five minutes, and 0.1 s for each row, which is asked alone twice."""
+    return 300 + 0.1 * rows
+
+
+def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path, seconds: float) -> tuple[dict[str, Any], str]:
     """What the program answers, and why there is no answer."""
     import json
-    import subprocess
-    import sys
+
+    from gatehouse.components.integration.child import require_permanent, run
 
     told = rows.with_name("answers.json")
-    address = store.address if "://" in store.address else os.path.abspath(store.address)
-    command = [sys.executable, "-m", PROGRAM, address, request.model, str(rows), str(told)]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_SERVING_SECONDS, cwd=rows.parent
-        )
-    except subprocess.TimeoutExpired:
-        return {}, f"no answer within {_SERVING_SECONDS} s"
-    if ended.returncode or not told.exists():
-        said = ended.stderr.strip().splitlines()
-        return {}, f"the process ended with {ended.returncode}: {said[-1] if said else 'nothing was said'}"
-    return json.loads(told.read_text()), ""
+    code, said = run(["-m", PROGRAM, store.address, request.model, str(rows), str(told)], seconds, rows.parent)
+    if code or not told.exists():
+        return {}, f"the process ended with {code}: {said}"
+    answers = json.loads(told.read_text())
+    if error := answers.get("error"):
+        require_permanent(error)
+        return {}, f"{error['name']}: {error['message']}"
+    return answers, ""
 
 
 def _bounded(name: str, most: float | None, value: float, unit: str) -> dict[str, str]:
@@ -167,15 +165,6 @@ def _bounded(name: str, most: float | None, value: float, unit: str) -> dict[str
         return _check(name, [], "measured, and not bounded")
     told = f"{value:.4g} {unit}"
     return _check(name, [] if value <= most else [f"expected at most {most:g} {unit}, found {told}"], told)
-
-
-def _online(request: IntegrateRequest, store: ArtifactStore) -> dict[str, str]:
-    if not request.online:
-        return {"check": "online features", "verdict": NOT_CHECKED, "found": "no online store was compared"}
-    details = store.manifest(request.online).details
-    return _check(
-        "online features", [] if details["verdict"] == PASS else list(details["reasons"]), "equal the offline ones"
-    )
 
 
 def _tested(request: IntegrateRequest, store: ArtifactStore, rows: Path, folder: Path) -> dict[str, str]:

@@ -6,7 +6,8 @@ from typing import Literal
 from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import NOT_CHECKED, Evidence, Rule, family
+from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.components.integration.spec import NOT_CHECKED
 
 
 class DataChecks(Spec):

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec
-from gatehouse.components.evaluation.gate import NOT_CHECKED, Evidence, Rule, family
+from gatehouse.components.evaluation.gate import Evidence, Rule, family
+from gatehouse.components.integration.spec import NOT_CHECKED
 
 
 class Integration(Spec):
