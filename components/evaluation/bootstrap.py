@@ -114,13 +114,23 @@ def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int
 def interval(metric: Metric, value: float, drawn: Array) -> tuple[float, float]:
     """The ends of the 95 % interval of a metric: percentiles of its draws, reversed where rows overstate it.
 
-    The reversed (basic) interval takes off the bias that draws show (Davison and Hinkley 1997, section 5.2). The value
-    itself is always within it.
-
     Args:
         metric: The metric.
         value: Its value on the test rows.
         drawn: Its values on draws, shape (samples,); one at least is a number.
     """
     low, high = (float(end) for end in np.nanquantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)))
-    return (max(2 * value - high, 0.0), max(2 * value - low, value)) if metric.overstated else (low, high)
+    return reversed_ends(value, low, high) if metric.overstated else (low, high)
+
+
+def reversed_ends(value: float, low: float, high: float) -> tuple[float, float]:
+    """The ends of the reversed (basic) interval of a number that chance makes larger, and that is never below 0.
+
+    It takes off the bias that draws show (Davison and Hinkley 1997, section 5.2). The value itself is always within it.
+
+    Args:
+        value: The number, of the test rows.
+        low: The lower percentile of its draws.
+        high: The upper one.
+    """
+    return min(max(2 * value - high, 0.0), value), max(2 * value - low, value)

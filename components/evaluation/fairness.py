@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping
+from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
 
-from gatehouse.components.evaluation.bootstrap import LEVEL, Units
+from gatehouse.components.evaluation.bootstrap import LEVEL, Units, reversed_ends
 from gatehouse.components.evaluation.gate import LEAST_UNITS
 from gatehouse.components.evaluation.group_measures import (
     Fairness,
@@ -24,6 +25,7 @@ from gatehouse.components.metrics.catalogue.metric import Array, Predictions
 from gatehouse.components.tasks.task import Task
 
 _CALIBRATION = "calibration_error"
+_Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 OfDraw = Callable[[Array], dict[str, Array]]
 
 
@@ -38,7 +40,8 @@ def fairness_of(
     """What each protected column shows, measured on the draws of all other numbers.
 
     A group that has fewer than `min_slice_rows` rows, fewer than 20 units of the bootstrap, or labels that do not
-    differ, cannot be judged: measures are those of the other groups.
+    differ, cannot be judged: measures are those of the other groups. A rate that divides by fewer than 20 units of a
+    group is not known.
 
     Args:
         table: The test rows.
@@ -60,18 +63,25 @@ def fairness_of(
         rows = [np.flatnonzero(members == number) for number in range(len(names))]
         lacking = [_lacking(labels, each, spec, task, units) for each in rows]
         judged = np.array([not each for each in lacking])
+        classes = 0 if task.name == "regression" else _number_of_classes(labels, predictions)
+        wholes = _wholes(labels, members, len(rows), classes, units) if classes else {}
+        wholes = {name: each[:, 1:] if task.name == "binary" else each for name, each in wholes.items()}
+        unknown = [_unknown(wholes, number, units.name) if judged[number] else {} for number in range(len(rows))]
         rates, measures = {}, {}
         for role, read in predictions.items():
-            measured = _rates(task.name, labels, read, members, rows)
-            once, drawn = measured(np.ones(len(labels))), _on_draws(measured, units, spec)
+            measured = _rates(task.name, labels, read, members, rows, classes)
+            once = measured(np.ones(len(labels)))
+            drawn = _on_draws(measured, once, units, spec)
+            _mend(once, drawn, wholes, spec.seed)
             rates[role] = _by_group(once, drawn) if task.name != "multiclass" else [{} for _ in names]
             measures[role] = _measures(task.name, once, drawn, judged) if judged.sum() > 1 else {}
         groups = tuple(
             Group(
                 names[number] if names[number] != OTHER else f"{column}={OTHER}",
                 len(rows[number]),
-                lacking[number],
+                lacking[number] or "; ".join(unknown[number].values()),
                 {role: each[number] for role, each in rates.items()},
+                tuple(unknown[number]),
             )
             for number in range(len(names))
         )
@@ -87,12 +97,74 @@ def _lacking(labels: Array, rows: Array, spec: EvaluationSpec, task: Task, units
     return task.lacks(labels[rows])
 
 
-def _rates(task: str, labels: Array, read: Predictions, members: Array, rows: list[Array]) -> OfDraw:
+def _number_of_classes(labels: Array, predictions: Mapping[str, Predictions]) -> int:
+    said = (read.form("classes") for read in predictions.values())
+    return max(2, 1 + max(int(np.max(each)) for each in (labels, *said)))
+
+
+def _wholes(labels: Array, members: Array, groups: int, classes: int, units: Units) -> dict[str, Array]:
+    """How many units each rate of a class against the rest divides by, by its name, shape (groups, classes)."""
+    unit = np.arange(len(labels)) if units.of_row is None else units.of_row
+    found = np.unique((members * units.number + unit) * classes + labels.astype(np.int64))
+    of_unit, seen = np.divmod(found, classes)
+    _, place, labels_of = np.unique(of_unit, return_inverse=True, return_counts=True)
+    cell = of_unit // units.number * classes + seen
+    positive, alone = (
+        np.bincount(cell, weights=weights, minlength=groups * classes).reshape(groups, classes)
+        for weights in (None, labels_of[place] == 1)
+    )
+    total = np.bincount(np.unique(of_unit) // units.number, minlength=groups)[:, None]
+    return {
+        "selection_rate": np.broadcast_to(total, positive.shape),
+        "true_positive_rate": positive,
+        "false_positive_rate": total - alone,
+    }
+
+
+def _unknown(wholes: Mapping[str, Array], number: int, unit: str) -> dict[str, str]:
+    """The rates of a group that divide by too few units, by name, in words; of classes that some test row has."""
+    found = {}
+    for name, wholes_of in wholes.items():
+        each = wholes_of[number]
+        few = np.flatnonzero((each < LEAST_UNITS) & wholes["true_positive_rate"].any(axis=0))
+        told = [f"{each[of]:.0f}" if len(each) == 1 else f"class {of}: {each[of]:.0f}" for of in few]
+        if told:
+            more = f", and {len(told) - 3} more" if len(told) > 3 else ""
+            title = name.replace("_", " ")
+            found[name] = f"the {title}, of fewer than {LEAST_UNITS} {unit}s ({', '.join(told[:3])}{more})"
+    return found
+
+
+def _mend(once: Rates, drawn: Rates, wholes: Rates, seed: int) -> None:
+    """Take away rates of too few units, and draw anew what draws of rows cannot move: rates of 0 and of 1; in place.
+
+    The new draws of a rate of 0 are log-normal around half a unit, the usual correction of a count of 0. They are as
+    wide as puts their upper end at that of Wilson (1927), z² / (n + z²) of n units. A rate of 1 is 0 of the others.
+
+    Args:
+        once: Rates by name, shape (groups, classes).
+        drawn: Likewise, shape (samples, groups, classes).
+        wholes: How many units rates divide by, shape (groups, classes).
+        seed: Of the new draws.
+    """
+    generator, samples = np.random.default_rng(seed), len(next(iter(drawn.values())))
+    normal = np.array([NormalDist().inv_cdf((place + 0.5) / samples) for place in range(samples)])
+    for name, number in wholes.items():
+        values, draws = once[name], drawn[name]
+        few = number < LEAST_UNITS
+        values[few], draws[:, few] = np.nan, np.nan
+        for row, place in np.argwhere((values == 0) | (values == 1)):
+            half, end = 0.5 / (number[row, place] + 1), _Z**2 / (number[row, place] + _Z**2)
+            away = half * (end / half) ** (generator.permutation(normal) / _Z)
+            draws[:, row, place] = np.abs(values[row, place] - np.minimum(away, 1.0))
+
+
+def _rates(task: str, labels: Array, read: Predictions, members: Array, rows: list[Array], classes: int) -> OfDraw:
     """A function from how often each row was drawn to rates by name, shape (groups, classes); NaN of no rows."""
     if task == "regression":
         said = (read.scores, read.scores - labels)
         return lambda times: dict(zip(_REGRESSION, _means(times, said, members, len(rows)), strict=True))
-    rates = _class_rates(labels, read.form("classes"), members, len(rows))
+    rates = _class_rates(labels, read.form("classes"), members, len(rows), classes)
     if task == "multiclass":
         return rates
     errors = [calibration_error_debiased.on_draws(labels[each], read.take(each)) for each in rows]
@@ -112,10 +184,9 @@ def _means(times: Array, said: tuple[Array, ...], members: Array, groups: int) -
     return [_share(np.bincount(members, weights=times * each, minlength=groups), counts)[:, None] for each in said]
 
 
-def _class_rates(labels: Array, classes: Array, members: Array, groups: int) -> OfDraw:
+def _class_rates(labels: Array, classes: Array, members: Array, groups: int, number: int) -> OfDraw:
     """Rates of each class against the rest; only pairs of label and prediction that occur are counted."""
     seen, said = labels.astype(np.int64), np.asarray(classes).astype(np.int64)
-    number = max(2, int(max(seen.max(), said.max())) + 1)
     cells, cell = np.unique((members * number + seen) * number + said, return_inverse=True)
     rest, is_said = np.divmod(cells, number)
     of_group, is_seen = np.divmod(rest, number)
@@ -142,10 +213,13 @@ def _share(parts: Array, wholes: Array) -> Array:
     return np.asarray(np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0))
 
 
-def _on_draws(measured: OfDraw, units: Units, spec: EvaluationSpec) -> Rates:
-    """Rates on each draw, shape (samples, groups, classes)."""
-    drawn = [measured(times) for times in units.draws(spec.bootstrap_samples, spec.seed)]
-    return {name: np.stack([each[name] for each in drawn]) for name in drawn[0]}
+def _on_draws(measured: OfDraw, once: Rates, units: Units, spec: EvaluationSpec) -> Rates:
+    """Rates on each draw, shape (samples, groups, classes); `once` has them of the rows themselves."""
+    drawn = {name: np.empty((spec.bootstrap_samples, *values.shape)) for name, values in once.items()}
+    for number, times in enumerate(units.draws(spec.bootstrap_samples, spec.seed)):
+        for name, values in measured(times).items():
+            drawn[name][number] = values
+    return drawn
 
 
 def _by_group(once: Rates, drawn: Rates) -> list[dict[str, Interval]]:
@@ -156,71 +230,91 @@ def _by_group(once: Rates, drawn: Rates) -> list[dict[str, Interval]]:
         for name, values in once.items():
             value, draws = float(values[number, 0]), drawn[name][:, number, 0]
             if not np.isnan(value):
-                low, high = _ends(draws)
-                rates[name] = (value, *((low, high) if name != _CALIBRATION else _reversed_ends(value, low, high)))
+                low, high = _ends(draws) if name != _CALIBRATION else reversed_ends(value, *_ends(draws))
+                rates[name] = (value, min(low, value), max(high, value))
         found.append(rates)
     return found
 
 
 def _measures(task: str, once: Rates, drawn: Rates, judged: Array) -> dict[str, Interval]:
     """Measures over the judged groups; those without a value are left out."""
-    rates = {name: values[judged] for name, values in once.items()}
-    draws = {name: values[:, judged] for name, values in drawn.items()}
-    found = {name: _interval(measure, rates, draws) for name, measure in group_measures_of(task).items()}
+    found = {name: _interval(measure, once, drawn, judged) for name, measure in group_measures_of(task).items()}
     return {name: each for name, each in found.items() if each is not None}
 
 
 @np.errstate(divide="ignore", invalid="ignore")  # Logarithms of no rows, and their differences.
-def _interval(measure: GroupMeasure, once: Rates, drawn: Rates) -> Interval | None:
-    """The measure of rates with its 95 % interval; None where it has no value.
+def _interval(measure: GroupMeasure, once: Rates, drawn: Rates, judged: Array) -> Interval | None:
+    """The measure of the rates of judged groups with its 95 % interval; None where it has no value.
 
     Groups of a sample differ by chance too, and the largest of many differences is large. So the lower end of a
     difference is below it by what 95 % of draws differ from the sample at most in any two groups, which bounds all
     of them at once (Tukey's range, by the bootstrap). The true difference is that of some two groups: the upper end is
-    the highest of the upper ends of two.
+    the highest of the upper ends of two. Classes are taken one by one, as the draws of all are many.
     """
-    if measure.is_ratio:
-        once, drawn = ({name: np.log(each) for name, each in rates.items()} for rates in (once, drawn))
-    value = float(measure.of(once))
-    if np.isnan(value):
-        return None
     if measure.kind == "largest":
-        return (value, *_reversed_ends(value, *_ends(measure.of(drawn))))
-    low = high = value
-    if np.isfinite(value):
-        # Of a group that no row of a draw was selected of, the logarithm does not say how far it moved.
-        shifts = {name: drawn[name] - once[name] for name in measure.rates}
-        shifts = {name: np.where(np.isinf(each), np.nan, each) for name, each in shifts.items()}
-        low = max(value - _quantile(measure.of(shifts), LEVEL), 0.0)
-        high = max(value, *(_upper_end(once[name], each) for name, each in shifts.items()))
+        value, draws = (
+            measure.of({name: np.compress(judged, of[name], axis=-2) for name in measure.rates}) for of in (once, drawn)
+        )
+        return None if np.isnan(value) else (float(value), *reversed_ends(float(value), *_ends(draws)))
+    value = least = high = math.nan
+    most = np.full(len(next(iter(drawn.values()))), math.nan)
+    for place in range(next(iter(once.values())).shape[1]):
+        rates, draws = (
+            {name: np.compress(judged, of[name][..., place : place + 1], axis=-2) for name in measure.rates}
+            for of in (once, drawn)
+        )
+        shown = rates
+        if measure.is_ratio:
+            rates, shown, shifts = _logarithms(rates, draws)
+        else:
+            shifts = {name: draws[name] - rates[name] for name in measure.rates}
+        value, least = (float(np.fmax(far, measure.of(of))) for far, of in ((value, rates), (least, shown)))
+        most = np.fmax(most, measure.of(shifts))
+        high = float(np.fmax.reduce([high, *(_upper_end(rates[name], shifts[name]) for name in measure.rates)]))
+    if math.isnan(value):
+        return None
+    low, high = max(least - _quantile(most, LEVEL), 0.0), max(value, high)
     return (math.exp(-value), math.exp(-high), math.exp(-low)) if measure.is_ratio else (value, low, high)
+
+
+def _logarithms(rates: Rates, draws: Rates) -> tuple[Rates, Rates, Rates]:
+    """The logarithms of rates of one class, those that are shown to be apart, and how far draws move them.
+
+    A rate of 0 is counted from the middle of its draws. It is not shown to be apart from another upwards, so no more
+    than the largest of the others is taken. Nothing is shown, or moves, where no group has a rate above 0.
+    """
+    found: tuple[dict[str, Array], dict[str, Array], dict[str, Array]] = ({}, {}, {})
+    for name, values in rates.items():
+        middle = np.where(values == 0, np.median(draws[name], axis=0), values)
+        shown = np.log(np.minimum(middle, np.fmax.reduce(values, axis=0)))
+        # Of a group that no row of a draw was selected of, the logarithm does not say how far it moved.
+        shifts = np.log(draws[name]) - np.log(middle)
+        shifts[~(np.isfinite(shifts) & np.isfinite(shown))] = np.nan
+        for of, each in zip(found, (np.log(values), shown, shifts), strict=True):
+            of[name] = each
+    return found
 
 
 def _upper_end(once: Array, shifts: Array) -> float:
     """The highest upper end of the difference between any two groups, from rates and by how much draws move them.
 
     Args:
-        once: Shape (groups, classes).
-        shifts: Shape (samples, groups, classes); NaN does not count.
+        once: Of one class, shape (groups, 1).
+        shifts: Shape (samples, groups, 1); NaN does not count.
     """
-    highest = -math.inf
+    highest = math.nan
     for number in range(len(once)):
         moved = np.sort(shifts[:, [number]] - shifts, axis=0)  # NaN comes last.
         known = (~np.isnan(moved)).sum(axis=0, keepdims=True)
         place = np.maximum(np.ceil(known * (1 - LEVEL) / 2).astype(int) - 1, 0)
         ends = once[number] - once - np.take_along_axis(moved, place, axis=0)[0]
-        highest = max(highest, float(np.fmax.reduce(ends, axis=None)))
+        highest = float(np.fmax(highest, np.fmax.reduce(ends, axis=None)))
     return highest
 
 
 def _ends(drawn: Array) -> tuple[float, float]:
     """The ends of the interval that percentiles of draws give; draws without a number do not count."""
     return _quantile(drawn, (1 - LEVEL) / 2), _quantile(drawn, (1 + LEVEL) / 2)
-
-
-def _reversed_ends(value: float, low: float, high: float) -> tuple[float, float]:
-    """The ends of the reversed interval of what chance makes larger, none below 0, and the upper one not below it."""
-    return max(2 * value - high, 0.0), max(2 * value - low, value)
 
 
 def _quantile(drawn: Array, share: float) -> float:

@@ -50,13 +50,14 @@ class GroupMeasure:
     def of(self, rates: Rates) -> Array:
         """The measure of rates by name, shape (..., groups, classes), as shape (...); NaN where nothing is known.
 
-        Of a ratio from the logarithms of rates to that of the ratio, negated.
+        Rates that are NaN do not count, and a difference needs two others. Of a ratio from the logarithms of rates to
+        that of the ratio, negated.
         """
-        # fmax and fmin pass over NaN: a group that has no rows of a label.
         found = [np.fmax.reduce(rates[name], axis=-2) for name in self.rates]
         if self.kind != "largest":
             least = [np.fmin.reduce(rates[name], axis=-2) for name in self.rates]
-            found = [most - low for most, low in zip(found, least, strict=True)]
+            two = [(~np.isnan(rates[name])).sum(axis=-2) > 1 for name in self.rates]
+            found = [np.where(some, most - low, np.nan) for most, low, some in zip(found, least, two, strict=True)]
         return np.asarray(np.fmax.reduce(np.fmax.reduce(found), axis=-1))
 
     def keeps(self, value: float, bound: float) -> bool:
@@ -71,14 +72,16 @@ class Group:
     Attributes:
         name: `column=value`.
         rows: Test rows in it.
-        lacking: Why it cannot be judged, in words; empty where it can.
+        lacking: Why it, or some of its rates, cannot be judged, in words; empty where all can.
         rates: By role and name, with intervals; none of several classes.
+        unknown: Names of the rates that cannot be judged, where others can.
     """
 
     name: str
     rows: int
     lacking: str
     rates: Mapping[str, Mapping[str, Interval]]
+    unknown: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,18 @@ class Fairness:
             for name, (value, low, high) in measured.items()
             if name in _SAID
         ]
+        partly = "".join(f", {each.name} lacks {each.lacking}" for each in self.groups if each.unknown)
         small = f", {len(self.lacking)} groups cannot be judged" if self.lacking else ""
-        return f"fairness by {self.column}: {', '.join(told) or 'not measured'}{small}"
+        return f"fairness by {self.column}: {', '.join(told) or 'not measured'}{partly}{small}"
 
     @property
     def lacking(self) -> tuple[Group, ...]:
-        """The groups that cannot be judged."""
-        return tuple(each for each in self.groups if each.lacking)
+        """The groups that cannot be judged at all."""
+        return tuple(each for each in self.groups if each.lacking and not each.unknown)
+
+    def without(self, rates: Sequence[str]) -> tuple[Group, ...]:
+        """The groups that are judged, but not by each of these rates."""
+        return tuple(each for each in self.groups if set(rates) & set(each.unknown))
 
 
 def fairness_from(written: Sequence[Mapping[str, Any]]) -> dict[str, Fairness]:

@@ -42,10 +42,13 @@ def _rule(rule: str, name: str, bound: float, found: Fairness | None) -> Rule:
     if judged < 2:
         told = f"not measured: {judged} of {len(found.groups)} groups can be judged, and two are needed"
         return Rule(rule, expected, told, False, inconclusive=True)
+    few = found.without(measure.rates)
+    partly = "".join(f"; {group.name} lacks {group.lacking}" for group in few)
     if name not in found.measures["candidate"]:
-        return Rule(rule, expected, "not measured: it has no value in these groups", False)
+        told = f"not measured: it has no value in these groups{partly}"
+        return Rule(rule, expected, told, False, inconclusive=bool(few))
     value, low, high = found.measures["candidate"][name]
     best, worst = (high, low) if measure.is_ratio else (low, high)
-    told = f"{value:.4f} ({low:.4f} to {high:.4f})"
-    holds = measure.keeps(worst, bound)
+    told = f"{value:.4f} ({low:.4f} to {high:.4f}){partly}"
+    holds = measure.keeps(worst, bound) and not few
     return Rule(rule, expected, told, holds, inconclusive=not holds and measure.keeps(best, bound))

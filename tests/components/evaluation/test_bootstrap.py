@@ -85,6 +85,8 @@ def test_the_interval_of_a_metric_that_rows_overstate_is_reversed() -> None:
     assert interval(log_loss, 0.22, drawn) == pytest.approx((0.2025, 0.2975))
     assert interval(calibration_error, 0.22, drawn) == pytest.approx((0.1425, 0.2375))
     assert interval(calibration_error, 0.01, drawn) == (0.0, 0.01), "never negative, nor without the value"
+    low, high = interval(calibration_error, 0.1, np.array([0.05, 0.06, 0.07]))
+    assert (low, high) == pytest.approx((0.1, 0.1495)), "all draws are below the value"
 
 
 def test_draws_without_a_number_do_not_count() -> None:

@@ -1,11 +1,13 @@
 """Fairness: the measures against a naive reference, their intervals, and what small groups and nulls are."""
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import binomtest
 
 from gatehouse.components.evaluation.bootstrap import Units
 from gatehouse.components.evaluation.fairness import fairness_of
@@ -29,6 +31,7 @@ from tests.components.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.components.evaluation.test_gate import MODEL
 
 ROWS = 3_000
+RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
 FAIR = EvaluationSpec(protected=("carrier",), min_slice_rows=100, bootstrap_samples=60)
 
 
@@ -123,7 +126,7 @@ def test_a_null_is_a_group_and_small_ones_are_shown_and_do_not_count() -> None:
         "carrier=(null)": "",
         "carrier=tiny": "50 rows, fewer than 100",
     }
-    assert "true_positive_rate" in found.groups[-1].rates["candidate"]
+    assert "selection_rate" in found.groups[-1].rates["candidate"]
     kept = groups != "tiny"
     without = _measured(labels[kept], read.take(np.flatnonzero(kept)), groups[kept], "binary")
     assert _values(found) == pytest.approx(_values(without))
@@ -155,7 +158,89 @@ def test_a_group_of_which_hardly_a_row_is_selected_has_a_ratio_that_is_a_number(
     assert read.classes is not None
     read.classes[np.flatnonzero(groups == "c")[selected:]] = False
     value, low, high = _measured(labels, read, groups, "binary").measures["candidate"]["demographic_parity_ratio"]
-    assert 0 <= low <= value <= high < 0.05
+    assert 0 <= low <= value <= high < 0.05 and low < high
+
+
+def _of_two(positive: int, rows: int = 600) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Groups, labels and answers that are mostly right: 4,000 rows of `a`, and some of `b`, the first ones positive."""
+    draw = np.random.default_rng(2)
+    labels = np.concatenate([draw.random(4_000) < 0.3, np.arange(rows) < positive])
+    said = np.where(draw.random(4_000 + rows) < 0.97, labels, ~labels)
+    return np.array(["a"] * 4_000 + ["b"] * rows), labels.astype(float), said
+
+
+@pytest.mark.parametrize("missed", [False, True])
+def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> None:
+    groups, labels, said = _of_two(1)
+    said[4_000] = not missed
+    found = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary")
+    assert [(each.lacking, each.unknown) for each in found.groups] == [
+        ("", ()),
+        ("the true positive rate, of fewer than 20 rows (1)", ("true_positive_rate",)),
+    ]
+    assert not found.lacking and {*found.groups[1].rates["candidate"]} & {*RATES} == {*RATES[::2]}
+    rule, odds = _judged({"equal_opportunity_difference": 0.1, "equalized_odds_difference": 0.1}, found)
+    assert verdict_of((rule,)) == verdict_of((odds,)) == "inconclusive"
+    for each in (rule, odds):
+        assert each.found.endswith("; carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
+    assert str(found).endswith("not measured, carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
+    (chosen,) = _judged({"demographic_parity_difference": 0.5}, found)
+    assert chosen.holds, "that divides by all rows"
+
+
+def test_of_several_classes_each_rate_needs_units_and_classes_without_a_row_do_not_count() -> None:
+    groups, labels, said = _of_two(580)
+    labels, said = labels * 4, said * 4
+    labels[4_000], said[0] = 2, 6
+    found = _measured(labels, Predictions(said * 1.0, None, said), groups, "multiclass")
+    told = "the true positive rate, of fewer than 20 rows (class 2: 1)"
+    assert [each.lacking for each in found.groups] == [told.replace("2: 1", "2: 0"), told]
+    assert verdict_of(_judged({"equal_opportunity_difference": 0.5}, found)) == "inconclusive"
+    assert verdict_of(_judged({"equal_opportunity_difference": 0.0}, found)) != "pass"
+
+
+def test_what_a_rate_divides_by_is_counted_in_units() -> None:
+    groups, labels, said = _of_two(60)
+    days = np.concatenate([np.arange(4_000), 4_000 + np.arange(60) % 3, 4_000 + np.arange(540) % 21])
+    found = _measured(
+        labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary", units=Units("day", 4_021, days)
+    )
+    assert found.groups[1].lacking == "the true positive rate, of fewer than 20 days (3)"
+
+
+@pytest.mark.parametrize("said", [0, 1])
+def test_a_rate_of_0_or_1_has_the_interval_of_wilson(said: int) -> None:
+    groups, labels, _ = _of_two(150)
+    read = Predictions(np.full(4_600, 0.5), np.full(4_600, 0.5), np.full(4_600, said))
+    found = _measured(labels, read, groups, "binary", FAIR.model_copy(update={"bootstrap_samples": 500}))
+    for name, rows in zip(RATES, (600, 150, 450), strict=True):
+        value, low, high = found.groups[1].rates["candidate"][name]
+        expected = binomtest(said * rows, rows).proportion_ci(0.95, method="wilson")
+        assert (value, low, high) == pytest.approx((said, *expected), abs=0.03 * (expected.high - expected.low))
+    for name, (value, low, high) in found.measures["candidate"].items():
+        assert low <= value <= high and high - low > 0.002, name
+    assert ("demographic_parity_ratio" in found.measures["candidate"]) == bool(said), "0 of 0 has no value"
+
+
+@pytest.mark.parametrize(("share", "rows", "verdict"), [(0.002, 30, "inconclusive"), (0.5, 300, "refused")])
+def test_a_group_without_a_selected_row_is_refused_only_where_others_say_so(
+    share: float, rows: int, verdict: str
+) -> None:
+    groups, labels, said = _of_two(rows // 2, rows)
+    said = np.arange(4_000 + rows) < share * 4_000
+    found = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary")
+    assert verdict_of(_judged({"demographic_parity_ratio": 0.8}, found)) == verdict
+
+
+def test_draws_are_held_once_however_many_groups_and_classes_there_are() -> None:
+    draw = np.random.default_rng(3)
+    labels, groups = draw.integers(0, 30, 9_000), draw.integers(0, 30, 9_000)
+    spec = FAIR.model_copy(update={"bootstrap_samples": 200, "min_slice_rows": 20})
+    tracemalloc.start()
+    _measured(labels.astype(float), Predictions(labels * 1.0, None, labels), groups, "multiclass", spec)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * (3 * 200 * 30 * 30 * 8)
 
 
 def test_equal_groups_are_rarely_shown_to_differ_however_many_they_are() -> None:
@@ -196,6 +281,7 @@ def _judged(bounds: dict[GroupMeasureName, float], found: Fairness | None) -> tu
 
 ALIKE = tuple(Group(f"carrier={name}", 900, "", {}) for name in "ab")
 TINY = Group("carrier=t", 9, "9 rows, fewer than 100", {})
+PARTLY = Group("carrier=p", 900, "the true positive rate, of fewer than 20 rows (1)", {}, ("true_positive_rate",))
 
 
 @pytest.mark.parametrize(
@@ -208,6 +294,9 @@ TINY = Group("carrier=t", 9, "9 rows, fewer than 100", {})
         ((*ALIKE, TINY), (0.05, 0.02, 0.08), 0.1, "inconclusive"),
         ((*ALIKE, TINY), (0.20, 0.15, 0.25), 0.1, "refused"),
         ((ALIKE[0], TINY), None, 0.1, "inconclusive"),
+        ((*ALIKE, PARTLY), (0.05, 0.02, 0.08), 0.1, "inconclusive"),
+        ((*ALIKE, PARTLY), (0.20, 0.15, 0.25), 0.1, "refused"),
+        ((ALIKE[0], PARTLY), None, 0.1, "inconclusive"),
         (ALIKE, None, 0.1, "refused"),
         (ALIKE, (math.nan, math.nan, math.nan), 0.1, "refused"),
     ],
@@ -221,7 +310,7 @@ def test_a_bound_is_kept_where_the_whole_interval_keeps_it(
     assert verdict_of(rules) == verdict
     assert [rule.name for rule in rules] == [
         "fairness carrier equal_opportunity_difference",
-        *(f"fairness {each.name}" for each in groups if each.lacking),
+        *(f"fairness {each.name}" for each in found.lacking),
     ]
 
 
