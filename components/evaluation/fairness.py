@@ -252,29 +252,28 @@ def _interval(measure: GroupMeasure, once: Rates, drawn: Rates, judged: Array) -
     the highest of the upper ends of two. Classes are taken one by one, as the draws of all are many.
     """
     if measure.kind == "largest":
-        value, draws = (
-            measure.of({name: np.compress(judged, of[name], axis=-2) for name in measure.rates}) for of in (once, drawn)
-        )
-        return None if np.isnan(value) else (float(value), *reversed_ends(float(value), *_ends(draws)))
+        worst = float(measure.of(_among(judged, measure, once)))
+        draws_of = measure.of(_among(judged, measure, drawn))
+        return None if math.isnan(worst) else (worst, *reversed_ends(worst, *_ends(draws_of)))
     value = least = high = math.nan
     most = np.full(len(next(iter(drawn.values()))), math.nan)
     for place in range(next(iter(once.values())).shape[1]):
-        rates, draws = (
-            {name: np.compress(judged, of[name][..., place : place + 1], axis=-2) for name in measure.rates}
-            for of in (once, drawn)
-        )
-        shown = rates
+        rates, draws = (_among(judged, measure, of, slice(place, place + 1)) for of in (once, drawn))
         if measure.is_ratio:
             rates, shown, shifts = _logarithms(rates, draws)
         else:
-            shifts = {name: draws[name] - rates[name] for name in measure.rates}
+            shown, shifts = rates, {name: draws[name] - rates[name] for name in rates}
         value, least = (float(np.fmax(far, measure.of(of))) for far, of in ((value, rates), (least, shown)))
         most = np.fmax(most, measure.of(shifts))
-        high = float(np.fmax.reduce([high, *(_upper_end(rates[name], shifts[name]) for name in measure.rates)]))
+        high = float(np.fmax.reduce([high, *(_upper_end(rates[name], shifts[name]) for name in rates)]))
     if math.isnan(value):
         return None
-    low, high = max(least - _quantile(most, LEVEL), 0.0), max(value, high)
+    low, high = max(least - _quantile(most, LEVEL), 0.0), float(np.fmax(value, high))
     return (math.exp(-value), math.exp(-high), math.exp(-low)) if measure.is_ratio else (value, low, high)
+
+
+def _among(judged: Array, measure: GroupMeasure, rates: Rates, classes: slice = slice(None)) -> Rates:
+    return {name: np.compress(judged, rates[name][..., classes], axis=-2) for name in measure.rates}
 
 
 def _logarithms(rates: Rates, draws: Rates) -> tuple[Rates, Rates, Rates]:
