@@ -238,6 +238,7 @@ def test_draws_are_held_once_however_many_groups_and_classes_there_are() -> None
     draw = np.random.default_rng(3)
     labels, groups = draw.integers(0, 30, 9_000), draw.integers(0, 30, 9_000)
     spec = FAIR.model_copy(update={"bootstrap_samples": 200, "min_slice_rows": 20})
+    _measured(labels.astype(float), Predictions(labels * 1.0, None, labels), groups, "multiclass")  # Loads modules.
     tracemalloc.start()
     _measured(labels.astype(float), Predictions(labels * 1.0, None, labels), groups, "multiclass", spec)
     _, peak = tracemalloc.get_traced_memory()
