@@ -60,8 +60,8 @@ DECIDING = {
     "how a metric is measured": (
         (
             "components/metrics/catalogue/declared.py",
-            "times @ numbers / times.sum()",
-            "(times * numbers).sum() / times.sum()",
+            'np.einsum("i,i", times, numbers)',
+            "np.sum(times * numbers)",
         ),
         MEASURING | {"check_leakage", "calibrate"},
     ),

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
-
-from gatehouse.components.metrics.catalogue.metric import Array
+if TYPE_CHECKING:  # The policy, which every run reads, names measures: NumPy is there only where they are taken.
+    from gatehouse.components.metrics.catalogue.metric import Array
 
 GroupMeasureName = Literal[
     "demographic_parity_difference",
@@ -20,7 +19,7 @@ GroupMeasureName = Literal[
 _SAID = ("equal_opportunity_difference", "mean_error_difference")
 FAIRNESS = "fairness.json"
 """The file of an evaluation that holds what was measured."""
-Rates = Mapping[str, Array]
+Rates: TypeAlias = "Mapping[str, Array]"
 Interval = tuple[float, float, float]
 """A value, and the ends of its 95 % interval."""
 
@@ -47,12 +46,14 @@ class GroupMeasure:
         """Whether higher values are better."""
         return self.kind == "ratio"
 
-    def of(self, rates: Rates) -> Array:
+    def of(self, rates: Rates) -> "Array":
         """The measure of rates by name, shape (..., groups, classes), as shape (...); NaN where nothing is known.
 
         Rates that are NaN do not count, and a difference needs two others. Of a ratio from the logarithms of rates to
         that of the ratio, negated.
         """
+        import numpy as np
+
         found = [np.fmax.reduce(rates[name], axis=-2) for name in self.rates]
         if self.kind != "largest":
             least = [np.fmin.reduce(rates[name], axis=-2) for name in self.rates]

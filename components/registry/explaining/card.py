@@ -8,7 +8,8 @@ import yaml
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.registry.explaining.explanation import Explanation
+from gatehouse.components.registry.explaining.explanation import ExplainRequest, Explanation, explain
+from gatehouse.errors import GatehouseError
 
 _KINDS = {
     "binary": "tabular-classification",
@@ -45,6 +46,14 @@ def model_card(found: Explanation, store: ArtifactStore) -> str:
     parts = [f"---\n{head}---\n", f"# {found.name}, version {found.version}\n"]
     written = ((title, list(lines)) for title, lines in sections)
     return "\n".join([*parts, *(_section(title, lines) for title, lines in written if lines)])
+
+
+def card_body(model: str, store: ArtifactStore) -> str:
+    """The card of a version, such as NAME:2, without its YAML head; or why it cannot be drawn."""
+    try:
+        return model_card(explain(ExplainRequest(model=model), store), store).split("---\n", 2)[-1]
+    except GatehouseError as error:
+        return f"The model card cannot be drawn: {error}"
 
 
 def _section(title: str, lines: Sequence[str]) -> str:

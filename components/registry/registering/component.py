@@ -23,11 +23,9 @@ def register(
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.evaluation.spec import GatePolicy
-    from gatehouse.components.registry.explaining.card import model_card
-    from gatehouse.components.registry.explaining.explanation import ExplainRequest, explain
+    from gatehouse.components.registry.explaining.card import card_body
     from gatehouse.components.registry.registering.stage import RegisterRequest
     from gatehouse.components.registry.registering.stage import register as enter
-    from gatehouse.errors import GatehouseError
 
     rules = GatePolicy.model_validate_json(policy)
     request = RegisterRequest(model_name=model_name, model=model, evaluation=evaluation, policy=rules)
@@ -36,12 +34,8 @@ def register(
     lines = [f"# {model_name}: {result.decision}", *(f"- {each}" for each in result.reasons + result.warnings)]
     lines.append(f"- {result.summary}")
     if result.version:
-        named = f"{model_name}:{result.version}"
-        try:
-            card = model_card(explain(ExplainRequest(model=named), opened), opened).split("---\n", 2)[-1]
-        except GatehouseError as error:  # The ledger is written: what cannot be shown must not end the task.
-            card = f"The model card cannot be drawn: {error}"
-        lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}", "", card]
+        lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}", ""]
+        lines.append(card_body(f"{model_name}:{result.version}", opened))
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")
     return (result.decision, result.version, result.alias, result.verdict, list(result.reasons))

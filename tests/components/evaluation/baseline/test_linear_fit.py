@@ -1,10 +1,11 @@
 """The fits of linear models: at the minimum, whatever the data."""
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import expit
@@ -13,6 +14,7 @@ from gatehouse.components.evaluation.baseline.linear_fit import (
     cholesky,
     fit_least_squares,
     fit_logistic,
+    logger,
     solve,
 )
 
@@ -29,7 +31,9 @@ def test_nothing_pulls_at_the_end(seed: int, rows: int, columns: int, penalty: f
     dense = np.column_stack([generator.normal(0, scale, (rows, columns)), np.ones(rows)])
     labels = generator.permutation(np.arange(rows) % 2)
     design, penalties = sparse.csr_matrix(dense), np.append(np.full(columns, penalty), 0.0)
-    found = fit_logistic(design, labels, penalties)
+    with mock.patch.object(logger, "warning") as told:
+        found = fit_logistic(design, labels, penalties)
+    assume(not told.called)  # The next tests are about classes that do not settle.
     assert np.abs(slope(design, labels, penalties, found)).max() <= 1.1e-6 * rows
 
 
