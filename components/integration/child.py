@@ -51,7 +51,7 @@ def run(
             ) from None
         finally:
             stop_tree(child.pid, grace=0.0)
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):  # Nobody of the group is left.
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
         written.seek(0)

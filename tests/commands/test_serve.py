@@ -37,9 +37,9 @@ def test_a_scope_that_is_none_is_refused(store: ArtifactStore) -> None:
 
 def test_mlflow_is_imported_before_threads_serve(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    monkeypatch.setattr(
+    monkeypatch.setattr(  # Only the order is asked for, and neither ends by itself or undoes what it does.
         "gatehouse.components.tracking.mlflow_client.load_mlflow", lambda: order.append("MLflow is imported")
     )
-    monkeypatch.setattr("uvicorn.run", lambda *_, **__: order.append("threads serve"))
+    monkeypatch.setattr("uvicorn.run", lambda *_, **__: order.append("threads serve"))  # It serves until killed.
     ended = CliRunner().invoke(app, ["--store", store.address])
     assert (ended.exception, order) == (None, ["MLflow is imported", "threads serve"])

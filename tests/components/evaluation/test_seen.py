@@ -1,6 +1,6 @@
 """Test rows that candidate or champion were fitted on are found by key, taken out, counted, and do not decide."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -41,15 +41,15 @@ class Judged:
         self.training_set = publish_training_set(store, self.rows, decision_time="at")
         self.split = self.divided(self.training_set, range(30))
 
-    def divided(self, training_set: str, train: object, validation: object = range(30, 40)) -> str:
+    def divided(self, training_set: str, train: Sequence[int], validation: Sequence[int] = range(30, 40)) -> str:
         """A split of a training set."""
-        return publish_split(self.store, training_set, train=train, validation=validation, test=TEST)  # type: ignore[arg-type]
+        return publish_split(self.store, training_set, train=train, validation=validation, test=TEST)
 
     def fitted(self, kind: str = "models", **inputs: str) -> str:
         """A model, or what was fitted for one, that names these inputs."""
         return str(self.store.publish(kind, "x", {"a": "b"}, derived_from=inputs))
 
-    def on(self, training_set: str, train: object, validation: object = range(30, 40)) -> str:
+    def on(self, training_set: str, train: Sequence[int], validation: Sequence[int] = range(30, 40)) -> str:
         """A model that was fitted on these rows of a training set."""
         return self.fitted(training_set=training_set, split=self.divided(training_set, train, validation))
 
@@ -110,7 +110,7 @@ def test_rows_that_a_champion_was_fitted_on_are_found_by_key_and_taken_out(judge
 
 
 def test_a_model_of_the_same_split_costs_no_look_at_keys(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "_in_common", None)
+    monkeypatch.setattr(seen_module, "_in_common", None)  # What would look at keys; a call of it fails.
     assert judged.unseen(judged.fitted(training_set=judged.training_set, split=judged.split))[1].left == 20
 
 

@@ -211,7 +211,7 @@ def test_the_page_shows_what_the_candidate_costs_and_its_probes_or_says_that_the
     probes = probe(ProbeRequest(model=model, **data, spec=ProbeSpec(rows=100, repeats=2)), bench.store).robustness
     html = page(bench.store, result.evaluation)
     assert probes in html and "Permutation importance with its standard deviation" in html
-    monkeypatch.setattr(type(bench.store.objects), "list", lambda self, prefix: iter(()))
+    monkeypatch.setattr(type(bench.store.objects), "list", lambda self, prefix: iter(()))  # Measurements are gone.
     assert "Nobody measured what the candidate costs" in page(bench.store, result.evaluation)
 
 

@@ -56,7 +56,7 @@ def test_a_suite_that_passed_is_on_the_record(judged_bench: Bench) -> None:
     ],
 )
 def test_a_suite_that_failed_refuses(judged_bench: Bench, suite: dict[str, float], reason: str) -> None:
-    found = _evaluated(judged_bench, _suite(judged_bench, **suite))  # type: ignore[arg-type]
+    found = _evaluated(judged_bench, _suite(judged_bench, **suite))  # type: ignore[arg-type]  # A float or a text each.
     if "shift" in suite:
         assert found.reasons[0].startswith("integration: ") and "rows score otherwise" in found.reasons[0]
     else:

@@ -36,7 +36,7 @@ def test_what_a_program_started_ends_with_it_and_trouble_of_the_machine_is_an_er
         return wait(child)
 
     os.mkfifo(tmp_path / "started")
-    monkeypatch.setattr(subprocess.Popen, "wait", until_it_started)
+    monkeypatch.setattr(subprocess.Popen, "wait", until_it_started)  # No clock decides.
     with pytest.raises(UntriedError, match=raised) if raised else contextlib.nullcontext():
         assert run(["-c", _STARTS.format(own_session) + then], 5, tmp_path) == (0, "nothing was said")
     assert select.select(started, [], [], 60)[0] == started

@@ -105,12 +105,14 @@ def test_other_answers_than_those_of_the_training_code_fail(
 ) -> None:
     told = {"schema": [], "latency": {"single_row_ms": {"p95": 1.0}}, "memory_mb": 1.0}
     told["predictions"] = {"row by row": answer[0]}
+    # No real candidate answers so.
     monkeypatch.setattr("gatehouse.components.integration.stage._answers", lambda *_: (told, answer[1]))
     found = tried(bench, force=str(answer), rows=10)
     assert (found.verdict, found.reasons) == ("fail", (reason,))
 
 
 def test_a_model_that_cannot_be_loaded_elsewhere_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A program that cannot be imported stands for a library that is not there.
     monkeypatch.setattr("gatehouse.components.integration.stage.PROGRAM", "gatehouse.components.integration.absent")
     assert "No module named" in tried(bench, force="absent", rows=10).reasons[0]
 
@@ -137,7 +139,7 @@ def test_a_request_that_is_none_must_be_refused_by_name(
             return pa.array([change["distance"]]).to_numpy()
         return predict(rows)
 
-    monkeypatch.setattr(predictor, "predict_online", other)
+    monkeypatch.setattr(predictor, "predict_online", other)  # No real one takes what it should refuse.
     assert list(serving._unclear(predictor, row)) == ([problem] if problem else [])
 
 
