@@ -28,7 +28,8 @@ _DEFAULT_NULLS = ("", "NA")
 _DELIVERED = "delivered_at"
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%B %d, %Y")
 _FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
-_SPANS = {"seconds": (1e8, 4e9), "milliseconds": (1e11, 4e12), "microseconds": (1e14, 4e15)}
+_USUAL = (1e8, 4e9)
+"""The years 1973 to 2096, in seconds since 1970: a column whose name says a time too is taken for one."""
 _PLAUSIBLE = (631_152_000, 4_102_444_800)
 """The years 1990 to 2100, in seconds since 1970."""
 _PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
@@ -250,23 +251,23 @@ def _told(column: _Column) -> SniffedColumn:
     others = [one.form for one in best if one.form and one != chosen and chosen.form in _FORMATS]
     naive = chosen.kind is ColumnType.timestamp and bool(chosen.zone)
     also = others[0] if others else ""
-    epoch = _epoch(column) if chosen.kind in (ColumnType.int64, ColumnType.double) and chosen.decimal == "." else ""
+    epoch = _epoch(column, chosen, _PLAUSIBLE)
     return SniffedColumn(column.name, chosen.kind, chosen.form, chosen.decimal, naive, column.rows, fewest, also, epoch)
 
 
-def _epoch(column: _Column) -> str:
-    low, high = _PLAUSIBLE
+def _epoch(column: _Column, chosen: _Candidate, years: tuple[float, float]) -> str:
+    """The unit since 1970 in which all numbers of a column are in these years; empty for none."""
+    if chosen.kind not in (ColumnType.int64, ColumnType.double) or chosen.decimal != ".":
+        return ""
+    low, high = years
     fits = (unit for unit, each in _PER_SECOND.items() if low * each <= column.low and column.high <= high * each)
     return next(fits, "")
 
 
 def _unit(column: _Column, chosen: _Candidate) -> str:
     """The unit since 1970 that a column of numbers is in, where its name and all its values say so."""
-    if chosen.kind not in (ColumnType.int64, ColumnType.double) or chosen.decimal != ".":
-        return ""
-    if not any(word in column.name.lower() for word in _TIME_WORDS):
-        return ""
-    return next((unit for unit, (low, high) in _SPANS.items() if low <= column.low and column.high <= high), "")
+    named = any(word in column.name.lower() for word in _TIME_WORDS)
+    return _epoch(column, chosen, _USUAL) if named else ""
 
 
 def _with_decimal(column: _Column, told: SniffedColumn, decimal: str) -> SniffedColumn:

@@ -62,8 +62,8 @@ class TableSpec(Spec):
     )
     times: dict[str, str] = Field(
         {},
-        description="How timestamp columns are written, where not in ISO 8601: seconds, milliseconds or microseconds "
-        "since 1970, or a format such as %d.%m.%Y %H:%M.",
+        description="How timestamp columns are written, where not in ISO 8601: seconds, milliseconds, microseconds "
+        "or nanoseconds since 1970, or a format such as %d.%m.%Y %H:%M.",
     )
     availability_lag: timedelta = Field(
         timedelta(0), description="How long after its event time a row may become known."

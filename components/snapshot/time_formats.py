@@ -3,8 +3,8 @@
 import re
 from functools import cache
 
-EPOCHS = {"seconds": 6, "milliseconds": 3, "microseconds": 0}
-"""Units of numbers since 1970, and as how many digits of one a microsecond is written."""
+EPOCHS = {"seconds": 6, "milliseconds": 3, "microseconds": 0, "nanoseconds": -3}
+"""Units of numbers since 1970; a microsecond is ten to the power of minus so many of them."""
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NAMES = "january|february|march|april|may|june|july|august|september|october|november|december"
 _DIRECTIVES = {

@@ -155,8 +155,6 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed") -> str:
     notes = [] if column.name else ["left out: it has no name"]
     if column.form:
         notes.append(f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970")
-    elif column.epoch == "nanoseconds":
-        notes.append("may be nanoseconds since 1970, which are not read")
     elif column.epoch:
         notes.append(f"times: {{{column.name}: {column.epoch}}} would make it a time")
     if column.also:

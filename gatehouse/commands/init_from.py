@@ -66,12 +66,10 @@ def _time(wanted: str, sniffed: "Sniffed") -> str:
     if wanted in ("", "none") or wanted in times:
         return "" if wanted == "none" else wanted or sniffed.event_time
     column = next((one for one in sniffed.named if one.name == wanted), None)
-    if column and column.epoch and column.epoch != "nanoseconds":
+    if column and column.epoch:
         return wanted
     advice = ""
-    if column and column.epoch:
-        advice = f" It may be nanoseconds since 1970: write microseconds, and times: {{{wanted}: microseconds}}."
-    elif column and column.kind in ("int64", "double"):
+    if column and column.kind in ("int64", "double"):
         advice = f" Numbers since 1970 are read by a source with times: {{{wanted}: milliseconds}}, or seconds."
     raise ConfigurationError(
         f"--time: expected a column of times ({', '.join(times) or 'the file has none'}) or none, found "

@@ -16,8 +16,8 @@ _WHOLE = rf"^(?:-?0*(?:\d{{1,18}}|{_BELOW_MOST}|{_MOST})|-0*{2**63}|0[xX][0-9a-f
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 _NO_NUMBER = r"(?i)^[+-]?(?:inf(?:inity)?|nan(?:\([0-9a-z_]*\))?)$"
 _DECIMAL_COMMA = r"^[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+$"
-_SINCE_1970 = r"^[12]\d{9}(?:\d{3}){0,2}(?:\.\d+)?$"
-_UNITS = {10: "seconds", 13: "milliseconds", 16: "microseconds"}
+_SINCE_1970 = r"^[12]\d{9}(?:\d{3}){0,3}(?:\.\d+)?$"
+_UNITS = {10: "seconds", 13: "milliseconds", 16: "microseconds", 19: "nanoseconds"}
 """Units of numbers since 1970, by the digits that such a number has in our days."""
 _TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
 

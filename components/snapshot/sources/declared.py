@@ -12,6 +12,7 @@ from gatehouse.components.snapshot.sources.base import Raw
 from gatehouse.components.snapshot.sources.rejects import Read, Reject, by_halving, rejected_table
 from gatehouse.components.snapshot.sources.times import TIME, read_times, wanted
 from gatehouse.components.snapshot.spec import ColumnType, TableSpec
+from gatehouse.components.snapshot.time_formats import EPOCHS
 from gatehouse.errors import SourceError
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -201,7 +202,7 @@ def _never(found: pa.DataType, kind: ColumnType, time_zone: str, form: str) -> b
 
 def _of_no_type(name: str, place: str, column: str, kind: ColumnType, found: pa.DataType) -> SourceError:
     epoch = kind is ColumnType.timestamp and (pa.types.is_integer(found) or pa.types.is_floating(found))
-    advice = f"times: {{{column}: seconds}} (or milliseconds, microseconds) reads numbers since 1970. " if epoch else ""
+    advice = f"times: {{{column}: seconds}} (or another of {', '.join(EPOCHS)}) reads numbers since 1970. " * epoch
     return SourceError(
         f"Table {name}, {place}, column {column}: expected {_WORDS[kind]} (declared as {kind}), found the type "
         f"{found}. {advice}Declare the column's own type, or convert it in the query."

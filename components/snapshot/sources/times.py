@@ -1,6 +1,7 @@
 """Times as sources write them: texts in ISO 8601 or in a stated format, numbers since 1970, and times without a zone.
 
 Every time becomes UTC to the microsecond, in the years 1 to 9999, or does not fit; none is rounded or moved silently.
+Numbers that are declared as nanoseconds are cut to the microsecond.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -40,8 +41,8 @@ def read_times(array: pa.Array, zone: str, form: str = "") -> Read | None:
     Args:
         array: Timestamps, dates (midnight), text, or, for a form since 1970, numbers.
         zone: Zone of times that state none; empty refuses them.
-        form: How texts and numbers write times: `seconds`, `milliseconds` or `microseconds` since 1970, a format such
-            as `%d.%m.%Y %H:%M`, or empty for ISO 8601.
+        form: How texts and numbers write times: a unit of `EPOCHS` since 1970, a format such as `%d.%m.%Y %H:%M`, or
+            empty for ISO 8601.
     """
     kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -134,22 +135,23 @@ def _iso(array: pa.Array, zone: str) -> Read:
 def _since_1970(array: pa.Array, form: str) -> Read:
     digits = EPOCHS[form]
     if pa.types.is_floating(array.type):
-        scaled = pc.round(pc.multiply(pc.cast(array, pa.float64()), float(10**digits)))
+        scaled = pc.round(pc.multiply(pc.cast(array, pa.float64()), 10.0**digits))
         sane = pc.less(pc.abs(scaled), 2.0**62)
         whole = pc.cast(pc.if_else(sane, scaled, pa.scalar(None, pa.float64())), pa.int64())
     elif pa.types.is_integer(array.type) or pa.types.is_decimal(array.type):
         whole = by_halving(array, partial(_scaled, digits=digits), pa.int64()).values
     else:
-        fraction = rf"(?:\.\d{{1,{digits}}})?" if digits else ""
-        fits = pc.match_substring_regex(array, rf"^-?\d{{1,18}}{fraction}$")
+        fraction = rf"(?:\.\d{{1,{digits}}})?" if digits > 0 else ""
+        fits = pc.match_substring_regex(array, rf"^-?\d{{1,{18 - min(digits, 0)}}}{fraction}$")
         whole = _scaled(pc.cast(pc.if_else(fits, array, pa.scalar(None, pa.string())), pa.decimal128(38, 6)), digits)
     values = whole.cast(pa.timestamp("us")).cast(TIME)
     return _within(values, mask_of(array, values.is_valid()), [], array)
 
 
 def _scaled(numbers: pa.Array, digits: int) -> pa.Array:
-    """Whole numbers times a power of ten, as int64; null where that is beyond every calendar."""
-    exact = pc.multiply(pc.cast(numbers, pa.decimal256(40, 6)), pa.scalar(10**digits, pa.decimal256(8, 0)))
+    """Whole numbers times a power of ten, cut to int64; null where that is beyond every calendar."""
+    factor, exact = pa.scalar(10 ** abs(digits), pa.decimal256(8, 0)), pc.cast(numbers, pa.decimal256(40, 6))
+    exact = pc.multiply(exact, factor) if digits >= 0 else pc.floor(pc.divide(exact, factor))
     sane = pc.and_(pc.greater(exact, pa.scalar(-(2**62))), pc.less(exact, pa.scalar(2**62)))
     return pc.cast(pc.if_else(sane, exact, pa.scalar(None, exact.type)), pa.int64())
 

@@ -95,6 +95,14 @@ def test_nanoseconds_are_told_as_such() -> None:
     assert read is not None and read.values.to_pylist() == [None, AT] and read.misfits() == {0: "without nanoseconds"}
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.decimal128(20)])
+def test_declared_nanoseconds_are_cut_to_the_microsecond(kind: pa.DataType) -> None:
+    given = pa.array([MICROSECONDS * 1000 + 999, -1, None], pa.int64()).cast(kind)
+    read = read_times(given, "", "nanoseconds")
+    before = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    assert read is not None and read.values.to_pylist() == [AT, before, None] and not read.misfits()
+
+
 def test_numbers_are_times_only_where_the_declaration_says_so() -> None:
     assert read_times(pa.array([1]), "UTC") is None
     assert read_times(pa.array([1]), "UTC", "%Y") is None
@@ -104,7 +112,7 @@ def test_numbers_are_times_only_where_the_declaration_says_so() -> None:
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        ({"at": "minutes"}, "expected seconds, milliseconds, microseconds or a format such as"),
+        ({"at": "minutes"}, "expected seconds, milliseconds, microseconds, nanoseconds or a format such as"),
         ({"at": "%d.%m.%Q"}, "which has %Q: known are"),
         ({"at": "%d.%m"}, "which states no year, month and day"),
         ({"at": "%Y-%m-%d %d"}, "states a part of the time twice"),
