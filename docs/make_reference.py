@@ -27,7 +27,7 @@ from gatehouse.components.tracking.cost import Prices
 from gatehouse.components.training.settings import groups_of
 from gatehouse.components.training.spec import NetworkTraining, TreesTraining
 from gatehouse.components.training.transformation.spec import TransformationSpec
-from gatehouse.components.tuning.spec import SearchSpace
+from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.graded import Rule
 from gatehouse.components.validation.spec import StatisticsSpec
@@ -108,12 +108,11 @@ _WORDS = {
     ("ProjectFile", "schedules"): "When the pipelines recur.",
     **{(model.__name__, "kind"): "What the source is." for model in SOURCES},
     **{(model.__name__, "tables"): "The raw tables, by name." for model in SOURCES},
-    ("SearchSpace", "algorithm"): "Optuna's sampler.",
-    ("SearchSpace", "trials"): "How many configurations are tried.",
-    ("SearchSpace", "parameters"): "The dimensions of the search.",
-    ("Parameter", "type"): "What its values are.",
-    ("Parameter", "min"): "Least value; not for categorical.",
-    ("Parameter", "max"): "Greatest value; not for categorical.",
+    ("Constraint", "at_most"): "Greatest value; or `at_least`.",
+    ("Constraint", "at_least"): "Least value; or `at_most`.",
+    ("ParameterSpec", "type"): "What its values are.",
+    ("ParameterSpec", "min"): "Least value; not for categorical.",
+    ("ParameterSpec", "max"): "Greatest value; not for categorical.",
     ("EvaluationSpec", "calibration_bins"): "Bins of the calibration curve and error.",
     ("EvaluationSpec", "seed"): "Of the resamples.",
     ("Schedules", "training"): "When to train.",
@@ -299,7 +298,7 @@ def page() -> dict[str, str]:
         "split": (STRATEGIES, "strategy", strategies),
         "transformation": TransformationSpec,
         "training": NetworkTraining,
-        "tuning": SearchSpace,
+        "tuning": ExperimentSpec,
         "calibration": CalibrationSpec,
         "evaluation": EvaluationSpec,
         "probes": ProbeSpec,

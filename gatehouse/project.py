@@ -28,9 +28,10 @@ from gatehouse.components.snapshot.sources.catalog import SourceSpec
 from gatehouse.components.splitting.spec import SplitSpec
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tracking.cost import Prices
-from gatehouse.components.training.spec import TrainSpec, changed, measured_metrics, task_of
+from gatehouse.components.training.spec import TrainSpec, task_of
 from gatehouse.components.training.transformation.spec import TransformationSpec
-from gatehouse.components.tuning.spec import SearchSpace, infeasible
+from gatehouse.components.tuning.configuration import configured, infeasible
+from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
@@ -113,7 +114,7 @@ class ProjectFile(BaseModel):
     launch: Annotated[
         Launch, Field(description="Where training runs; changes no bit of a model, unless elastic nodes come and go.")
     ] = LocalLaunch()
-    tuning: SearchSpace
+    tuning: ExperimentSpec
     calibration: CalibrationSpec | None = Field(
         None, description="What is fitted on the validation part after training; null for nothing."
     )
@@ -145,7 +146,7 @@ class ProjectFile(BaseModel):
 
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":
-        for section, spec in (("training", self.training), ("tuning.budget", self._trial())):
+        for section, spec in (("training", self.training), ("tuning.trial_settings", self._trial())):
             parallel, name = spec.parallelism, f"{section}.parallelism.processes"
             if problem := division_problem(self.launch, parallel.processes, name, parallel.model_size):
                 raise ValueError(problem)
@@ -165,7 +166,7 @@ class ProjectFile(BaseModel):
         ]
         if wrong:
             raise ValidationError.from_exception_data("project", wrong)
-        return changed(self.training, self.tuning.budget)
+        return configured(self.training, {}, self.tuning.trial_settings)
 
     @model_validator(mode="after")
     def _calibratable(self) -> "ProjectFile":
@@ -178,19 +179,6 @@ class ProjectFile(BaseModel):
         ]
         if wrong:
             raise ValidationError.from_exception_data("project", wrong)
-        return self
-
-    @model_validator(mode="after")
-    def _tunable(self) -> "ProjectFile":
-        measured = measured_metrics(self.training)
-        if self.tuning.objective not in measured:
-            why = f"expected what training measures: {', '.join(measured)}, or what training.stopping.metric names"
-            wrong = InitErrorDetails(
-                type=PydanticCustomError("unmeasured", "{why}", {"why": why}),
-                loc=("tuning", "objective"),
-                input=self.tuning.objective,
-            )
-            raise ValidationError.from_exception_data("project", [wrong])
         return self
 
 

@@ -104,12 +104,12 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
     transformation = fitted.outputs["transformation"]
     tuned = tasks.add(
         tune,
-        minutes=file.tuning.trials * minutes,
+        minutes=file.tuning.max_trial_count * minutes,
         training_set=data.training_set,
         split=parts,
         transformation=transformation,
         base=configuration_slice(file.training),
-        space=configuration_slice(file.tuning),
+        spec=configuration_slice(file.tuning),
         model_name=file.model,
         seed=seed,
     )

@@ -80,8 +80,8 @@ def write_project(folder: Path, **changes: Any) -> Path:
     training["optimizer"] |= {"learning_rate": 0.003}
     training["stopping"] |= {"epochs": 2}
     training["parallelism"] |= {"processes": 1}
-    project["tuning"]["trials"] = 1
-    project["tuning"]["budget"] |= {"stopping.epochs": 1}
+    project["tuning"]["max_trial_count"] = 1
+    project["tuning"]["trial_settings"] |= {"stopping.epochs": 1}
     project["tuning"]["parameters"] = [{"name": "model.dropout", "type": "double", "min": 0, "max": 0.2}]
     project["evaluation"]["min_slice_rows"] = 50
     policy = yaml.safe_load((folder / "policy.yaml").read_text())

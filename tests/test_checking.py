@@ -128,8 +128,8 @@ MISTAKES = {
     ),
     "an objective that is not measured": (
         PROJECT,
-        "  trials: 4",
-        "  trials: 4\n  objective: mse",
+        "  max_trial_count: 4",
+        "  max_trial_count: 4\n  objective: mse",
         r"tuning\.objective: .*mse",
     ),
     "a stage that is none": (

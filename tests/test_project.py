@@ -48,7 +48,9 @@ def test_configuration_is_published_under_the_reference_that_specs_are_compiled_
 
 def test_all_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
     text = (project / "project.yaml").read_text()
-    (project / "project.yaml").write_text(text.replace("epochs: 5", "epochs: 0").replace("trials: 4", "trails: 4"))
+    (project / "project.yaml").write_text(
+        text.replace("epochs: 5", "epochs: 0").replace("max_trial_count: 4", "max_trail_count: 4")
+    )
     policy = (project / "policy.yaml").read_text()
     (project / "policy.yaml").write_text(policy.replace("tolerance: 0.002", "tolerance: much"))
     (project / "contract.yaml").unlink()
@@ -57,7 +59,7 @@ def test_all_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
     message = str(caught.value)
     line = 1 + text.splitlines().index("    epochs: 5")
     assert f"project.yaml:{line}: training.stopping.epochs" in message and "found 0" in message
-    assert "tuning.trails" in message and "policy.yaml:" in message and "champion.tolerance" in message
+    assert "tuning.max_trail_count" in message and "policy.yaml:" in message and "champion.tolerance" in message
     assert "contract.yaml: expected a file" in message
     assert message.startswith("4 problems")
 
@@ -149,7 +151,7 @@ def test_an_objective_that_training_does_not_measure_is_refused(project: Path) -
         load_project(project)
     body["training"].setdefault("stopping", {})["metric"] = "brier"
     (project / "project.yaml").write_text(yaml.safe_dump(body))
-    assert load_project(project).file.tuning.minimize
+    assert load_project(project).file.tuning.objective[0].minimize
 
 
 def test_what_is_written_differently_and_means_the_same_keeps_its_reference(project: Path) -> None:

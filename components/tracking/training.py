@@ -65,7 +65,7 @@ def track_experiment(store: ArtifactStore, experiment: str) -> None:
 
     Args:
         store: The store that holds the experiment.
-        experiment: Its reference; `trials.json` lists number, parameters, value, model and error of each trial.
+        experiment: Its reference; `trials.json` lists number, parameters, values, model and reason of each trial.
     """
     deliver(store)
     tracking = tracking_of(store)
@@ -189,7 +189,7 @@ def _show_failed_trial(
     # A job that was tracked while it ran has a run of its own, with the metrics up to its failure.
     known = find_run(client, experiment, JOB, trial["job"], newest=True) if trial.get("job") else None
     key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
-    tags = {"gatehouse.error": str(trial.get("error", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
+    tags = {"gatehouse.error": str(trial.get("reason", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
     run = known or ensure_run(client, experiment, REFERENCE, key, name, tags, tags[PARENT])
     log(client, run, flat(trial["parameters"]), tags=tags)
     client.set_terminated(run.info.run_id, "FAILED")

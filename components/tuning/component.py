@@ -14,7 +14,7 @@ def tune(
     split: str,
     transformation: str,
     base: str,
-    space: str,
+    spec: str,
     model_name: str,
     seed: int,
     code: str,
@@ -29,7 +29,7 @@ def tune(
         split: Reference of its split.
         transformation: Reference of the transformation fitted on its train part.
         base: All other settings, as canonical JSON of a TrainSpec.
-        space: The search space, as canonical JSON of a SearchSpace.
+        spec: What is searched and how, as canonical JSON of an ExperimentSpec.
         model_name: Name of the model.
         seed: Seed of sampler and trials.
         code: Digest of the stage's code.
@@ -43,18 +43,18 @@ def tune(
     from gatehouse.components.reports.rendering import rendered
     from gatehouse.components.tracking.training import track_experiment
     from gatehouse.components.training.spec import train_spec
-    from gatehouse.components.tuning.spec import SearchSpace
+    from gatehouse.components.tuning.spec import ExperimentSpec
     from gatehouse.components.tuning.stage import TuneRequest
     from gatehouse.components.tuning.stage import tune as run
 
     opened = ArtifactStore.open(store)
-    start, searched = train_spec(json.loads(base)), SearchSpace.model_validate_json(space)
+    start, searched = train_spec(json.loads(base)), ExperimentSpec.model_validate_json(spec)
     request = TuneRequest(
         training_set=training_set,
         split=split,
         transformation=transformation,
         base=start,
-        space=searched,
+        spec=searched,
         model_name=model_name,
         seed=seed,
     )

@@ -16,28 +16,35 @@ def page(store: ArtifactStore, reference: str) -> str:
         reference: Of the experiment.
     """
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
-    objective, best = about["objective"], trials[about["best_trial"]]
-    ended = [one for one in trials if one["value"] is not None]
+    objective, best = about["objective"][0]["metric"], trials[about["best_trial"]]
+    ended = [one for one in trials if one["state"] == "succeeded"]
     drawn = Report(
         f"Experiment for {store.manifest(reference).name}",
-        f"{len(trials)} trials, {about['algorithm']}, {_budget(about['budget'])}",
+        f"{len(trials)} trials, {about['algorithm']['name']}, {_budget(about['trial_settings'])}",
         Verdict(
             "pass",
-            f"Trial {best['number']} is best: validation {objective} {number(best['value'])}.",
-            warnings=tuple(f"Trial {one['number']} has no value: {one['error']}" for one in trials if one not in ended),
+            f"Trial {best['number']} is best: validation {objective} {number(best['values'][objective])}.",
+            warnings=tuple(
+                f"Trial {one['number']} has no value: {one['reason']}" for one in trials if one not in ended
+            ),
             title="Parameters found",
         ),
     )
     drawn.section("Best parameters").facts({name: _rounded(value) for name, value in best["parameters"].items()})
     names = list(best["parameters"])
     rows = [
-        [one["number"], *(_rounded(one["parameters"][name]) for name in names), one["value"], one["error"]]
+        [
+            one["number"],
+            *(_rounded(one["parameters"].get(name, "")) for name in names),
+            one["values"].get(objective),
+            one["reason"],
+        ]
         for one in trials
     ]
     failed = {index: "bad" for index, one in enumerate(trials) if one not in ended}
-    drawn.section("Trials", count=f"{len(trials):,}").table(["trial", *names, objective, "error"], rows, failed)
-    dots = [Dot(f"trial {one['number']}", one["value"]) for one in ended]
-    chart = dot_chart(dots, f"validation {objective}", [("best", best["value"])])
+    drawn.section("Trials", count=f"{len(trials):,}").table(["trial", *names, objective, "reason"], rows, failed)
+    dots = [Dot(f"trial {one['number']}", one["values"][objective]) for one in ended]
+    chart = dot_chart(dots, f"validation {objective}", [("best", best["values"][objective])])
     drawn.figure(chart, f"Validation {objective} of every trial that ended.")
     return drawn.html()
 

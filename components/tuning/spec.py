@@ -1,106 +1,191 @@
-"""An experiment in the words of Katib: objective, parameters, trials, budget."""
+"""An experiment in the words of Katib: objectives, algorithm, parameters, trials, budget."""
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from gatehouse.components.artifacts.identity import Spec
+from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.tasks.direction import is_minimized
-from gatehouse.components.training.spec import TrainSpec, changed, setting_problem
+from gatehouse.components.training.spec import setting_problem
+from gatehouse.components.tuning.algorithms import (
+    SEVERAL_OBJECTIVES,
+    UNCONDITIONAL,
+    Algorithm,
+    EarlyStopping,
+    TpeAlgorithm,
+)
+from gatehouse.components.tuning.parameters import (
+    ParameterSpec,
+    Value,
+    condition_problems,
+    exclude_each_other,
+    ordered,
+)
 
-Value = Annotated[bool | int | float | str | tuple[int, ...] | dict[str, Any], WithJsonSchema({})]
-"""A value of a setting of `training`, or of a group of settings."""
+MEASURES = ("size_bytes", "latency_ms")
+"""What is measured of the model of a trial, apart from validation metrics; less is better of each."""
 
 
-class Parameter(Spec):
-    """One dimension of the search space: a setting of `training` and its feasible values."""
+class Objective(Spec):
+    """What the best trial is best in."""
 
-    name: str = Field(description="Dotted name in `training`, such as `optimizer.learning_rate`.")
-    type: Literal["double", "int", "categorical"]
-    min: float | None = None
-    max: float | None = None
-    log: bool = Field(False, description="Search the logarithm: for values that matter by their ratio.")
-    choices: tuple[Value, ...] = Field((), description="For categorical: the values.")
-
-    @model_validator(mode="after")
-    def _feasible(self) -> "Parameter":
-        if problem := setting_problem(self.name):
-            raise ValueError(f"name: {self.name}: {problem}")
-        if self.type == "categorical":
-            if not self.choices:
-                raise ValueError("a categorical parameter needs choices")
-        elif self.min is None or self.max is None or not self.min <= self.max:
-            raise ValueError(f"a parameter of type {self.type} needs min and max, with min at most max")
-        elif self.log and self.min <= 0:
-            raise ValueError("log: expected min above 0")
-        return self
+    metric: str = Field(description=f"Validation metric that training measures, or one of {', '.join(MEASURES)}.")
+    goal: float | None = Field(None, description="The experiment ends as soon as a trial is at least as good.")
 
     @property
-    def extremes(self) -> tuple[Any, ...]:
-        """Values that show whether every value of the parameter is one that training takes."""
-        if self.type == "categorical":
-            return self.choices
-        if self.type == "int":
-            return self.min, self.max
-        low, high = self.min or 0.0, self.max or 0.0
-        return low, high, low + (high - low) / math.pi
+    def minimize(self) -> bool:
+        """Whether less is better."""
+        return self.metric in MEASURES or is_minimized(self.metric)
+
+    def is_reached(self, value: float) -> bool:
+        """Whether a trial with this value reaches the goal."""
+        return self.goal is not None and (value <= self.goal if self.minimize else value >= self.goal)
 
 
-class SearchSpace(Spec):
-    """An experiment: what is searched, how often, and with which budget a trial."""
+class Constraint(Spec):
+    """What the model of a trial must keep to, so that it can be the best."""
 
-    objective: str = Field("log_loss", description="Validation metric of a trial, one that training measures.")
-    algorithm: Literal["tpe", "random"] = "tpe"
-    trials: int = Field(4, ge=1, le=10_000)
-    parameters: tuple[Parameter, ...] = Field(min_length=1)
-    budget: dict[str, Value] = Field(
+    measure: str = Field(description=f"One of {', '.join(MEASURES)}, or a validation metric that training measures.")
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "Constraint":
+        if (self.at_most is None) == (self.at_least is None):
+            raise ValueError("expected one of at_most and at_least")
+        return self
+
+    def violation(self, value: float) -> float:
+        """By how much the value breaks the constraint; 0 and less where it keeps to it."""
+        return value - self.at_most if self.at_most is not None else (self.at_least or 0.0) - value
+
+
+class Budget(Spec):
+    """What an experiment may use before no further trial begins; null for any amount."""
+
+    minutes: float | None = Field(None, gt=0, description="Minutes of the experiment; running trials are then stopped.")
+    cost: float | None = Field(None, gt=0, description="Cost of all trials by the price table; they are then stopped.")
+    steps: int | None = Field(None, ge=1, description="Steps of all trials together.")
+    expected_improvement: float | None = Field(
+        None, gt=0, description="Ends when no more than this improvement of the objective can be expected."
+    )
+
+
+def _objectives(given: Any) -> Any:
+    listed = given if isinstance(given, list | tuple) else [given]
+    return [{"metric": each} if isinstance(each, str) else each for each in listed]
+
+
+class ExperimentSpec(Spec):
+    """An experiment: what is searched, how, how often, and with which settings a trial."""
+
+    objective: Annotated[tuple[Objective, ...], BeforeValidator(_objectives, json_schema_input_type=Any)] = Field(
+        (Objective(metric="log_loss"),),
+        min_length=1,
+        description="What the best trial is best in: a metric, `{metric, goal}`, or a list of them for a Pareto front.",
+    )
+    algorithm: Algorithm = Field(TpeAlgorithm(), description="Optuna's sampler, by name or with its settings.")
+    early_stopping: EarlyStopping | None = Field(
+        None, description="Optuna's pruner, by name or with its settings; null lets every trial reach its end."
+    )
+    max_trial_count: int = Field(8, ge=1, le=100_000, description="How many configurations are tried.")
+    parallel_trial_count: int = Field(1, ge=1, le=1000, description="How many of them at once.")
+    max_failed_trial_count: int = Field(
+        3, ge=0, description="More failed trials than this end the experiment as failed."
+    )
+    resume_policy: Literal["from_volume", "never"] = operational(
+        "from_volume", description="Whether an experiment that was killed goes on, or begins again."
+    )
+    steps_per_trial: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="Steps of a whole trial, after each of which it may be stopped; 0 for its epochs.",
+    )
+    trial_settings: dict[str, Value] = Field(
         {},
         description="Settings of a trial in place of those of `training`, by dotted name, as `stopping.epochs: 2`; the "
         "best configuration then trains with those of `training`.",
     )
+    budget: Budget = Field(Budget(), description="What the experiment may use.")
+    constraints: tuple[Constraint, ...] = Field((), description="What the best trial must keep to.")
+    warm_start: tuple[str, ...] = Field(
+        (), description="References of earlier experiments, whose best configurations are tried first."
+    )
+    parameters: tuple[ParameterSpec, ...] = Field(min_length=1, description="The dimensions of the search.")
 
     @property
-    def minimize(self) -> bool:
-        """Whether a smaller objective is better."""
-        return is_minimized(self.objective)
+    def ordered(self) -> list[ParameterSpec]:
+        """The parameters, each after those that decide whether it is open."""
+        return ordered(self.parameters)
+
+    def label(self, parameter: ParameterSpec) -> str:
+        """The parameter's name for Optuna: with its condition where the setting stands twice."""
+        if sum(other.name == parameter.name for other in self.parameters) == 1:
+            return parameter.name
+        return f"{parameter.name} when {', '.join(f'{name} is {value}' for name, value in parameter.when.items())}"
 
     @model_validator(mode="after")
-    def _distinct(self) -> "SearchSpace":
-        problems = [f"budget: {name}: {why}" for name in self.budget if (why := setting_problem(name))]
-        names = [*self.budget, *(parameter.name for parameter in self.parameters), "seed"]
-        for index, name in enumerate(names):
-            for other in names[index + 1 :]:
-                if f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}."):
-                    where = "a seed of its own" if other == "seed" else "budget and parameters"
-                    problems.append(f"parameters: {name} and {other} overlap: every setting stands once in {where}")
+    def _possible(self) -> "ExperimentSpec":
+        problems = [*self._setting_problems(), *condition_problems(self.parameters)]
+        problems = problems or [*self._overlaps(), *self._algorithm_problems(), *self._objective_problems()]
         if problems:
             raise ValueError("; ".join(problems))
         return self
 
+    def _setting_problems(self) -> Iterator[str]:
+        for name in self.trial_settings:
+            if why := setting_problem(name):
+                yield f"trial_settings: {name}: {why}"
+            if name in ("model", "model.architecture"):
+                yield f"trial_settings: {name}: the best configuration would have another model; remove it"
 
-def infeasible(space: SearchSpace, base: TrainSpec) -> Iterator[tuple[tuple[str | int, ...], Any, str]]:
-    """What a trial could not be trained with: where it stands in the search space, the value, and why.
+    def _overlaps(self) -> Iterator[str]:
+        for index, one in enumerate(self.parameters):
+            for name in (*self.trial_settings, "seed"):
+                if _overlap(one.name, name):
+                    where = "a seed of its own" if name == "seed" else "trial_settings and parameters"
+                    yield f"parameters: {one.name} and {name} overlap: every setting stands once in {where}"
+            for other in self.parameters[index + 1 :]:
+                if _overlap(one.name, other.name) and not exclude_each_other(one, other, self.parameters):
+                    yield f"parameters: {one.name} and {other.name} overlap: their conditions must exclude each other"
+        settings = list(self.trial_settings)
+        for index, name in enumerate(settings):
+            for later in (*settings[index + 1 :], "seed"):
+                if _overlap(name, later):
+                    yield f"trial_settings: {name} and {later} overlap: every setting stands once"
 
-    Args:
-        space: The experiment.
-        base: The training whose settings are searched.
-    """
-    start = base
-    for name, value in space.budget.items():
-        try:
-            start = changed(start, {name: value})
-        except ValidationError as error:
-            yield ("budget", name), value, _reason(name, error)
-    for index, parameter in enumerate(space.parameters):
-        for value in parameter.extremes:
-            try:
-                changed(start, {parameter.name: value})
-            except ValidationError as error:
-                yield ("parameters", index, "name"), value, _reason(parameter.name, error)
-                break
+    def _algorithm_problems(self) -> Iterator[str]:
+        name = self.algorithm.name
+        if name in UNCONDITIONAL and any(each.when for each in self.parameters):
+            yield f"algorithm: {name} takes no conditions; remove when, or take random, tpe, gp or nsga2"
+        if name == "grid" and (endless := [each.name for each in self.parameters if each.finite is None]):
+            yield f"algorithm: grid needs parameters with a list of values, or with a step; found {', '.join(endless)}"
+        if name == "cmaes":
+            if any(each.type == "categorical" for each in self.parameters):
+                yield "algorithm: cmaes takes numbers only; give categorical parameters to tpe, gp or nsga2"
+            if sum(each.min != each.max for each in self.parameters) < 2:  # Optuna's own limit
+                yield "algorithm: cmaes needs two parameters at least; take tpe or gp for one"
+
+    def _objective_problems(self) -> Iterator[str]:
+        metrics = [each.metric for each in self.objective]
+        if len(set(metrics)) < len(metrics):
+            yield f"objective: expected each metric once, found {', '.join(metrics)}"
+        if len(metrics) > 1:
+            if self.algorithm.name not in SEVERAL_OBJECTIVES:
+                yield (
+                    f"algorithm: {self.algorithm.name} takes one objective; for several there are "
+                    f"{', '.join(SEVERAL_OBJECTIVES)}"
+                )
+            if self.early_stopping is not None:
+                yield "early_stopping: trials can be stopped early by one objective only; remove it, or objectives"
+            if self.budget.expected_improvement is not None:
+                yield "budget: expected_improvement: is of one objective only; remove it, or objectives"
+        elif self.early_stopping is not None and metrics[0] in MEASURES:
+            yield f"early_stopping: {metrics[0]} is measured at the end of a trial only; remove it"
 
 
-def _reason(name: str, error: ValidationError) -> str:
-    return f"{name}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"
+def _overlap(one: str, other: str) -> bool:
+    """Whether two dotted names are the same setting, or one is a group that holds the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")

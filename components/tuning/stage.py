@@ -6,8 +6,9 @@ from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.identity import identity_of
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import TrainSpec, changed, settings_of
-from gatehouse.components.tuning.spec import SearchSpace, infeasible
+from gatehouse.components.training.spec import TrainSpec, settings_of
+from gatehouse.components.tuning.configuration import configured, infeasible, steps_of
+from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.errors import ConfigurationError
 
 
@@ -18,7 +19,7 @@ class TuneRequest(StageModel):
     split: str
     transformation: str = ""
     base: TrainSpec
-    space: SearchSpace
+    spec: ExperimentSpec
     model_name: str
     seed: int
 
@@ -33,7 +34,7 @@ class TuneResult(StageModel):
 
 def _builders(request: TuneRequest) -> str:
     """Of the base, and of all models that are searched."""
-    searched = [one.choices for one in request.space.parameters if one.name in ("model", "model.architecture")]
+    searched = [one.choices for one in request.spec.parameters if one.name in ("model", "model.architecture")]
     chosen = [_architecture(choice) for choices in searched for choice in choices]
     return builder_code(request.base.model.architecture, *chosen)
 
@@ -66,36 +67,32 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     from gatehouse.components.tuning.experiment import TrialData, best_of, run_experiment
 
     began = time.time()
-    space = request.space
-    if wrong := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(space, request.base)]:
+    spec = request.spec
+    if wrong := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(wrong)}")
     data = TrialData(request.training_set, request.split, request.transformation)
-    trials = run_experiment(store, data, request.model_name, request.base, space, request.seed)
-    winner = best_of(trials, space.minimize)
-    best = canonical_json(settings_of(changed(request.base, winner.parameters | {"seed": request.seed})))
-    about = {"objective": space.objective, "algorithm": space.algorithm, "budget": space.budget}
+    trials = run_experiment(store, data, request.model_name, request.base, spec, request.seed)
+    winner = best_of(trials, spec)
+    best = canonical_json(settings_of(configured(request.base, winner.parameters | {"seed": request.seed})))
+    objective = spec.objective[0].metric
+    about = spec.model_dump(mode="json") | {"steps_per_trial": steps_of(spec, request.base)}
     experiment = store.publish(
         "experiments",
         request.model_name,
         {
-            "trials.json": canonical_json([_data(asdict(trial)) for trial in trials]),
+            "trials.json": canonical_json([trial.to_json() for trial in trials]),
             "experiment.json": canonical_json(about | {"best_trial": winner.number}),
         },
         derived_from={role: reference for role, reference in asdict(data).items() if reference},
-        configuration={"base": identity_of(request.base), "space": identity_of(space)},
-        details={"best_trial": winner.number, "value": winner.value},
+        configuration={"base": identity_of(request.base), "experiment": identity_of(spec)},
+        details={"best_trial": winner.number, "value": winner.values[objective]},
     )
     took: dict[str, object] = {"stage": "tune", "began": began, "seconds": time.time() - began}
-    failed = {str(trial.number): trial.told for trial in trials if trial.error}
+    failed = {str(trial.number): trial.told for trial in trials if trial.told}
     store.append(f"measurements/{experiment}", took | {"failed": failed})
     chosen = ", ".join(f"{name} {_short(value)}" for name, value in winner.parameters.items())
-    summary = f"trial {winner.number}: {space.objective} {winner.value:.4f} ({chosen})"
+    summary = f"trial {winner.number}: {objective} {winner.values[objective]:.4f} ({chosen})"
     return TuneResult(experiment=str(experiment), best=best, summary=summary)
-
-
-def _data(trial: dict[str, object]) -> dict[str, object]:
-    """A trial without the words of its error."""
-    return {name: value for name, value in trial.items() if name != "told"}
 
 
 def _short(value: object) -> str:

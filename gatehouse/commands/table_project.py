@@ -55,7 +55,7 @@ training:
   seed: 7
 
 tuning:
-  trials: 2
+  max_trial_count: 2
   objective: {watched}
   parameters:
     - {{name: model.max_depth, type: int, min: 2, max: 6}}

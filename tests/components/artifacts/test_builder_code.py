@@ -9,7 +9,8 @@ from gatehouse.components.artifacts.builder_code import BuilderError, builder_co
 from gatehouse.components.launchers.kubernetes.pod import _require_program
 from gatehouse.components.launchers.kubernetes.transfer import JobRecord, program_code
 from gatehouse.components.training.stage import PROGRAM, TrainRequest, job_key, train
-from gatehouse.components.tuning.spec import Parameter, SearchSpace
+from gatehouse.components.tuning.parameters import ParameterSpec
+from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.stage import TuneRequest, tune
 from gatehouse.errors import StaleSpecError
 from tests.components.training.specs import network
@@ -55,12 +56,12 @@ def test_a_package_that_is_not_here_is_named() -> None:
 def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package: Path) -> None:
     request = TrainRequest(training_set=REFERENCE, split=REFERENCE, spec=network(BUILDER), model_name="flights")
     models = ({"architecture": "tabular_mlp"}, {"architecture": BUILDER})
-    searched = Parameter(name="model", type="categorical", choices=models)
+    searched = ParameterSpec(name="model", type="categorical", choices=models)
     tuned = TuneRequest(
         training_set=REFERENCE,
         split=REFERENCE,
         base=network(),
-        space=SearchSpace(parameters=(searched,)),
+        spec=ExperimentSpec(parameters=(searched,)),
         model_name="flights",
         seed=1,
     )

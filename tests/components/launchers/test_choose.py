@@ -68,7 +68,7 @@ def test_an_elastic_project_whose_nodes_hold_no_whole_copy_of_the_model_is_refus
     body = yaml.safe_load(PROJECT.read_text())
     body["launch"] = {"kind": "pytorchjob", "nodes": 2, "elastic": {"min_nodes": 1, "max_nodes": 4}}
     body["training"] |= {"model": {"hidden": [8]}, "parallelism": {"tensor": 2, "processes": 4}}
-    del body["tuning"]["budget"]
+    del body["tuning"]["trial_settings"]
     body["tuning"]["parameters"] = body["tuning"]["parameters"][:1]
     ProjectFile.model_validate(body)
     body["launch"]["nodes"] = 4
@@ -105,4 +105,4 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     settings = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     seconds = {name: settings[name]["activeDeadlineSeconds"] for name in found}
     assert seconds["exec-train"] == "43200", "KFP would end the task before the job may end"
-    assert int(seconds["exec-tune"]) == file.tuning.trials * 43200
+    assert int(seconds["exec-tune"]) == file.tuning.max_trial_count * 43200

@@ -93,7 +93,7 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
     folder = open_spool(shared, "job-7", "live", tmp_path / "link", params={"dropout": 9})
     SpoolWriter(folder).log({"step_loss": 3.0}, 0)
     close_spool(shared, folder, "", "diverged")
-    trials = [{"number": 0, "parameters": {"dropout": 9}, "value": None, "error": "diverged", "job": "job-7"}]
+    trials = [{"number": 0, "parameters": {"dropout": 9}, "values": {}, "reason": "diverged", "job": "job-7"}]
     files = {"trials.json": canonical_json(trials)}
     track_experiment(shared, str(shared.publish("experiments", "live", files, details={"best_trial": 0})))
     _, trial, tune = _runs(shared, "live")
@@ -172,7 +172,7 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
             "value": 0.5,
             "model": _model(shared, "search-trial", dropout=0.1),
         },
-        {"number": 1, "parameters": {"dropout": 9}, "value": None, "model": "", "error": "LauncherError"},
+        {"number": 1, "parameters": {"dropout": 9}, "values": {}, "model": "", "reason": "LauncherError"},
     ]
     files = {"trials.json": canonical_json(trials)}
     experiment = str(shared.publish("experiments", "search", files, details={"best_trial": 0, "value": 0.5}))

@@ -5,10 +5,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.components.training.spec import TrainSpec, train_spec
-from gatehouse.components.tuning.spec import SearchSpace, infeasible
+from gatehouse.components.training.spec import TrainSpec, changed, train_spec
+from gatehouse.components.tuning.configuration import configured, infeasible, steps_of
+from gatehouse.components.tuning.spec import ExperimentSpec
 
 RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-2, "log": True}
+ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
+OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": each}} for each in ("xgboost", "tabular_mlp"))
+DEPTH = {"name": "model.max_depth", "type": "int", "min": 3, "max": 9, "step": 2}
 NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"}})
 
 
@@ -23,13 +27,56 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [{"name": "model.hidden", "type": "categorical"}]}, "needs choices"),
         ({"parameters": [RATE, RATE]}, "optimizer.learning_rate and optimizer.learning_rate overlap"),
         ({"parameters": [RATE | {"name": "seed"}]}, "seed and seed overlap"),
-        ({"parameters": [RATE], "budget": {"optimizer": {"warmup": 0}}}, "optimizer and optimizer.learning_rate over"),
-        ({"parameters": [RATE], "budget": {"epochs": 1}}, "budget: epochs: there is no such setting; did you mean"),
+        (
+            {"parameters": [RATE], "trial_settings": {"optimizer": {"warmup": 0}}},
+            "optimizer.learning_rate and optimizer over",
+        ),
+        (
+            {"parameters": [RATE], "trial_settings": {"epochs": 1}},
+            "trial_settings: epochs: there is no such setting; did you mean",
+        ),
+        ({"parameters": [RATE | {"step": 0.1}]}, "no even steps"),
+        ({"parameters": [DEPTH | {"step": 0.5}]}, "step: expected a whole number"),
+        ({"parameters": [DEPTH | {"choices": [1]}]}, "choices: a parameter of type int has min and max"),
+        ({"parameters": [ARCHITECTURE | {"log": True}]}, "has choices, and no log"),
+        ({"parameters": [RATE | OF_TREES]}, "when: there is no parameter model.architecture"),
+        (
+            {"parameters": [ARCHITECTURE, RATE | {"when": {"model.architecture": "forest"}}]},
+            "when: model.architecture is never forest",
+        ),
+        (
+            {"parameters": [RATE, DEPTH | {"when": {"optimizer.learning_rate": 0.01}}]},
+            "optimizer.learning_rate has no list of values",
+        ),
+        (
+            {
+                "parameters": [
+                    DEPTH | {"when": {"model.bins": 64}},
+                    {"name": "model.bins", "type": "categorical", "choices": [64]} | {"when": {"model.max_depth": 3}},
+                ]
+            },
+            "conditions lead in a circle",
+        ),
+        ({"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE]}, "their conditions must exclude each other"),
+        ({"parameters": [RATE], "trial_settings": {"model.architecture": "xgboost"}}, "would have another model"),
+        ({"parameters": [RATE], "algorithm": "annealing"}, "algorithm"),
+        ({"parameters": [RATE], "algorithm": {"name": "random", "startup_trials": 3}}, "startup_trials"),
+        ({"parameters": [RATE], "algorithm": "grid"}, "grid needs parameters with a list of values"),
+        ({"parameters": [RATE], "algorithm": "cmaes"}, "cmaes needs two parameters"),
+        ({"parameters": [ARCHITECTURE, RATE], "algorithm": "cmaes"}, "cmaes takes numbers only"),
+        ({"parameters": [ARCHITECTURE, DEPTH | OF_TREES], "algorithm": "sobol"}, "sobol takes no conditions"),
+        ({"parameters": [RATE], "objective": ["log_loss", "roc_auc"], "algorithm": "gp"}, "gp takes one objective"),
+        (
+            {"parameters": [RATE], "objective": ["log_loss", "size_bytes"], "early_stopping": "median"},
+            "stopped early by one objective only",
+        ),
+        ({"parameters": [RATE], "objective": "size_bytes", "early_stopping": "median"}, "at the end of a trial only"),
+        ({"parameters": [RATE], "constraints": [{"measure": "size_bytes"}]}, "one of at_most and at_least"),
     ],
 )
 def test_a_space_that_no_training_could_take_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        SearchSpace.model_validate(given)
+        ExperimentSpec.model_validate(given)
 
 
 @pytest.mark.parametrize(
@@ -51,23 +98,121 @@ def test_a_space_that_no_training_could_take_is_refused(given: dict[str, Any], m
 def test_a_parameter_that_the_model_cannot_take_is_told(
     base: TrainSpec, parameter: dict[str, Any], message: str
 ) -> None:
-    space = SearchSpace.model_validate({"parameters": [parameter]})
+    space = ExperimentSpec.model_validate({"parameters": [parameter]})
     [(where, _, why)] = infeasible(space, base)
     assert where == ("parameters", 0, "name") and message in why
 
 
-def test_a_budget_that_the_model_cannot_take_is_told() -> None:
-    space = SearchSpace.model_validate({"parameters": [RATE], "budget": {"stopping.epochs": 2}})
-    assert [(where, value) for where, value, _ in infeasible(space, TREES)] == [(("budget", "stopping.epochs"), 2)]
+def test_trial_settings_that_the_model_cannot_take_is_told() -> None:
+    space = ExperimentSpec.model_validate({"parameters": [RATE], "trial_settings": {"stopping.epochs": 2}})
+    assert [(where, value) for where, value, _ in infeasible(space, TREES)] == [
+        (("trial_settings", "stopping.epochs"), 2)
+    ]
     assert not list(infeasible(space, NETWORK))
+
+
+def test_a_setting_stands_twice_under_conditions_that_exclude_each_other() -> None:
+    spec = ExperimentSpec.model_validate(
+        {"parameters": [RATE | OF_TREES, RATE | OF_NETWORKS, DEPTH | OF_TREES, ARCHITECTURE]}
+    )
+    assert [each.name for each in spec.ordered] == [
+        "model.architecture",
+        "optimizer.learning_rate",
+        "optimizer.learning_rate",
+        "model.max_depth",
+    ]
+    assert {spec.label(each) for each in spec.parameters} == {
+        "optimizer.learning_rate when model.architecture is xgboost",
+        "optimizer.learning_rate when model.architecture is tabular_mlp",
+        "model.max_depth",
+        "model.architecture",
+    }
+    assert not infeasible(spec, NETWORK) and not infeasible(spec, TREES)
+
+
+def test_a_condition_is_inherited_from_the_parents() -> None:
+    bins = {"name": "model.bins", "type": "categorical", "choices": [64, 128]} | OF_TREES
+    under_bins = RATE | {"when": {"model.bins": [64, 128]}}
+    spec = ExperimentSpec.model_validate({"parameters": [ARCHITECTURE, bins, under_bins, RATE | OF_NETWORKS]})
+    assert not infeasible(spec, NETWORK)
+
+
+def test_another_architecture_begins_with_its_defaults_and_keeps_what_it_has() -> None:
+    base = train_spec(
+        {
+            "optimizer": {"learning_rate": 0.5, "weight_decay": 0.1},
+            "data": {"train_fraction": 0.5, "batch_size": 64},
+            "stopping": {"patience": 9},
+            "parallelism": {"processes": 2, "threads": 3},
+            "seed": 3,
+        }
+    )
+    settings = {"stopping.epochs": 2, "stopping.rounds": 40, "parallelism.processes": 1}
+    trees = configured(base, {"model.architecture": "xgboost", "model.max_depth": 4}, settings)
+    assert trees == train_spec(
+        {
+            "model": {"architecture": "xgboost", "max_depth": 4},
+            "data": {"train_fraction": 0.5},
+            "stopping": {"rounds": 40},
+            "parallelism": {"processes": 1, "threads": 3},
+            "seed": 3,
+        }
+    )
+    same = configured(base, {"model.architecture": "tabular_mlp"}, settings)
+    assert same == changed(base, {"stopping.epochs": 2, "parallelism.processes": 1})
+
+
+def test_a_trial_setting_is_refused_where_no_model_of_the_search_has_it() -> None:
+    both = {"parameters": [ARCHITECTURE], "trial_settings": {"stopping.epochs": 2, "stopping.rounds": 40}}
+    assert not infeasible(ExperimentSpec.model_validate(both), TREES)
+    [(where, _, why)] = infeasible(ExperimentSpec.model_validate(both | {"parameters": [DEPTH]}), TREES)
+    assert where == ("trial_settings", "stopping.epochs") and "only a neural network" in why
+
+
+def test_bounds_are_checked_under_every_condition() -> None:
+    """A rate that both models have must be one for both; one under a condition, for its model."""
+    depth_of_both = {"parameters": [ARCHITECTURE, DEPTH]}
+    [(where, _, why)] = infeasible(ExperimentSpec.model_validate(depth_of_both), NETWORK)
+    assert where == ("parameters", 1, "name") and "only xgboost" in why
+
+
+@pytest.mark.parametrize(
+    ("base", "settings", "parameters", "steps"),
+    [
+        (NETWORK, {"stopping.epochs": 4}, [RATE], 4),
+        (NETWORK, {"stopping.epochs": 4, "stopping.rounds": 60}, [ARCHITECTURE], 4),
+        (TREES, {"stopping.rounds": 60}, [DEPTH], 20),
+        (TREES, {"stopping.rounds": 7}, [DEPTH], 7),
+    ],
+)
+def test_a_whole_trial_has_as_many_steps_as_its_network_has_epochs(
+    base: TrainSpec, settings: dict[str, Any], parameters: list[Any], steps: int
+) -> None:
+    spec = ExperimentSpec.model_validate({"parameters": parameters, "trial_settings": settings})
+    assert steps_of(spec, base) == steps
+    assert steps_of(spec.model_copy(update={"steps_per_trial": 9}), base) == 9
+
+
+def test_objectives_and_constraints_that_are_not_measured_are_told() -> None:
+    spec = ExperimentSpec.model_validate(
+        {
+            "parameters": [RATE],
+            "objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"],
+            "algorithm": "nsga2",
+            "constraints": [{"measure": "size_bytes", "at_most": 9}, {"measure": "ece", "at_most": 0.1}],
+        }
+    )
+    assert [where for where, *_ in infeasible(spec, NETWORK)] == [("objective", 1), ("constraints", 1, "measure")]
+    assert spec.objective[0].is_reached(0.4) and not spec.objective[0].is_reached(0.6)
+    assert [each.violation(10) for each in spec.constraints] == [1, 9.9]
 
 
 def test_choices_keep_their_types_and_may_be_whole_models() -> None:
     choices = [[16, 8], [8]]
-    space = SearchSpace.model_validate(
+    space = ExperimentSpec.model_validate(
         {"parameters": [{"name": "model.hidden", "type": "categorical", "choices": choices}]}
     )
-    assert SearchSpace.model_validate_json(space.model_dump_json()).parameters[0].choices == ((16, 8), (8,))
+    assert ExperimentSpec.model_validate_json(space.model_dump_json()).parameters[0].choices == ((16, 8), (8,))
     models = [{"architecture": "tabular_mlp", "hidden": [8]}, {"architecture": "ft_transformer", "blocks": 1}]
-    space = SearchSpace.model_validate({"parameters": [{"name": "model", "type": "categorical", "choices": models}]})
+    space = ExperimentSpec.model_validate({"parameters": [{"name": "model", "type": "categorical", "choices": models}]})
     assert not list(infeasible(space, NETWORK))

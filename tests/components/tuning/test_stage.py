@@ -15,18 +15,19 @@ from gatehouse.components.training.stage import TrainRequest, TrainResult
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.tuning import experiment
+from gatehouse.components.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.components.tuning.experiment import ExperimentFailedError
 from gatehouse.components.tuning.report import page
-from gatehouse.components.tuning.spec import SearchSpace
+from gatehouse.components.tuning.spec import ExperimentSpec, Objective
 from gatehouse.components.tuning.stage import TuneRequest, tune
 from gatehouse.errors import ConfigurationError
 from tests.components.training.specs import network
 from tests.components.training.synthetic import lay_out, publish_split, publish_training_set, table
 
-SPACE = SearchSpace.model_validate(
+SPACE = ExperimentSpec.model_validate(
     {
-        "trials": 3,
-        "budget": {"stopping.epochs": 1, "data.train_fraction": 0.5, "parallelism.processes": 1},
+        "max_trial_count": 3,
+        "trial_settings": {"stopping.epochs": 1, "data.train_fraction": 0.5, "parallelism.processes": 1},
         "parameters": [
             {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True},
             {"name": "model.hidden", "type": "categorical", "choices": [[16, 8], [8]]},
@@ -37,9 +38,9 @@ SPACE = SearchSpace.model_validate(
 BASE = network(epochs=5, processes=2, batch_size=128)
 
 
-def _request(store: ArtifactStore, space: SearchSpace = SPACE) -> TuneRequest:
+def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest:
     training_set, split = lay_out(store)
-    return TuneRequest(training_set=training_set, split=split, base=BASE, space=space, model_name="flights", seed=11)
+    return TuneRequest(training_set=training_set, split=split, base=BASE, spec=space, model_name="flights", seed=11)
 
 
 def _simulated(
@@ -70,7 +71,7 @@ def _trials(store: ArtifactStore, reference: str) -> list[dict[str, Any]]:
 def test_trials_are_real_training_runs_and_come_from_the_memo_when_an_experiment_goes_on(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = SPACE.model_copy(update={"trials": 2})
+    two = SPACE.model_copy(update={"max_trial_count": 2})
     request = _request(store, two)
     first = tune.function(request, store)
     trials = _trials(store, first.experiment)
@@ -80,7 +81,7 @@ def test_trials_are_real_training_runs_and_come_from_the_memo_when_an_experiment
         rate = trial["parameters"]["optimizer.learning_rate"]
         assert manifest.configuration["optimizer"] == {"learning_rate": rate}
         assert manifest.configuration["stopping"] == {"epochs": 1}
-        assert trial["value"] == trial["metrics"]["log_loss"]
+        assert trial["values"] == {"log_loss": trial["metrics"]["log_loss"]}
     monkeypatch.setattr("gatehouse.components.launchers.local._WRAPPER", "this")
     assert tune.function(request, store) == first, "a trial was trained a second time"
 
@@ -92,7 +93,7 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     monkeypatch.setattr(experiment, "train", _simulated(requests))
     result = tune.function(_request(store), store)
     trials = _trials(store, result.experiment)
-    winner = min(trials, key=lambda trial: trial["value"])
+    winner = min(trials, key=lambda trial: trial["values"]["log_loss"])
     (key,) = store.objects.list(f"measurements/{result.experiment}")
     measured = json.loads(store.objects.get_bytes(key))
     assert measured["stage"] == "tune" and 0 <= time.time() - measured["began"] - measured["seconds"] < 60
@@ -113,7 +114,7 @@ def test_the_best_spec_is_read_after_the_format_of_one_of_its_groups_was_raised(
     monkeypatch.setattr(OptimizerSpec, "format_version", 2)
     monkeypatch.setattr(experiment, "train", _simulated([]))
     result = tune.function(_request(store), store)
-    winner = min(_trials(store, result.experiment), key=lambda trial: trial["value"])
+    winner = min(_trials(store, result.experiment), key=lambda trial: trial["values"]["log_loss"])
     best = train_spec(json.loads(result.best) | operation_of(BASE))
     assert best == changed(BASE, winner["parameters"] | {"seed": 11})
 
@@ -132,11 +133,11 @@ def test_every_trial_has_the_transformation_of_the_request(
     assert "transformation" not in store.manifest(tune.function(request, store).experiment).derived_from
 
 
-@pytest.mark.parametrize("algorithm", ["tpe", "random"])
+@pytest.mark.parametrize("algorithm", [TpeAlgorithm(), RandomAlgorithm()], ids=lambda each: each.name)
 def test_the_same_request_gives_the_same_experiment_in_another_store(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, algorithm: str
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
 ) -> None:
-    space = SPACE.model_copy(update={"trials": 25, "algorithm": algorithm})
+    space = SPACE.model_copy(update={"max_trial_count": 25, "algorithm": algorithm})
     results = []
     for name in ("one", "two"):
         store = ArtifactStore.open(tmp_path / name)
@@ -155,9 +156,9 @@ def test_another_seed_tries_other_parameters(store: ArtifactStore, monkeypatch: 
 
 def test_roc_auc_is_maximised(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "train", _simulated([]))
-    space = SPACE.model_copy(update={"objective": "roc_auc", "trials": 5})
+    space = SPACE.model_copy(update={"objective": (Objective(metric="roc_auc"),), "max_trial_count": 5})
     result = tune.function(_request(store, space), store)
-    values = [trial["value"] for trial in _trials(store, result.experiment)]
+    values = [trial["values"]["roc_auc"] for trial in _trials(store, result.experiment)]
     assert store.manifest(result.experiment).details["value"] == max(values) > min(values)
 
 
@@ -167,8 +168,8 @@ def test_a_failed_trial_is_recorded_and_the_experiment_goes_on(
     monkeypatch.setattr(experiment, "train", _simulated([], fails=lambda call: call == 1))
     result = tune.function(_request(store), store)
     trials = _trials(store, result.experiment)
-    assert [trial["value"] is None for trial in trials] == [False, True, False]
-    assert (trials[1]["error"], trials[1]["model"]) == ("TrainingFailedError", "")
+    assert [not trial["feasible"] for trial in trials] == [False, True, False]
+    assert (trials[1]["reason"], trials[1]["model"]) == ("TrainingFailedError", "")
     assert "TrainingFailedError" in page(store, result.experiment)
     (key,) = store.objects.list(f"measurements/{result.experiment}")
     told = {"1": "Training failed: the gradient is not finite."}

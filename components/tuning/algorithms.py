@@ -1,0 +1,140 @@
+"""How an experiment suggests configurations, and how it tells early that a trial is not worth its end."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gatehouse.components.artifacts.identity import Spec
+
+
+def _named(given: Any) -> Any:
+    return {"name": given} if isinstance(given, str) else given
+
+
+class RandomAlgorithm(Spec):
+    """Every configuration is drawn by itself."""
+
+    name: Literal["random"] = "random"
+
+
+class GridAlgorithm(Spec):
+    """All combinations of the values, in an order that is drawn; the experiment ends when they are tried."""
+
+    name: Literal["grid"] = "grid"
+
+
+class SobolAlgorithm(Spec):
+    """Points of a Sobol sequence, which fill the space more evenly than random ones."""
+
+    name: Literal["sobol"] = "sobol"
+    scramble: bool = Field(True, description="Move the points by the seed, so that another seed tries others.")
+
+
+class TpeAlgorithm(Spec):
+    """Tree-structured Parzen estimator: values that are frequent among good trials and rare among others."""
+
+    name: Literal["tpe"] = "tpe"
+    startup_trials: int = Field(10, ge=1, description="Trials that are drawn at random before.")
+    candidates: int = Field(24, ge=1, le=10_000, description="Values that are drawn for each suggestion.")
+    multivariate: bool = Field(False, description="Model parameters together, and conditional ones group by group.")
+
+
+class GpAlgorithm(Spec):
+    """A Gaussian process, and the configuration with the best expected improvement."""
+
+    name: Literal["gp"] = "gp"
+    startup_trials: int = Field(10, ge=1, description="Trials that are drawn at random before.")
+
+
+class CmaesAlgorithm(Spec):
+    """CMA-ES: a normal distribution that moves to where trials are good. For numbers without conditions."""
+
+    name: Literal["cmaes"] = "cmaes"
+    startup_trials: int = Field(1, ge=1, description="Trials that are drawn at random before.")
+    sigma: float | None = Field(
+        None, gt=0, lt=1, description="First standard deviation as a share of each range; null for a sixth."
+    )
+    population_size: int | None = Field(
+        None, ge=3, le=10_000, description="Trials of a generation; null by dimensions."
+    )
+
+
+class Nsga2Algorithm(Spec):
+    """NSGA-II: generations of configurations, bred from the best of those before."""
+
+    name: Literal["nsga2"] = "nsga2"
+    population_size: int = Field(50, ge=2, le=10_000, description="Trials of a generation.")
+    mutation: float | None = Field(
+        None, ge=0, le=1, description="Probability that a parameter mutates; null for one of each configuration."
+    )
+    crossover: float = Field(0.9, ge=0, le=1, description="Probability that a configuration has two parents.")
+
+
+Algorithm = Annotated[
+    Annotated[
+        RandomAlgorithm | GridAlgorithm | SobolAlgorithm | TpeAlgorithm | GpAlgorithm | CmaesAlgorithm | Nsga2Algorithm,
+        Field(discriminator="name"),
+    ],
+    BeforeValidator(_named, json_schema_input_type=Any),
+]
+"""How configurations are suggested; a name alone means the algorithm with its defaults."""
+
+SEVERAL_OBJECTIVES = ("random", "grid", "sobol", "tpe", "nsga2")
+"""Algorithms that take more than one objective."""
+
+UNCONDITIONAL = ("grid", "sobol", "cmaes")
+"""Algorithms whose spaces have no conditions."""
+
+CONSTRAINED = ("tpe", "gp", "nsga2")
+"""Algorithms that learn from constraints; the others only pass over what broke them at the end."""
+
+
+class HyperbandStopping(Spec):
+    """Rungs of geometrically growing length, in several brackets that begin at different rungs."""
+
+    name: Literal["hyperband"] = "hyperband"
+    min_resource: int = Field(1, ge=1, description="Steps up to the first rung.")
+    reduction_factor: int = Field(3, ge=2, description="One of so many trials goes on to the next rung.")
+
+
+class SuccessiveHalvingStopping(Spec):
+    """Rungs of geometrically growing length."""
+
+    name: Literal["successive_halving"] = "successive_halving"
+    min_resource: int = Field(1, ge=1, description="Steps up to the first rung.")
+    reduction_factor: int = Field(4, ge=2, description="One of so many trials goes on to the next rung.")
+
+
+class MedianStopping(Spec):
+    """A trial ends whose best value so far is worse than the median of the others at the same step."""
+
+    name: Literal["median"] = "median"
+    startup_trials: int = Field(5, ge=0, description="Trials that end of themselves before.")
+    warmup_steps: int = Field(0, ge=0, description="Steps in which no trial is ended.")
+
+
+class PercentileStopping(Spec):
+    """A trial goes on while its best value so far is among this share of the others at the same step."""
+
+    name: Literal["percentile"] = "percentile"
+    percentile: float = Field(25.0, ge=0, le=100, description="Percentage of trials that go on.")
+    startup_trials: int = Field(5, ge=0, description="Trials that end of themselves before.")
+    warmup_steps: int = Field(0, ge=0, description="Steps in which no trial is ended.")
+
+
+class PatienceStopping(Spec):
+    """A trial ends that has not become better for some steps, whatever the others do."""
+
+    name: Literal["patience"] = "patience"
+    patience: int = Field(3, ge=1, description="Steps without a better value.")
+    least_gain: float = Field(0.0, ge=0, description="A value is better only if it is so by more than this.")
+
+
+EarlyStopping = Annotated[
+    Annotated[
+        HyperbandStopping | SuccessiveHalvingStopping | MedianStopping | PercentileStopping | PatienceStopping,
+        Field(discriminator="name"),
+    ],
+    BeforeValidator(_named, json_schema_input_type=Any),
+]
+"""When a trial is stopped early; a name alone means the rule with its defaults."""

@@ -1,0 +1,155 @@
+"""From what was chosen to a training: the settings of a trial, and what no trial could be trained with."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from gatehouse.components.training.models.spec import architecture_of
+from gatehouse.components.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, train_spec
+from gatehouse.components.tuning.parameters import combinations, deciding
+from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
+
+_OF_THE_MODEL = ("model", "optimizer", "stopping")
+"""Groups whose settings mean something else for another architecture."""
+
+
+def configured(base: TrainSpec, chosen: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> TrainSpec:
+    """The training with what was chosen.
+
+    Where another architecture is chosen than that of `base`, the groups model, optimizer and stopping begin with its
+    defaults, and the other groups keep the settings that such a model has.
+
+    Args:
+        base: The training whose settings are searched.
+        chosen: The values of the open parameters, by dotted name.
+        settings: Those of a trial in place of the base's; what the chosen model does not have is left out.
+
+    Raises:
+        ValidationError: naming every setting that the chosen model cannot take.
+    """
+    architecture = _architecture(base, chosen)
+    taken = {name: value for name, value in (settings or {}).items() if _has(architecture, name)}
+    if architecture == base.model.architecture:
+        return changed(base, {**taken, **chosen})
+    kept = {name: group for name, group in base.model_dump().items() if name not in _OF_THE_MODEL}
+    body = {name: _kept(architecture, name, group) for name, group in kept.items() if _has(architecture, name)}
+    return changed(train_spec(body | {"model": {"architecture": architecture}}), {**taken, **chosen})
+
+
+def _architecture(base: TrainSpec, chosen: Mapping[str, Any]) -> str:
+    if "model" in chosen:
+        return architecture_of(chosen["model"])
+    return str(chosen.get("model.architecture", base.model.architecture))
+
+
+def _kept(architecture: str, name: str, group: Any) -> Any:
+    if not isinstance(group, dict) or name == "loss":
+        return group
+    return {key: value for key, value in group.items() if _has(architecture, f"{name}.{key}")}
+
+
+def _has(architecture: str, name: str) -> bool:
+    """Whether a model of this architecture has the setting."""
+    if name.startswith("loss"):
+        return True
+    owners = {"xgboost"} if architecture == "xgboost" else {"a neural network", architecture}
+    return bool(owners.intersection(SETTINGS[name])) or (":" in architecture and "builder" in SETTINGS[name])
+
+
+def steps_of(spec: ExperimentSpec, base: TrainSpec) -> int:
+    """Steps of a whole trial: as the experiment says, else its epochs, else its rounds but at most 20.
+
+    Where networks and trees are searched, the most epochs of the networks.
+    """
+    if spec.steps_per_trial:
+        return spec.steps_per_trial
+    starts = [configured(base, chosen, spec.trial_settings).stopping for chosen in _models(spec)]
+    epochs = [stopping.epochs for stopping in starts if hasattr(stopping, "epochs")]
+    return max(epochs) if epochs else min(20, *(getattr(stopping, "rounds", 20) for stopping in starts))
+
+
+def _models(spec: ExperimentSpec) -> list[dict[str, Any]]:
+    """Choices of the parameters that say which model is trained, one for each model."""
+    named = [each for each in spec.parameters if each.name in ("model", "model.architecture")]
+    parents = [parent for each in named for parent in deciding(each, spec.parameters)]
+    wanted = {each.name for each in (*named, *parents)}
+    return list(combinations([each for each in spec.ordered if each.name in wanted], {}))
+
+
+Problem = tuple[tuple[str | int, ...], Any, str]
+"""Where it stands in the experiment, the value, and why it cannot be."""
+
+
+def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
+    """What a trial could not be trained with, under any condition, or does not measure.
+
+    Args:
+        spec: The experiment.
+        base: The training whose settings are searched.
+    """
+    found: dict[tuple[str | int, ...], Problem] = {}
+    for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base)):
+        found.setdefault(problem[0], problem)
+    for problem in () if found else _unmeasured(spec, base):
+        found.setdefault(problem[0], problem)
+    return list(found.values())
+
+
+def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
+    architectures = [_architecture(base, chosen) for chosen in _models(spec)]
+    for name, value in spec.trial_settings.items():
+        having = [(each, model) for each, model in zip(architectures, _models(spec), strict=True) if _has(each, name)]
+        try:
+            if not having:
+                changed(base, {name: value})
+            for _, chosen in having:
+                configured(base, chosen, {name: value})
+        except ValidationError as error:
+            if why := _reason(name, error):
+                yield ("trial_settings", name), value, why
+
+
+def _parameter_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
+    for index, parameter in enumerate(spec.parameters):
+        where = ("parameters", index, "name")
+        contexts = combinations(deciding(parameter, spec.parameters), {})
+        opened = [chosen for chosen in contexts if parameter.is_open(chosen)]
+        if not opened:
+            yield where, parameter.name, f"{parameter.name}: no choice of its parents opens it"
+        for chosen in opened:
+            try:
+                start = configured(base, chosen)
+            except ValidationError:
+                continue  # Told of the parent.
+            for value in parameter.extremes:
+                try:
+                    configured(start, {**chosen, parameter.name: value}, spec.trial_settings)
+                except ValidationError as error:
+                    if why := _reason(parameter.name, error):
+                        yield where, value, why
+                        break
+
+
+def _reason(name: str, error: ValidationError) -> str:
+    """Why the setting cannot have its value; empty where the problem is another setting's, which is told of that."""
+    details = error.errors()
+    own = [each for each in details if f"{'.'.join(map(str, each['loc']))}.".startswith(f"{name}.")]
+    return f"{name}: {(own or details)[0]['msg'].removeprefix('Value error, ')}"
+
+
+def _unmeasured(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
+    named: list[tuple[tuple[str | int, ...], str]] = [
+        (("objective",) if len(spec.objective) == 1 else ("objective", index), each.metric)
+        for index, each in enumerate(spec.objective)
+    ]
+    named += [(("constraints", index, "measure"), each.measure) for index, each in enumerate(spec.constraints)]
+    for chosen in _models(spec):
+        measured = measured_metrics(configured(base, chosen, spec.trial_settings))
+        for where, metric in named:
+            if metric not in (*measured, *MEASURES):
+                why = (
+                    f"expected what training measures: {', '.join(measured)}, or what training.stopping.metric names, "
+                    f"or {', '.join(MEASURES)}"
+                )
+                yield where, metric, why

@@ -1,0 +1,148 @@
+"""Optuna's samplers as a function: which parameters a trial of an experiment has."""
+
+import hashlib
+import warnings
+from typing import Any
+
+import optuna
+from optuna._transform import _SearchSpaceTransform
+
+from gatehouse.components.tuning.algorithms import CmaesAlgorithm
+from gatehouse.components.tuning.parameters import ParameterSpec
+from gatehouse.components.tuning.spec import ExperimentSpec
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
+    """The values of the parameters that are open, by dotted name, as the study's sampler suggests them."""
+    chosen: dict[str, Any] = {}
+    for parameter in spec.ordered:
+        if parameter.is_open(chosen):
+            chosen[parameter.name] = _value(trial, spec.label(parameter), parameter)
+    return chosen
+
+
+def _value(trial: optuna.Trial, label: str, parameter: ParameterSpec) -> Any:
+    if parameter.type == "categorical":
+        # Optuna keeps scalars only: the position stands for the value.
+        return parameter.choices[trial.suggest_categorical(label, list(range(len(parameter.choices))))]
+    low, high, finite = parameter.min or 0.0, parameter.max or 0.0, parameter.finite
+    if parameter.type == "int":
+        last = finite[-1] if finite else high
+        return trial.suggest_int(label, int(low), int(last), step=int(parameter.step or 1), log=parameter.log)
+    return trial.suggest_float(label, low, finite[-1] if finite else high, step=parameter.step, log=parameter.log)
+
+
+def internal(spec: ExperimentSpec, chosen: dict[str, Any]) -> dict[str, Any]:
+    """The values of open parameters as Optuna keeps them: by label, and by position where they are categorical."""
+    found: dict[str, Any] = {}
+    for parameter in spec.ordered:
+        if parameter.name in chosen and parameter.is_open(chosen):
+            value = chosen[parameter.name]
+            found[spec.label(parameter)] = parameter.position(value) if parameter.type == "categorical" else value
+    return found
+
+
+def sampler_of(spec: ExperimentSpec, seed: int, number: int) -> optuna.samplers.BaseSampler:
+    """Optuna's sampler for one trial: made anew for each, so that nothing but the study is remembered.
+
+    Grid and Sobol take the experiment's seed itself: they count the trials in attributes of the study, and their
+    order has to be the same for all.
+
+    Args:
+        spec: The experiment.
+        seed: Of the experiment.
+        number: Of the trial.
+    """
+    algorithm, own = spec.algorithm, _seed(seed, number)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if algorithm.name == "random":
+            return optuna.samplers.RandomSampler(seed=own)
+        if algorithm.name == "grid":
+            return optuna.samplers.GridSampler(grid_of(spec), seed=_seed(seed, 0))
+        if algorithm.name == "sobol":
+            return optuna.samplers.QMCSampler(
+                scramble=algorithm.scramble,
+                seed=_seed(seed, 0),
+                independent_sampler=optuna.samplers.RandomSampler(seed=own),
+                warn_independent_sampling=False,
+            )
+        if algorithm.name == "tpe":
+            return optuna.samplers.TPESampler(
+                n_startup_trials=algorithm.startup_trials,
+                n_ei_candidates=algorithm.candidates,
+                multivariate=algorithm.multivariate,
+                group=algorithm.multivariate,
+                seed=own,
+            )
+        if algorithm.name == "gp":
+            return optuna.samplers.GPSampler(
+                n_startup_trials=algorithm.startup_trials, seed=own, warn_independent_sampling=False
+            )
+        if algorithm.name == "cmaes":
+            return _StatelessCmaEs(algorithm, own)
+        return optuna.samplers.NSGAIISampler(
+            population_size=algorithm.population_size,
+            mutation_prob=algorithm.mutation,
+            crossover_prob=algorithm.crossover,
+            seed=own,
+        )
+
+
+def grid_of(spec: ExperimentSpec) -> dict[str, list[Any]]:
+    """The values of every parameter as Optuna's grid takes them, by label."""
+    return {
+        spec.label(each): list(range(len(each.choices))) if each.type == "categorical" else list(each.finite or ())
+        for each in spec.parameters
+    }
+
+
+def _seed(seed: int, number: int) -> int:
+    """A seed of 32 bits that trials of one experiment, and the same trial of another, do not share."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big")
+
+
+class _StatelessCmaEs(optuna.samplers.CmaEsSampler):
+    """CMA-ES that keeps no pickled optimizer in the study, and reads none: it is told all generations again.
+
+    Optuna keeps the optimizer as a pickle in an attribute of a trial. Its state follows from the finished trials alone,
+    generation by generation, as it is seeded anew for every suggestion.
+    """
+
+    def __init__(self, algorithm: CmaesAlgorithm, seed: int) -> None:
+        super().__init__(
+            n_startup_trials=algorithm.startup_trials,
+            sigma0=algorithm.sigma,
+            popsize=algorithm.population_size,
+            independent_sampler=optuna.samplers.RandomSampler(seed=seed),
+            warn_independent_sampling=False,
+            seed=seed,
+        )
+
+    def sample_relative(
+        self,
+        study: optuna.Study,
+        trial: optuna.trial.FrozenTrial,
+        search_space: dict[str, optuna.distributions.BaseDistribution],
+    ) -> dict[str, Any]:
+        """As Optuna's own, of an optimizer that `_restore_optimizer` makes."""
+        self._space, self._study = search_space, study
+        return super().sample_relative(study, trial, search_space)
+
+    def _restore_optimizer(self, completed_trials: list[optuna.trial.FrozenTrial]) -> Any:
+        transform = _SearchSpaceTransform(self._space, transform_step=True, transform_0_1=True)
+        direction = self._study.direction
+        sign = 1 if direction == optuna.study.StudyDirection.MINIMIZE else -1
+        optimizer = self._init_optimizer(transform, direction)
+        while True:
+            generation = self._get_solution_trials(completed_trials, optimizer.generation)
+            if len(generation) < optimizer.population_size:
+                return optimizer
+            told = generation[: optimizer.population_size]
+            optimizer.tell([(transform.transform(each.params), sign * (each.value or 0.0)) for each in told])
+
+    def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
+        """Nothing of it is kept."""
+        return {}
