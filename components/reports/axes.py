@@ -9,6 +9,7 @@ from gatehouse.components.reports.format import escape, ticks
 
 Point = tuple[float, float]
 Tick = tuple[float, str]
+Ticks = Callable[[float, float], list[Tick]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOUR, _DAY = 3600, 86400
@@ -76,12 +77,12 @@ def time_ticks(low: float, high: float) -> list[Tick]:
     return [(one.timestamp(), one.strftime(form)) for one in starts if first <= one <= last]
 
 
-def left_of(y0: float, y1: float) -> float:
+def left_of(y0: float, y1: float, y_ticks: Ticks = number_ticks) -> float:
     """Where a plot begins, so that the labels of its vertical axis, between y0 and y1, keep off the axis' name."""
-    return max(54.0, 30 + 7.0 * max((len(label) for _, label in number_ticks(y0, y1)), default=0))
+    return max(54.0, 30 + 7.0 * max((len(label) for _, label in y_ticks(y0, y1)), default=0))
 
 
-def drawn_axes(frame: Frame, x: str, y: str, x_ticks: Callable[[float, float], list[Tick]] = number_ticks) -> list[str]:
+def drawn_axes(frame: Frame, x: str, y: str, x_ticks: Ticks = number_ticks, y_ticks: Ticks = number_ticks) -> list[str]:
     """Grid, ticks, the floor and the names of both axes, as SVG."""
     lines, parts = [], []
     for tick, label in x_ticks(frame.x0, frame.x1):
@@ -89,11 +90,11 @@ def drawn_axes(frame: Frame, x: str, y: str, x_ticks: Callable[[float, float], l
         lines.append(f"M{at:.1f},{frame.top:.1f}V{frame.bottom:.1f}")
         # A long label at the right edge would be cut off by the picture's.
         anchor = "end" if at + 3.5 * len(label) > frame.right + 12 else "middle"
-        parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="{anchor}">{label}</text>')
-    for tick, label in number_ticks(frame.y0, frame.y1):
+        parts.append(f'<text x="{at:.1f}" y="{frame.bottom + 17:.1f}" text-anchor="{anchor}">{escape(label)}</text>')
+    for tick, label in y_ticks(frame.y0, frame.y1):
         at = frame.y(tick)
         lines.append(f"M{frame.left:.1f},{at:.1f}H{frame.right:.1f}")
-        parts.append(f'<text x="{frame.left - 8:.1f}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
+        parts.append(f'<text x="{frame.left - 8:.1f}" y="{at + 4:.1f}" text-anchor="end">{escape(label)}</text>')
     across, down = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
     floor = f'x1="{frame.left:.1f}" y1="{frame.bottom:.1f}" x2="{frame.right:.1f}" y2="{frame.bottom:.1f}"'
     places = (f'x="{across:.1f}" y="{frame.bottom + 36:.1f}"', f'transform="translate(13,{down:.1f}) rotate(-90)"')

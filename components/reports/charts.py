@@ -69,7 +69,7 @@ def line_chart(
     order = sorted(range(len(series)), key=lambda index: (not series[index].reference, -index))
     plot = [drawn[index] for index in order] if len(drawn) == len(series) else drawn
     axes = drawn_axes(frame, x, y, time_ticks if times else number_ticks)
-    svg = _svg(size[0], size[1], f"{y} against {x}", [*axes, *_clipped(frame, plot)])
+    svg = framed_svg(size[0], size[1], f"{y} against {x}", [*axes, *clipped(frame, plot)])
     return with_legend(svg, [(line.name, style) for line, style in zip(series, entries, strict=True)])
 
 
@@ -111,7 +111,7 @@ def histogram(
         path = f"M{frame.left},{frame.bottom:.1f}{''.join(steps)}L{frame.right},{frame.bottom:.1f}"
         plot.append(f'<path class="area {style}" d="{path}Z"/><path class="series {style}" d="{path}"/>')
     axes = drawn_axes(frame, x, y, time_ticks if times else number_ticks)
-    svg = _svg(size[0], size[1], f"{y} by {x}", [*axes, *plot])
+    svg = framed_svg(size[0], size[1], f"{y} by {x}", [*axes, *plot])
     return with_legend(svg, [(name, style) for (name, _), style in zip(groups, styles, strict=True)])
 
 
@@ -156,7 +156,7 @@ def distributions(
         for at, text, anchor in placed
     ]
     floor = f'<path class="axis" d="M6,{frame.bottom:.0f}H{width - 6}"/>'
-    return _svg(width, height, label, [*shapes, floor, *marks, legend])
+    return framed_svg(width, height, label, [*shapes, floor, *marks, legend])
 
 
 def sparkline(bins: Sequence[Bin], limits: Point) -> Html:
@@ -207,7 +207,7 @@ def with_legend(svg: Html, entries: Sequence[tuple[str, str]]) -> Html:
     return Html(f'<div class="chart"><div class="legend">{names}</div>{svg}</div>')
 
 
-def _clipped(frame: Frame, parts: Sequence[str]) -> list[str]:
+def clipped(frame: Frame, parts: Sequence[str]) -> list[str]:
     """Cut off what lies outside the plot: a nested picture does it without ids."""
     bleed = 3  # Keeps lines at the edge whole.
     x, y = frame.left - bleed, frame.top - bleed
@@ -221,7 +221,8 @@ def _no_data(frame: Frame) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">no data</text>'
 
 
-def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> Html:
+def framed_svg(width: int, height: int, title: str, parts: Sequence[str]) -> Html:
+    """A picture with its size and its title, for those who cannot see it."""
     # Of a chart this wide, text is still large enough where a phone makes it fit; a wider one scrolls there.
     fits = ' class="fits"' if 400 <= width <= 460 else ""
     return Html(

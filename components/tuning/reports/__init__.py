@@ -1,0 +1,1 @@
+"""The page of an experiment, published or under way."""

@@ -1,0 +1,121 @@
+"""The page of an experiment: what was found and why it ended, then how values came about and where they lie."""
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.page import Report
+from gatehouse.components.reports.row_charts import bar_chart
+from gatehouse.components.tuning.reports.history import curves, history, stops
+from gatehouse.components.tuning.reports.importance import importances
+from gatehouse.components.tuning.reports.shown import EARLY_STOPPED, Dimension, Objective, Shown, told, values_of
+from gatehouse.components.tuning.reports.space import contour, coordinates, pareto, slices
+from gatehouse.components.tuning.reports.trials import add_trials
+from gatehouse.components.tuning.reports.verdict import subtitle, verdict
+
+
+def page(store: ArtifactStore, reference: str) -> str:
+    """The page of a published experiment, as HTML.
+
+    Args:
+        store: Where the artifact is.
+        reference: Of the experiment.
+    """
+    about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
+    return drawn(Shown(store.manifest(reference).name, about, trials))
+
+
+def drawn(shown: Shown) -> str:
+    """The page of an experiment, as HTML: also of one that is under way or was interrupted."""
+    made = Report(f"Experiment for {shown.name}", subtitle(shown), verdict(shown))
+    if shown.best:
+        _best(made, shown)
+    if len(shown.objectives) > 1 and shown.succeeded:
+        made.section("Pareto front").figures(*pareto(shown))
+    if shown.trials:
+        made.section("History").figures(*(history(shown, one) for one in shown.objectives))
+    if any(one.get("intermediate") for one in shown.trials):
+        _early_stopping(made, shown)
+    if len(shown.succeeded) > 1:
+        for objective in shown.objectives:
+            _space(made, shown, objective)
+    if shown.about.get("constraints"):
+        _constraints(made, shown)
+    if shown.trials:
+        add_trials(made, shown)
+    _searched(made, shown)
+    return made.html()
+
+
+def _best(made: Report, shown: Shown) -> None:
+    best = shown.best
+    assert best is not None
+    name = "Knee of the front" if shown.front else "Best trial"
+    facts = {"trial": f"{best['number']}: {values_of(shown, best)}"}
+    facts |= {key: told(value) for key, value in best["parameters"].items()}
+    facts |= {key: told(value) for key, value in (best.get("measures") or {}).items()}
+    if best.get("model"):
+        facts["model"] = str(best["model"])
+    made.section(name).facts(facts)
+
+
+def _early_stopping(made: Report, shown: Shown) -> None:
+    made.section("Learning curves").figure(*curves(shown, shown.objectives[0]))
+    if any(one["state"] == EARLY_STOPPED for one in shown.trials):
+        made.element(stops(shown))
+
+
+def _space(made: Report, shown: Shown, objective: Objective) -> None:
+    of = f" of {objective.metric}" if len(shown.objectives) > 1 else ""
+    found = list(importances(shown, objective))
+    if found:
+        made.section(f"Importance{of}").figures(*((bar_chart(bars), words) for words, bars in found))
+    made.section(f"Parameters{of}").figure(*coordinates(shown, objective))
+    made.figures(*slices(shown, objective))
+    important = sorted((bar for _, bars in found for bar in bars), key=lambda bar: -bar[1])
+    if drawn_contour := contour(shown, objective, important):
+        made.figure(*drawn_contour)
+
+
+def _constraints(made: Report, shown: Shown) -> None:
+    rows = []
+    for one in shown.about["constraints"]:
+        name = str(one["measure"])
+        bounds = [
+            f"{word.replace('_', ' ')} {told(one[word])}"
+            for word in ("at_most", "at_least")
+            if one.get(word) is not None
+        ]
+        measured = [each["measures"][name] for each in shown.succeeded if name in (each.get("measures") or {})]
+        broken = sum(_breaks(value, one) for value in measured)
+        rows.append([name, ", ".join(bounds), len(measured), broken])
+    made.section("Constraints").table(["measure", "bound", "trials measured", "trials that break it"], rows)
+
+
+def _breaks(value: float, bound: dict[str, float]) -> bool:
+    most, least = bound.get("at_most"), bound.get("at_least")
+    return (most is not None and value > most) or (least is not None and value < least)
+
+
+def _searched(made: Report, shown: Shown) -> None:
+    rows = []
+    for one in shown.dimensions:
+        when = one.title.partition(", where ")[2]
+        rows.append([one.setting, one.spec["type"], _feasible(one), when])
+    made.section("Search space").table(["parameter", "type", "values", "where"], rows)
+    about = shown.about
+    facts = {
+        "algorithm": canonical_json(about["algorithm"]),
+        "early stopping": canonical_json(about.get("early_stopping")) if about.get("early_stopping") else "none",
+        "settings of a trial": canonical_json(about.get("trial_settings") or {}),
+        "steps of a full trial": about.get("steps_per_trial"),
+    }
+    if about.get("warm_start"):
+        facts["warm start"] = ", ".join(map(str, about["warm_start"]))
+    made.facts({name: value for name, value in facts.items() if value is not None})
+
+
+def _feasible(dimension: Dimension) -> str:
+    spec = dimension.spec
+    if not dimension.numeric:
+        return ", ".join(dimension.choices)
+    step = f" by {told(spec['step'])}" if spec.get("step") else ""
+    return f"{told(spec['min'])} to {told(spec['max'])}{step}{', logarithmic' if spec.get('log') else ''}"

@@ -1,0 +1,53 @@
+"""Every trial of an experiment in a table: state and reason, values, parameters, reference of its model."""
+
+from collections.abc import Sequence
+
+from gatehouse.components.reports.elements import Marked, table
+from gatehouse.components.reports.format import Html
+from gatehouse.components.reports.page import Report
+from gatehouse.components.tuning.reports.shown import SUCCEEDED, Body, Shown, finite, told
+
+_MOST = 200  # Rows, above which the table is folded below those of the best trials.
+_BEST = 25
+_MARKS = {"failed": "bad", "killed": "bad", "early_stopped": "soft", "running": "warn"}
+
+
+def add_trials(page: Report, shown: Shown) -> None:
+    """The section with all trials; of very many the best first, and all of them folded."""
+    page.section("Trials", count=f"{len(shown.trials):,}")
+    if len(shown.trials) <= _MOST:
+        page.element(_table(shown, shown.trials, "Trials"))
+        return
+    best = shown.ranked(shown.objectives[0])[:_BEST]
+    page.note(f"The {len(best)} best; all trials are below.").element(_table(shown, best, "The best trials"))
+    page.folded(f"All {len(shown.trials):,} trials", _table(shown, shown.trials, "All trials"))
+
+
+def _table(shown: Shown, trials: Sequence[Body], label: str) -> Html:
+    settings = list(dict.fromkeys(one.setting for one in shown.dimensions))
+    measures = sorted({name for one in trials for name in one.get("measures") or ()})
+    metrics = [one.metric for one in shown.objectives]
+    measures = [name for name in measures if name not in metrics]
+    best = shown.best["number"] if shown.best else None
+    rows, marks = [], {}
+    for at, one in enumerate(trials):
+        feasible = one.get("feasible", True) or one["state"] != SUCCEEDED
+        state = one["state"].replace("_", " ") + ("" if feasible else ", breaks a constraint")
+        parameters = one["parameters"]
+        rows.append(
+            [
+                Marked(one["number"], "best" if one["number"] == best else ""),
+                state,
+                *((finite((one.get("values") or {}).get(metric))) for metric in metrics),
+                *((finite((one.get("measures") or {}).get(name))) for name in measures),
+                *(told(parameters[name]) if name in parameters else "" for name in settings),
+                one.get("reason") or "",
+                one.get("model") or "",
+            ]
+        )
+        mark = "warn" if not feasible else _MARKS.get(one["state"], "")
+        mark = "good" if one["number"] == best else mark
+        if mark:
+            marks[at] = mark
+    headers = ["trial", "state", *metrics, *measures, *settings, "reason", "model"]
+    return table(headers, rows, marks, label=label)

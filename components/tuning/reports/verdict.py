@@ -1,0 +1,84 @@
+"""What comes first on the page of an experiment: which trial is best, why it ended, how much of the score is chance."""
+
+from collections import Counter
+
+from gatehouse.components.reports.format import number
+from gatehouse.components.reports.page import Verdict
+from gatehouse.components.tuning.reports.shown import Shown, values_of
+
+_ENDINGS = {
+    "max_trial_count": "it made as many trials as max_trial_count says",
+    "max_failed_trial_count": "more trials failed than max_failed_trial_count allows",
+    "goal": "a trial reached the goal",
+    "minutes": "budget.minutes were over",
+    "cost": "budget.cost was spent",
+    "steps": "budget.steps were trained",
+    "expected_improvement": "no trial is expected to be better by as much as budget.expected_improvement",
+    "exhausted": "every configuration of the search space was tried",
+    "stopped": "somebody stopped it",
+}
+
+
+def ending(ended: str) -> str:
+    """Why an experiment ended, in words."""
+    return _ENDINGS.get(ended, ended)
+
+
+def verdict(shown: Shown) -> Verdict:
+    """The verdict of an experiment: also of one in which no trial succeeded, and of one that is under way."""
+    why = f"The experiment ended because {ending(str(shown.about['ended']))}." if shown.state == "ended" else ""
+    best, warnings = shown.best, _failures(shown)
+    if best is None:
+        text = f"None of {len(shown.trials):,} trials succeeded. {why}" if shown.trials else f"There is no trial. {why}"
+        if shown.state != "ended":
+            return Verdict("warn", text.strip(), warnings=warnings, title=shown.state)
+        todo = "Read the reasons in the table of trials; the log of a trial says more." if shown.trials else ""
+        return Verdict("fail", text.strip(), warnings=warnings, todo=todo, title="No parameters found")
+    lines = [f"{_best(shown)} {why}".strip(), *filter(None, [optimism(shown)])]
+    if not best.get("feasible", True):
+        lines.append("No trial keeps every constraint: the best one breaks at least one of them.")
+    word = "pass" if shown.state == "ended" and best.get("feasible", True) else "warn"
+    title = "Parameters found" if shown.state == "ended" else shown.state
+    return Verdict(word, "", tuple(lines), warnings, title=title)
+
+
+def _best(shown: Shown) -> str:
+    best, several = shown.best, len(shown.objectives) > 1
+    assert best is not None
+    if several and shown.front:
+        where = f"is the knee of the Pareto front of {len(shown.front):,} trials"
+    else:
+        where = f"of {len(shown.trials):,} is best" + (" so far" if shown.state != "ended" else "")
+    return f"Trial {best['number']} {where}: {values_of(shown, best)}."
+
+
+def optimism(shown: Shown) -> str:
+    """How much of the best score is selection, in one sentence; empty where it was not measured."""
+    found = shown.about.get("optimism")
+    if not found:
+        return ""
+    metric, best, corrected = shown.objectives[0].metric, found["best"], found["corrected"]
+    within = f" (90 % between {number(found['lower'])} and {number(found['upper'])})" if "lower" in found else ""
+    return (
+        f"Part of the best score is luck of the selection: chosen on half of the validation rows, the best trial has a "
+        f"{metric} of {number(corrected)}{within} on the other half, where all rows together say {number(best)}; "
+        f"expect {number(abs(best - corrected))} {'more' if corrected > best else 'less'} on new rows."
+    )
+
+
+def _failures(shown: Shown) -> tuple[str, ...]:
+    """How many trials ended without a value, by reason."""
+    without = [one for one in shown.trials if one["state"] in ("failed", "killed")]
+    counted = Counter(str(one.get("reason") or one["state"]) for one in without)
+    lines = [f"{count:,} {'trial' if count == 1 else 'trials'}: {reason}" for reason, count in counted.most_common()]
+    return tuple(lines)
+
+
+def subtitle(shown: Shown) -> str:
+    """What kind of experiment it is, in one line."""
+    counted = Counter(str(one["state"]) for one in shown.trials)
+    states = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in counted.items())
+    stopping = shown.about.get("early_stopping")
+    pruned = f", early stopping by {stopping['name']}" if stopping else ""
+    count = f"{len(shown.trials):,} {'trial' if len(shown.trials) == 1 else 'trials'}"
+    return f"{count}{f' ({states})' if states else ''}, algorithm {shown.about['algorithm']['name']}{pruned}"
