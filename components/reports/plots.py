@@ -38,7 +38,7 @@ class Axis:
     @classmethod
     def of(cls, label: str, values: Sequence[float], log: bool = False) -> "Axis":
         """The axis that spans these values, those that are not finite left out, with a margin."""
-        finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+        finite = [value for value in values if math.isfinite(value) and (value > 1e-290 or not log)]
         if log:
             low, high = (math.log10(end(finite, default=1.0)) for end in (min, max))
             margin = (high - low) * 0.05 or 0.1
