@@ -35,16 +35,17 @@ def contours(
     frame = frame_of(x, y)
     kept = points[:: math.ceil(len(points) / _MOST_POINTS) or 1]
     levels = _surface(kept, x, y)
-    edges = np.linspace(*np.quantile(levels, (0.02, 0.98)), _SHADES + 1)
+    low, high = (float(one) for one in np.quantile(levels, (0.02, 0.98)))
+    edges = np.linspace(low, high, _SHADES + 1)
     shade = np.clip(np.searchsorted(edges, levels) - 1, 0, _SHADES - 1)
-    wide, high = (frame.right - frame.left) / _ACROSS, (frame.bottom - frame.top) / _DOWN
+    wide, tall = (frame.right - frame.left) / _ACROSS, (frame.bottom - frame.top) / _DOWN
     paths = [""] * _SHADES
     for row in range(_DOWN):
         at = 0
         for level, run in groupby(shade[row].tolist()):
             cells = len(list(run))
-            left, top = frame.left + at * wide, frame.bottom - (row + 1) * high
-            paths[level] += f"M{left:.1f},{top:.1f}h{cells * wide:.1f}v{high:.1f}h{-cells * wide:.1f}z"
+            left, top = frame.left + at * wide, frame.bottom - (row + 1) * tall
+            paths[level] += f"M{left:.1f},{top:.1f}h{cells * wide:.1f}v{tall:.1f}h{-cells * wide:.1f}z"
             at += cells
     strengths = [0.62 * (1 - level / _SHADES) + 0.02 for level in range(_SHADES)]
     if not minimize:
@@ -69,4 +70,5 @@ def _surface(points: Sequence[tuple[float, float, float]], x: Axis, y: Axis) -> 
     square = (across[None, :, None] - places[:, 0]) ** 2 + (down[:, None, None] - places[:, 1]) ** 2
     weights = 1 / (square + 1e-3)
     weights *= weights  # Steeper than Shepard's square, so that a far crowd does not outvote what is near.
-    return (weights @ np.array([value for *_, value in points])) / weights.sum(axis=2)
+    smoothed: np.ndarray = (weights @ np.array([value for *_, value in points])) / weights.sum(axis=2)
+    return smoothed

@@ -44,7 +44,7 @@ class Dimension:
     @property
     def numeric(self) -> bool:
         """Whether its values are numbers with a distance between them."""
-        return self.spec["type"] != "categorical"
+        return bool(self.spec["type"] != "categorical")
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
