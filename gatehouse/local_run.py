@@ -174,7 +174,7 @@ def _read(store: ArtifactStore, run: LocalRun, name: str) -> dict[str, Any] | No
 
 def _failures(run: LocalRun) -> Iterator[dict[str, Any]]:
     for event in run.events:
-        if event.event == "failed" and ":" not in event.stage and run.latest(event.stage) == event:
+        if event.event in ("failed", "stopped") and ":" not in event.stage and run.latest(event.stage) == event:
             yield event.body | {"stage": event.stage}
 
 

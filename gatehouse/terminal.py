@@ -17,7 +17,7 @@ from gatehouse.local_run import LocalRun, PlannedTask
 
 _MANY_TABLES = 5
 _ON_A_LINE = 4
-_MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red")}
+_MARKS = {"finished": ("✓", "green"), "hit": ("=", "cyan"), "failed": ("✗", "bold red"), "stopped": ("■", "yellow")}
 
 
 class Screen:
@@ -212,7 +212,7 @@ def _duration(event: Event, run: LocalRun) -> str:
 
 def _gist(event: Event, objective: str) -> str:
     """One line that says what a stage found, by what its result is called."""
-    if event.event == "failed":
+    if event.event in ("failed", "stopped"):
         return str(event.body.get("error", ""))
     result = event.body.get("result", {})
     if "decision" in result:

@@ -21,7 +21,10 @@ _RETRY_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened to one attempt of a stage: `started`, `hit`, `finished`, `failed`, `paused`, `warned`."""
+    """One thing that happened to one attempt of a stage.
+
+    `event` is `started`, then `hit`, `finished`, `failed` or `stopped`; between them `paused` and `warned`.
+    """
 
     stage: str
     attempt: int

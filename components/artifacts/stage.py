@@ -148,7 +148,8 @@ class Stage(Generic[Req, Res]):
         except Exception as raised:
             error = _explained(raised)
             with contextlib.suppress(StoreError):  # the cause is worth more than that a full disk cannot record it
-                attempt.note("failed", asked=asked, **_told(error))
+                ended = "stopped" if isinstance(error, StoppedError) else "failed"
+                attempt.note(ended, asked=asked, **_told(error))
             if error is raised:
                 raise
             raise error from raised

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gatehouse.errors import LauncherError
+from gatehouse.errors import LauncherError, StoppedError
 
 JOB = "job.json"
 """File of a job's directory that the program reads: what to train."""
@@ -56,6 +56,10 @@ class TrainingCancelledError(LauncherError):
     """Somebody deleted the job while it ran."""
 
 
+class TrainingStoppedError(LauncherError, StoppedError):
+    """Whoever began the training wants no more of it; a checkpoint keeps what was trained."""
+
+
 class ClusterError(LauncherError):
     """The cluster refuses a request, or does not answer."""
 
@@ -98,6 +102,7 @@ class Launcher(Protocol):
         follow it.
 
         Raises:
+            TrainingStoppedError: if it was stopped (`stopping.py`) before its result was there.
             TrainingFailedError: if the job did not succeed, or without the weights that its result names.
             TrainingTimeoutError: if it was stopped because it ran too long.
             LauncherError: if it could not run; there is a class for each cause.
@@ -120,6 +125,11 @@ def result_problem(directory: Path) -> str:
     if digest != result.get("weights_sha256"):
         return f"the weights have SHA-256 {digest}, expected {result.get('weights_sha256')} as the result says."
     return ""
+
+
+def stopped() -> TrainingStoppedError:
+    """The error of a job that its experiment stopped."""
+    return TrainingStoppedError("Training was stopped by its experiment. The same training goes on at its checkpoint.")
 
 
 def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,9 +26,11 @@ from gatehouse.components.launchers.launcher import (
     TrainingJob,
     last_lines,
     result_problem,
+    stopped,
     timed_out,
 )
 from gatehouse.components.launchers.spec import LocalLaunch
+from gatehouse.components.launchers.stopping import Stop, stop_here
 from gatehouse.process import owner_env, stop_tree
 
 logger = logging.getLogger(__name__)
@@ -51,15 +54,22 @@ class LocalLauncher:
             TrainingFailedError: if the program does not end with exit code 0, or does not leave a result and the
                 weights that the result names.
             TrainingTimeoutError: if it took too long.
+            TrainingStoppedError: if it was stopped; its ranks were told to save.
             EvictedError: if it was preempted more often than it may start again.
         """
+        if (stop := stop_here()).asked:
+            raise stopped()
         for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         deadline = time.monotonic() + job.timeout_minutes * 60
         restarts = 0
-        while (code := self._attempt(job, deadline)) == PREEMPTED_CODE and restarts < self._launch.max_restarts:
+        while (code := self._attempt(job, deadline, stop)) == PREEMPTED_CODE and restarts < self._launch.max_restarts:
+            if stop.asked:
+                break
             restarts += 1
             logger.info("Preempted: going on at the last checkpoint (%d of %d).", restarts, self._launch.max_restarts)
+        if stop.asked and code != 0:
+            raise stopped()
         tail = _tail(job.directory / LOG)
         if code == PREEMPTED_CODE:
             raise EvictedError(
@@ -73,7 +83,7 @@ class LocalLauncher:
     def forget(self, job: TrainingJob) -> None:
         """Do nothing: everything is in the job's directory."""
 
-    def _attempt(self, job: TrainingJob, deadline: float) -> int:
+    def _attempt(self, job: TrainingJob, deadline: float, stop: Stop) -> int:
         """Run the wrapper once; returns its exit code."""
         command = [sys.executable, "-m", _WRAPPER, job.program, str(job.processes), str(job.directory)]
         wrapper = subprocess.Popen(
@@ -88,7 +98,8 @@ class LocalLauncher:
         reader = Thread(target=_copy_lines, args=(wrapper.stdout, log), daemon=True)
         reader.start()
         try:
-            wrapper.wait(timeout=max(0.0, deadline - time.monotonic()))
+            with stop.ending(lambda: wrapper.send_signal(signal.SIGTERM)):
+                wrapper.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise timed_out(job.timeout_minutes, _tail(log)) from None
         finally:

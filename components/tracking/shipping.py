@@ -57,6 +57,7 @@ SPOOL = "GATEHOUSE_SPOOL"
 INTERVAL, SAMPLING = 0.5, 5.0
 BATCH = 1000
 _ABOUT, _RUN, _SHIPPED, _CLOSED, _LOCK, _MACHINE = "about.json", "run.json", "shipped.json", "closed", "lock", "machine"
+_STOPPED = "TrainingStoppedError"
 _LONGEST_WAIT = 30.0
 _BUDGET, _PAUSE = 60.0, 0.002
 _held: dict[Path, IO[str]] = {}  # The spools that this process's jobs use.
@@ -97,6 +98,11 @@ def open_spool(
                 _held[folder] = use(folder)
                 _write(folder / _ABOUT, about | {"params": flat(params or {}), "inputs": dict(inputs or {})})
                 return folder
+
+
+def is_spooled(store: ArtifactStore, job: str) -> bool:
+    """Whether metrics of a job are still to be shipped."""
+    return (_spools(store) / job).exists()
 
 
 def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "") -> None:
@@ -266,9 +272,9 @@ def _end(client: "MlflowClient", run: str, folder: Path) -> None:
         client.set_tag(run, REFERENCE, about["model"])
         client.set_terminated(run)
         return
-    closed = (folder / _CLOSED).exists()
+    failed = (folder / _CLOSED).exists() and about["error"] != _STOPPED
     client.set_tag(run, "gatehouse.error", about.get("error") or "The job's process ended without a word.")
-    client.set_terminated(run, "FAILED" if closed else "KILLED")
+    client.set_terminated(run, "FAILED" if failed else "KILLED")
 
 
 def main() -> None:

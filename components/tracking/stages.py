@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 STAGE = "gatehouse.stage"
 _SHOWN_BY_THEIR_RESULT = {"train": "model", "tune": "experiment"}
+_IN_VAIN = ("failed", "stopped")
 
 
 def track_run(store: ArtifactStore, run: str) -> None:
@@ -78,7 +79,7 @@ def track_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.P
 
 
 def _is_due(tracking: Tracking, run: str, ended: list[Event]) -> bool:
-    worked = any(event.event == "failed" or _works(event) for event in ended)
+    worked = any(event.event in _IN_VAIN or _works(event) for event in ended)
     return worked and not tracking.is_shown(f"runs/{run}/{len(ended)}")
 
 
@@ -91,7 +92,7 @@ def _ended(store: ArtifactStore, run: str) -> list[Event]:
     """How the newest attempt at each stage of a run ended, in order of time; parts of stages left out."""
     latest: dict[str, Event] = {}
     for _, event in events(store, run):
-        if ":" in event.stage or event.event not in ("finished", "failed", "hit"):
+        if ":" in event.stage or event.event not in ("finished", "hit", *_IN_VAIN):
             continue
         if event.stage not in latest or event.attempt >= latest[event.stage].attempt:
             latest[event.stage] = event
@@ -117,7 +118,7 @@ def _show(tracking: Tracking, client: "MlflowClient", run: str, name: str, ended
     for event in ended:
         if event.event != "hit" and not _shown_already(client, experiment, event):
             _show_stage(client, experiment, above, run, event)
-    failed = [event.stage for event in ended if event.event == "failed"]
+    failed = [event.stage for event in ended if event.event in _IN_VAIN]
     recalled = [event.stage for event in ended if event.event == "hit"]
     spent = sum(float(event.body["seconds"]) for event in ended)
     found = find_run(client, experiment, RUN, run)
@@ -141,11 +142,11 @@ def _show_stage(client: "MlflowClient", experiment: str, above: str, run: str, e
     for field, value in result.items():
         points += [(name, float(each), 0) for name, each in _named(field, value).items() if _is_number(each)]
     tags = {f"gatehouse.result.{name}": str(value) for name, value in result.items() if references_in(value)}
-    if event.event == "failed":
+    if event.event in _IN_VAIN:
         # Not its message, which may quote rows: these could not be erased from MLflow.
         tags["gatehouse.error"] = str(event.body.get("error", ""))
     log(client, shown, points=points, tags=tags)
-    status = "FAILED" if event.event == "failed" else "FINISHED"
+    status = {"failed": "FAILED", "stopped": "KILLED"}.get(event.event, "FINISHED")
     client.set_terminated(shown.info.run_id, status, int(at * 1000))
 
 

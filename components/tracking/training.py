@@ -22,11 +22,12 @@ from gatehouse.components.tracking.mlflow_client import (
     find_run,
     flat,
     log,
+    metric_name,
     pipeline_run,
     tracking_of,
     warning_on_failure,
 )
-from gatehouse.components.tracking.shipping import deliver
+from gatehouse.components.tracking.shipping import deliver, is_spooled
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -116,11 +117,13 @@ def show_training(
         made = tags | ({JOB: job} if job else {})
         run = ensure_run(client, experiment, REFERENCE, str(model), name, made, parent, started)
     if COMPLETE not in run.data.tags:
-        history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
+        # A job spools its history itself; here is what of it was lost, and that of a model made elsewhere.
+        known = not manifest.entry("history.json") or (job and is_spooled(store, job))
+        history = [] if known else store.read_json(model, "history.json")
         # The run may have begun with the job: before there was a model with a lineage, and before its place was known.
         placed = {RUN_NAME: name, REFERENCE: str(model)} | ({PARENT: parent} if parent else {})
         _log_inputs(client, run, manifest.derived_from)
-        points = _points(history) + _spent(seconds, measured.get("place", {}), new)
+        points = _points(history, run) + _spent(seconds, measured.get("place", {}), new)
         settings = measured.get("settings", manifest.configuration)
         log(client, run, flat(settings), points, tags | placed | {COMPLETE: "true"})
         _end(client, run, parent, seconds)
@@ -209,11 +212,13 @@ def _environment() -> dict[str, str]:
     return capture_environment().tags()
 
 
-def _points(history: list[dict[str, float]]) -> list[Point]:
-    """Every number of every epoch; the step is the epoch."""
+def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:
+    """Every number of every epoch that the run has not reached; the step is the epoch."""
+    reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
     return [
         (name, float(value), step)
         for step, epoch in enumerate(history)
         for name, value in epoch.items()
         if name != "epoch" and isinstance(value, (int, float)) and not isinstance(value, bool)
+        if step > reached.get(metric_name(name), -1)
     ]

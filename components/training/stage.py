@@ -76,6 +76,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.components.launchers.choose import launcher
     from gatehouse.components.launchers.launcher import LOG, METRICS, PLACE, RESULT, TrainingJob
     from gatehouse.components.tracking.environment import capture_environment
+    from gatehouse.components.tracking.following import followed
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
     from gatehouse.components.training.data.job import job_directory, prepare_job
 
@@ -102,7 +103,8 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         )
         # Up to the model: whatever goes wrong before it is why the run has none.
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
-            where.run(job)
+            with followed(spool):
+                where.run(job)
             result = json.loads((directory / RESULT).read_text())
             model = _publish(request, store, prepared, directory, result)
         close_spool(store, spool, str(model))

@@ -21,8 +21,8 @@ from gatehouse.errors import ConfigurationError
 
 _PARTS = ("modules", "distributions", "formats")
 _NEWEST = 5
-_ENDS = ("hit", "finished", "failed")
-_ENDED = {"hit": "came from the memo", "finished": "ran", "failed": "failed"}
+_ENDS = ("hit", "finished", "failed", "stopped")
+_ENDED = {"hit": "came from the memo", "finished": "ran", "failed": "failed", "stopped": "was stopped"}
 
 
 class Difference(NamedTuple):

@@ -35,11 +35,14 @@ from gatehouse.components.launchers.launcher import (
     PLACE,
     RESULT,
     WEIGHTS,
+    TrainingCancelledError,
     TrainingFailedError,
     TrainingJob,
     result_problem,
+    stopped,
 )
 from gatehouse.components.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
+from gatehouse.components.launchers.stopping import stop_here
 from gatehouse.components.launchers.timeouts import job_minutes
 from gatehouse.components.tracking.cost import MACHINE
 from gatehouse.components.tracking.environment import COMMIT, IMAGE
@@ -90,7 +93,10 @@ class ClusterLauncher:
 
         Raises:
             ConfigurationError: if the processes cannot be divided among the nodes.
+            TrainingStoppedError: if it was stopped: its pods have their grace period to save.
         """
+        if stop_here().asked:
+            raise stopped()
         if wrong := division_problem(self._launch, job.processes, "training.parallelism.processes", job.model_size):
             raise ConfigurationError(wrong)
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
@@ -144,7 +150,12 @@ class ClusterLauncher:
         if adopted:
             watch.resume(found)
         try:
-            watch.until_success()
+            with stop_here().ending(owned.delete):  # The watch sees that the job is gone.
+                watch.until_success()
+        except TrainingCancelledError:
+            if stop_here().asked:
+                raise stopped() from None
+            raise
         finally:
             metrics.close()
         logs.finish()

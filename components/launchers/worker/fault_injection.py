@@ -6,6 +6,7 @@ import time
 
 import torch.distributed as dist
 
+from gatehouse.components.launchers.worker.preemption import FLAG
 from gatehouse.process import OWNER
 
 FAULT = "GATEHOUSE_TRAINING_FAULT"
@@ -15,8 +16,8 @@ def inject(fault: str, step: int, epoch: int | None) -> None:
     """Inject a fault into the last rank, if this is the step or the end of the epoch that it names.
 
     Args:
-        fault: `<action>:<epoch>` or `<action>:@<step>`. The actions are kill, hang, raise, and preempt. An action that
-            ends with `!` is taken in the first attempt only.
+        fault: `<action>:<epoch>` or `<action>:@<step>`. The actions are kill, hang, raise, preempt, and await, which
+            waits until somebody preempts the job. An action that ends with `!` is taken in the first attempt only.
         step: Optimizer steps taken.
         epoch: Number of the epoch that ended with this step; None where none did.
 
@@ -31,6 +32,9 @@ def inject(fault: str, step: int, epoch: int | None) -> None:
     if action == "preempt":
         os.kill(int(os.environ[OWNER].partition(":")[0]), signal.SIGTERM)
         time.sleep(1.0)
+    elif action.startswith("await"):
+        while not os.path.exists(os.environ[FLAG]):
+            time.sleep(0.01)
     elif action.startswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     elif action.startswith("hang"):

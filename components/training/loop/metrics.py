@@ -1,13 +1,14 @@
 """The validation metrics of a loss, from the logits of all rows of a part."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from gatehouse.components.metrics.catalogue.watchable import watchable_metric
 from gatehouse.components.tasks.found import task_of_loss
+from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.loss.losses import Loss
 from gatehouse.components.training.scoring.networks import predictions
@@ -33,6 +34,15 @@ def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> 
     read = task_of_loss(loss.kind).read(predictions(loss.kind, scores).numpy(), groups)
     # The loss stays what it is, with the rows' weights, where a metric has its name.
     return {name: watchable_metric(name).measure(labels, read) for name in names if name != loss.name} | metrics
+
+
+def log_epochs(metrics: SpoolWriter | None, history: Sequence[Mapping[str, float]]) -> None:
+    """Spool rows of a history, one an epoch or round, each under its number; nothing on ranks that spool nothing.
+
+    A run that goes on from a checkpoint spools the rows that it finds there again, for those who began to read now.
+    """
+    for row in history if metrics else ():
+        metrics.log({name: value for name, value in row.items() if name != "epoch"}, int(row["epoch"]))
 
 
 def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:

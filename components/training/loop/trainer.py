@@ -27,6 +27,7 @@ from gatehouse.components.training.data.batches import Batch, Loader, Step
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.data.sampler import Position
 from gatehouse.components.training.loop.divergence import ROWS, DivergedError, origin
+from gatehouse.components.training.loop.metrics import log_epochs
 from gatehouse.components.training.loop.state import Progress, TrainState, copy_of
 from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
 from gatehouse.components.training.loop.validation import validate
@@ -100,6 +101,7 @@ class Trainer:
         self.barrier.beat(state.progress.step)
         if restored is not None and not restored.same_world_size:
             self._seed(position.epoch)
+        log_epochs(self.metrics, state.progress.history)
         self.began = state.progress.step, time.monotonic()
         agreed = Agreement()
         steps = self.loader.from_position(position)
@@ -225,6 +227,7 @@ class Trainer:
         )
         self._require_sound(row)
         progress.history.append(row)
+        log_epochs(self.metrics, [row])
         progress.loss = progress.weight = 0.0
         if best_epoch(progress.history, self.spec) == epoch:
             self.state.keep_best()

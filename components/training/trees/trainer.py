@@ -31,7 +31,7 @@ from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.components.training.data.rows import Rows
 from gatehouse.components.training.loop.divergence import DivergedError
-from gatehouse.components.training.loop.metrics import metrics_of, sums_of
+from gatehouse.components.training.loop.metrics import log_epochs, metrics_of, sums_of
 from gatehouse.components.training.loop.stopping import best_epoch, out_of_patience
 from gatehouse.components.training.loss.losses import loss_of
 from gatehouse.components.training.loss.spec import HuberLoss
@@ -108,6 +108,7 @@ class BoostingTrainer:
         state = self.state
         self.barrier.beat(0)
         self.checkpointer.load(state)
+        log_epochs(self.metrics, state.history)
         self.barrier.beat(len(state.history))
         agreed = Agreement()
         try:
@@ -149,9 +150,9 @@ class BoostingTrainer:
                 "training.optimizer.learning_rate, or look for extreme values among labels and weights."
             )
         self.state.history.append(row)
+        log_epochs(self.metrics, [row])
         if self.metrics:
-            measured = {key: value for key, value in row.items() if key != "epoch"}
-            self.metrics.log(measured | {"samples_per_second": self.rows / max(seconds, 1e-9)}, number + 1)
+            self.metrics.log({"samples_per_second": self.rows / max(seconds, 1e-9)}, number)
         if self.rank == 0 and ((number + 1) % _SHOWN_ROUNDS == 0 or number == 0):
             shown = "  ".join(f"{key} {value:.5f}" for key, value in row.items() if key != "epoch")
             logger.info("round %d/%d  %s", number + 1, self.spec.stopping.rounds, shown)

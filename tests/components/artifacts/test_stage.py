@@ -233,7 +233,7 @@ def test_a_signal_within_a_query_is_told_as_one(store: ArtifactStore) -> None:
 
     with pytest.raises(StoppedError, match="A signal stopped the run while a query ran"):
         Stage(Declaration("split", "Split"), stopped)(Request(value=1), store)
-    assert next(event for event in _events(store) if event.event == "failed").body["error"] == "StoppedError"
+    assert next(event for event in _events(store) if event.event == "stopped").body["error"] == "StoppedError"
 
 
 def test_a_spec_compiled_from_other_code_is_refused_unless_the_memo_answers(store: ArtifactStore) -> None:

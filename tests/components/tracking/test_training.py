@@ -16,6 +16,7 @@ from gatehouse.components.tracking.mlflow_client import tracking_of
 from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool
 from gatehouse.components.tracking.spool import SpoolWriter
 from gatehouse.components.tracking.training import show_training, track_experiment, track_training
+from gatehouse.components.training.loop.metrics import log_epochs
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,9 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
 def _trained(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path:
     """A job that ended with a model, of which nothing has reached MLflow yet."""
     folder = open_spool(store, job, model.split("/")[1], tmp_path / "link")
-    SpoolWriter(folder).log({"step_loss": 3.0}, 0)
+    writer = SpoolWriter(folder)
+    writer.log({"step_loss": 3.0}, 0)
+    log_epochs(writer, store.read_json(model, "history.json"))
     store.append(f"measurements/{model}", {"stage": "train", "seconds": 1.0, "job": job})
     close_spool(store, folder, model)
     return folder
@@ -120,6 +123,26 @@ def test_another_job_that_makes_the_same_bits_has_a_whole_run_of_its_own(shared:
     for run in runs:
         assert (run.info.status, run.data.params) == ("FINISHED", {"seed": "7"})
         assert run.data.metrics.keys() >= {"step_loss", "log_loss", "duration_seconds"}
+
+
+def test_epochs_that_a_job_has_spooled_are_in_its_run_once(shared: ArtifactStore, tmp_path: Path) -> None:
+    model = _model(shared, "once", seed=7)
+    folder = open_spool(shared, "job-once", "once", tmp_path / "link")
+    writer = SpoolWriter(folder)
+    for epoch in (0, 1, 0, 1):  # A run that went on from a checkpoint tells what it found there; the last is lost.
+        writer.log({"log_loss": 0.6 - epoch / 10_000}, epoch)
+    shared.append(f"measurements/{model}", {"stage": "train", "seconds": 1.0, "job": "job-once"})
+    close_spool(shared, folder, model)
+    track_training(shared, model)
+    run = _runs(shared, "once")[1]
+    tracking = tracking_of(shared)
+    assert tracking is not None
+    with tracking.client() as client:
+        found = {name: client.get_metric_history(run.info.run_id, name) for name in ("log_loss", "roc_auc")}
+    assert {name: sorted(point.step for point in points) for name, points in found.items()} == {
+        "log_loss": [0, 1, 2],
+        "roc_auc": [0, 1, 2],
+    }
 
 
 def test_a_model_that_is_shown_while_another_process_ships_its_metrics_has_one_run(

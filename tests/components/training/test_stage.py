@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from gatehouse.components.artifacts.identity import identity_of
+from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.choose import LAUNCH
 from gatehouse.components.launchers.local import LocalLauncher
@@ -24,7 +25,7 @@ from gatehouse.components.training.stage import TrainResult, job_key, train
 from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
 from tests.components.training.specs import vary
-from tests.components.training.trained import SPEC, request, train_once
+from tests.components.training.trained import SPEC, followed, request, train_once
 from tests.conftest import Once
 
 
@@ -62,6 +63,21 @@ def test_a_run_that_is_interrupted_goes_on_and_ends_in_the_same_bits_in_another_
     assert [log.count(f"epoch {epoch}/4") for epoch in (1, 2, 3, 4)] == [1, 1, 1, 1]
     # What is left are metrics that nobody has asked to be shown yet.
     assert [path.name for path in (Path(store.address) / "scratch").iterdir()] == ["metrics"]
+
+
+def test_a_run_that_its_experiment_stops_saves_and_goes_on_when_it_is_asked_for_again(
+    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run-1")
+    told, result = followed(request(store), store, stop_after=1)
+    assert result is None and sorted(told) == [0, 1]
+    assert [event.event for _, event in events(store, "run-1") if event.stage == "train"] == ["started", "stopped"]
+    again, result = followed(request(store), store)
+    assert result == trained[1]
+    history = trained[0].read_json(result.model, "history.json")
+    assert [{"epoch": epoch} | row for epoch, row in again.items()] == history, "the epochs before are told again"
+    assert all(again[epoch] == row for epoch, row in told.items())
+    assert any("Resumed from checkpoint" in line for line in _log(store, result.model)), "it began anew"
 
 
 def test_the_manifest_names_its_origin_and_nothing_that_varies(

@@ -1,8 +1,18 @@
 """A model that two processes trained undisturbed: what disturbed trainings, and those in other places, must end in."""
 
+import contextvars
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.launcher import TrainingStoppedError
+from gatehouse.components.launchers.stopping import STOP, Stop
+from gatehouse.components.launchers.worker.fault_injection import FAULT
+from gatehouse.components.tracking.following import FOLLOWER
+from gatehouse.components.tracking.spool import Point
 from gatehouse.components.training.checkpointing.spec import CheckpointSpec
 from gatehouse.components.training.spec import NetworkTraining
 from gatehouse.components.training.stage import TrainRequest, TrainResult, train
@@ -38,3 +48,30 @@ def train_once(once: Once) -> tuple[ArtifactStore, TrainResult]:
     folder = once("trained", make)
     result = TrainResult.model_validate_json((folder / "result.json").read_text())
     return ArtifactStore.open(folder / "store"), result
+
+
+def followed(
+    request: TrainRequest, store: ArtifactStore, stop_after: int = -1
+) -> tuple[dict[int, dict[str, float]], TrainResult | None]:
+    """Train, perhaps stopped after an epoch: what a follower was told by epoch, and the result; None where stopped."""
+    told: dict[int, dict[str, float]] = defaultdict(dict)
+    stop = Stop()
+
+    def hear(points: Sequence[Point]) -> None:
+        for point in points:
+            if point.name in ("train_log_loss", "log_loss", "roc_auc"):
+                told[point.step][point.name] = point.value
+        if stop_after in told:
+            stop.ask()
+
+    def begin() -> TrainResult:
+        STOP.set(stop)
+        FOLLOWER.set(hear)
+        return train(request, store)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAULT, f"await:{stop_after}")
+        try:
+            return told, contextvars.copy_context().run(begin)
+        except TrainingStoppedError:
+            return told, None

@@ -1,5 +1,6 @@
 """How a job on a cluster may fail: each cause is an error of its own, with the last lines of the worker."""
 
+import contextvars
 import threading
 
 import pytest
@@ -8,7 +9,8 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers import launcher as ends
 from gatehouse.components.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.components.launchers.kubernetes.transfer import report_failure
-from gatehouse.components.launchers.launcher import LOG, TrainingJob
+from gatehouse.components.launchers.launcher import LOG, RESULT, TrainingJob
+from gatehouse.components.launchers.stopping import STOP, Stop
 from tests.components.launchers.kubernetes.scenarios import (
     die,
     error_of,
@@ -145,6 +147,26 @@ def test_a_job_that_somebody_deletes_was_cancelled(store: ArtifactStore, job: Tr
     first, rest = error_of(ends.TrainingCancelledError, _deleted, store, job, kind)
     assert first == "Training was cancelled: its job was deleted while it ran."
     assert rest.endswith("epoch 1/2")
+
+
+def test_a_job_that_its_experiment_stops_is_deleted_at_once(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
+    stop = Stop()
+
+    def asked(cluster: Cluster, job: Object) -> None:
+        pod = cluster.add_pod(job)
+        cluster.start(job, pod)
+        cluster.say(pod, "epoch 1/2")
+        cluster.await_log("epoch 1/2")
+        stop.ask()
+
+    def begin() -> None:
+        STOP.set(stop)
+        for scenario in (asked, succeed):  # The second does not begin.
+            first, _ = error_of(ends.TrainingStoppedError, scenario, store, job, kind)
+            assert first == str(ends.stopped())
+        assert not (job.directory / RESULT).exists()
+
+    contextvars.copy_context().run(begin)
 
 
 def _deadline_of_the_operator(cluster: Cluster, job: Object) -> None:

@@ -24,6 +24,7 @@ from gatehouse.components.training.trees.trainer import train as boost
 from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
 from tests.components.training.specs import trees, vary
+from tests.components.training.trained import followed
 
 SPEC = trees(
     rounds=30,
@@ -87,6 +88,18 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bits(
     (key,) = place.objects.list(f"measurements/{result.model}")
     log = json.loads(place.objects.get_bytes(key))["log"]
     assert any("Resumed from checkpoint" in line for line in log), log
+
+
+def test_trees_that_their_experiment_stops_go_on_when_they_are_asked_for_again(
+    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult]
+) -> None:
+    told, result = followed(_request(store), store, stop_after=13)
+    assert result is None and sorted(told)[:14] == list(range(14)) and len(told) < 20
+    again, result = followed(_request(store), store)
+    assert result == trained[1] and all(again[round_] == row for round_, row in told.items())
+    assert [{"epoch": round_} | row for round_, row in again.items()] == store.read_json(result.model, "history.json")
+    (key,) = store.objects.list(f"measurements/{result.model}")
+    assert any("Resumed from checkpoint" in line for line in json.loads(store.objects.get_bytes(key))["log"])
 
 
 def test_two_processes_grow_what_one_grows(store: ArtifactStore, tmp_path: Path, alone: None) -> None:

@@ -1,0 +1,45 @@
+"""The wish that training ends early: who made the trainings of a context can stop them, and launchers honour it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+class Stop:
+    """A wish that training ends at once and keeps its checkpoint; it may come at any time, from any thread."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], None]] = []
+
+    def ask(self) -> None:
+        """End what runs in the context of this wish; what begins in it later does not begin."""
+        with self._lock:
+            self.asked, ends = True, list(self._ends)
+        for end in ends:
+            end()
+
+    @contextmanager
+    def ending(self, end: Callable[[], None]) -> Iterator[None]:
+        """In this context `end` is called when the wish comes, or now if it is there; it may come after the context."""
+        with self._lock:
+            self._ends.append(end)
+            asked = self.asked
+        if asked:
+            end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends.remove(end)
+
+
+STOP: ContextVar[Stop] = ContextVar("gatehouse_stop")
+"""The wish that holds for the trainings of this context; see `stop_here`."""
+
+
+def stop_here() -> Stop:
+    """The wish of this context; one that nobody makes where there is none."""
+    return STOP.get(Stop())
