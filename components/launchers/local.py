@@ -57,18 +57,18 @@ class LocalLauncher:
             TrainingStoppedError: if it was stopped; its ranks were told to save.
             EvictedError: if it was preempted more often than it may start again.
         """
-        if (stop := stop_here()).asked:
+        if (stop := stop_here()).asked():
             raise stopped()
         for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         deadline = time.monotonic() + job.timeout_minutes * 60
         restarts = 0
         while (code := self._attempt(job, deadline, stop)) == PREEMPTED_CODE and restarts < self._launch.max_restarts:
-            if stop.asked:
+            if stop.asked():
                 break
             restarts += 1
             logger.info("Preempted: going on at the last checkpoint (%d of %d).", restarts, self._launch.max_restarts)
-        if stop.asked and code != 0:
+        if stop.asked() and code != 0:
             raise stopped()
         tail = _tail(job.directory / LOG)
         if code == PREEMPTED_CODE:

@@ -10,14 +10,18 @@ class Stop:
     """A wish that training ends at once and keeps its checkpoint; it may come at any time, from any thread."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self._asked = False
         self._lock = threading.Lock()
         self._ends: list[Callable[[], None]] = []
+
+    def asked(self) -> bool:
+        """Whether the wish is there."""
+        return self._asked
 
     def ask(self) -> None:
         """End what runs in the context of this wish; what begins in it later does not begin."""
         with self._lock:
-            self.asked, ends = True, list(self._ends)
+            self._asked, ends = True, list(self._ends)
         for end in ends:
             end()
 
@@ -26,7 +30,7 @@ class Stop:
         """In this context `end` is called when the wish comes, or now if it is there; it may come after the context."""
         with self._lock:
             self._ends.append(end)
-            asked = self.asked
+            asked = self._asked
         if asked:
             end()
         try:

@@ -95,7 +95,7 @@ class ClusterLauncher:
             ConfigurationError: if the processes cannot be divided among the nodes.
             TrainingStoppedError: if it was stopped: its pods have their grace period to save.
         """
-        if stop_here().asked:
+        if stop_here().asked():
             raise stopped()
         if wrong := division_problem(self._launch, job.processes, "training.parallelism.processes", job.model_size):
             raise ConfigurationError(wrong)
@@ -153,7 +153,7 @@ class ClusterLauncher:
             with stop_here().ending(owned.delete):  # The watch sees that the job is gone.
                 watch.until_success()
         except TrainingCancelledError:
-            if stop_here().asked:
+            if stop_here().asked():
                 raise stopped() from None
             raise
         finally:

@@ -41,7 +41,9 @@ def log_epochs(metrics: SpoolWriter | None, history: Sequence[Mapping[str, float
 
     A run that goes on from a checkpoint spools the rows that it finds there again, for those who began to read now.
     """
-    for row in history if metrics else ():
+    if metrics is None:
+        return
+    for row in history:
         metrics.log({name: value for name, value in row.items() if name != "epoch"}, int(row["epoch"]))
 
 
