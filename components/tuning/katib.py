@@ -1,0 +1,410 @@
+"""Reads an Experiment of Katib (kubeflow.org/v1beta1) as an experiment of ours, and says what it cannot carry over."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from gatehouse.components.metrics.catalogue.watchable import WATCHABLE
+from gatehouse.components.tasks.direction import is_minimized
+from gatehouse.components.training.spec import SETTINGS
+from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
+from gatehouse.errors import ConfigurationError
+
+_KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
+_SHORT = {
+    "lr": "optimizer.learning_rate", "eta": "optimizer.learning_rate", "wd": "optimizer.weight_decay",
+    "num_epochs": "stopping.epochs", "n_epochs": "stopping.epochs", "number_epochs": "stopping.epochs",
+    "num_boost_round": "stopping.rounds", "n_estimators": "stopping.rounds", "depth": "model.max_depth",
+    "subsample": "optimizer.row_share", "colsample_bytree": "optimizer.column_share", "gamma": "model.min_split_loss",
+    "reg_alpha": "optimizer.l1", "alpha": "optimizer.l1", "reg_lambda": "optimizer.l2", "lambda": "optimizer.l2",
+    "dropout_rate": "model.dropout", "embedding_dim": "model.embedding_size", "max_bin": "model.bins",
+}  # fmt: skip
+"""What trainings elsewhere call a setting, apart from the last part of its own name."""
+_METRICS = {"loss": "log_loss", "logloss": "log_loss", "auc": "roc_auc", "acc": "accuracy", "roc": "roc_auc"}
+_RANDOM_STATE = "the seed is that of the project, so that the same project gives the same trials"
+
+
+@dataclass
+class Imported:
+    """An experiment that was read.
+
+    Attributes:
+        tuning: The `tuning` section of a project, as YAML would hold it.
+        left: What was not carried over: where it stands in Katib's file, and why.
+    """
+
+    tuning: dict[str, Any] = field(default_factory=dict)
+    left: list[tuple[str, str]] = field(default_factory=list)
+
+    def text(self) -> str:
+        """The section as YAML, each parameter on a line of its own."""
+        body = {"tuning": {name: value for name, value in self.tuning.items() if name != "parameters"}}
+        lines = [yaml.safe_dump(body, sort_keys=False, allow_unicode=True).rstrip()]
+        if parameters := self.tuning.get("parameters"):
+            flow = [yaml.safe_dump(one, default_flow_style=True, sort_keys=False, width=10_000) for one in parameters]
+            lines += ["  parameters:", *(f"    - {one.rstrip()}" for one in flow)]
+        return "\n".join(lines) + "\n"
+
+
+def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
+    """An Experiment of Katib as ours.
+
+    Args:
+        text: The YAML; of several documents the one that is an Experiment.
+        names: What a parameter or metric of Katib's is here, as `{"lr": "optimizer.learning_rate"}`.
+
+    Raises:
+        ConfigurationError: if it is no YAML, or holds no Experiment or several.
+    """
+    spec, name = _experiment(text)
+    found = Imported()
+    reading = _Reading(spec, dict(names or {}), found)
+    for part in (reading.objective, reading.algorithm, reading.counts, reading.parameters, reading.surroundings):
+        part()
+    for unknown in sorted(set(reading.names) - reading.used):
+        found.left.append((f"--map {unknown}", f"{name} has no parameter and no objective of this name"))
+    try:
+        ExperimentSpec.model_validate(found.tuning)
+    except ValidationError as error:
+        for each in error.errors():
+            where = ".".join(map(str, each["loc"])) or "tuning"
+            found.left.append((f"here: {where}", f"{each['msg'].removeprefix('Value error, ')}; change it by hand"))
+    return found
+
+
+def _experiment(text: str) -> tuple[dict[str, Any], str]:
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"expected a YAML file of Katib, found what is not YAML: {error}") from error
+    kinds = [one.get("kind") if isinstance(one, dict) else type(one).__name__ for one in documents]
+    matching = [one for one, kind in zip(documents, kinds, strict=True) if kind == _KIND]
+    if len(matching) != 1:
+        told = ", ".join(map(str, kinds)) or "nothing"
+        raise ConfigurationError(f"expected one document with kind: {_KIND} and apiVersion: {_VERSION}, found {told}")
+    (body,) = matching
+    if body.get("apiVersion") != _VERSION:
+        raise ConfigurationError(f"expected apiVersion: {_VERSION}, found {body.get('apiVersion')!r}")
+    if not isinstance(body.get("spec"), dict):
+        raise ConfigurationError("expected spec: with the experiment, found none")
+    return body["spec"], str((body.get("metadata") or {}).get("name", "the experiment"))
+
+
+class _Reading:
+    """Goes through a spec, part by part."""
+
+    def __init__(self, spec: Mapping[str, Any], names: dict[str, str], found: Imported) -> None:
+        self._spec = spec
+        self._tuning = found.tuning
+        self._left = found.left
+        self.names = names
+        self.used: set[str] = set()
+        self._resource = ""
+        self._rungs: dict[str, int] = {}
+
+    def _leave(self, where: str, why: str) -> None:
+        self._left.append((where, why))
+
+    def objective(self) -> None:
+        """Metric, goal, direction."""
+        body = _mapping(self._spec.get("objective"))
+        theirs = str(body.get("objectiveMetricName", ""))
+        metric = self._metric(theirs)
+        if metric is None:
+            known = ", ".join([*WATCHABLE, *MEASURES])
+            why = f"{theirs!r} is none of {known}; say which with --map {theirs or 'NAME'}=METRIC. Until then: log_loss"
+            self._leave("objective.objectiveMetricName", why)
+        elif metric not in MEASURES and (body.get("type") == "minimize") != is_minimized(metric):
+            better = "minimized" if is_minimized(metric) else "maximized"
+            self._leave("objective.type", f"{metric} is always {better}, and the file says {body.get('type')}")
+        goal = _number(body.get("goal"))
+        if goal is not None and metric is None:
+            self._leave("objective.goal", "it is a value of the metric that is not known here")
+        self._tuning["objective"] = metric or "log_loss"
+        if goal is not None and metric:
+            self._tuning["objective"] = {"metric": metric, "goal": goal}
+        if more := body.get("additionalMetricNames"):
+            why = "every metric that training measures is recorded of each trial, and stands in its run"
+            self._leave(f"objective.additionalMetricNames {', '.join(map(str, more))}", why)
+        for each in _mappings(body.get("metricStrategies")):
+            why = "the value of a trial is that of the model that it keeps, which is the one of its best epoch"
+            self._leave(f"objective.metricStrategies {each.get('name')}: {each.get('value')}", why)
+
+    def _metric(self, theirs: str) -> str | None:
+        if theirs in self.names:
+            self.used.add(theirs)
+            return self.names[theirs]
+        plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(theirs))
+        plain = _METRICS.get(plain, plain)
+        return plain if plain in WATCHABLE or plain in MEASURES else None
+
+    def algorithm(self) -> None:
+        """Optuna's sampler for a suggestion service, and early stopping."""
+        body = _mapping(self._spec.get("algorithm"))
+        name, settings = str(body.get("algorithmName", "")), _settings(body)
+        read = _ALGORITHMS.get(name)
+        if read is None:
+            why = _REFUSED.get(name, "there is no such algorithm here") + ". In its place: tpe"
+            self._leave(f"algorithm.algorithmName {name}", why)
+            self._tuning["algorithm"] = "tpe"
+            return
+        ours, known = read
+        chosen: dict[str, Any] = dict(ours)
+        for setting, value in settings.items():
+            target = known.get(setting, "Optuna's sampler has no such setting")
+            where = f"algorithm.algorithmSettings {setting}: {value}"
+            if setting == "random_state":
+                self._leave(where, _RANDOM_STATE)
+            elif callable(target):
+                if problem := target(self, chosen, value):
+                    self._leave(where, problem)
+            else:
+                self._leave(where, target)
+        self._tuning["algorithm"] = chosen if len(chosen) > 1 else chosen["name"]
+        self._stopping(_mapping(self._spec.get("earlyStopping")))
+        if name == "hyperband":
+            self._tuning["early_stopping"] = {"name": "hyperband", **self._rungs}
+            why = "there it suggests and stops; here random suggests, and early_stopping: hyperband stops at its rungs"
+            self._leave("algorithm.algorithmName hyperband", why)
+
+    def _stopping(self, body: Mapping[str, Any]) -> None:
+        if not body:
+            return
+        if body.get("algorithmName") != "medianstop":
+            self._leave(f"earlyStopping.algorithmName {body.get('algorithmName')}", "expected medianstop")
+            return
+        settings = _settings(body)
+        trials, steps = (_number(settings.pop(name, None)) for name in ("min_trials_required", "start_step"))
+        # The defaults are Katib's own.
+        startup, warmup = int(3 if trials is None else trials), int(4 if steps is None else steps)
+        self._tuning["early_stopping"] = {"name": "median", "startup_trials": startup, "warmup_steps": warmup}
+        why = (
+            "Katib compares means of what was reported first, Optuna the best value until a step with the median there"
+        )
+        self._leave("earlyStopping.algorithmName medianstop", why)
+        for name, value in settings.items():
+            self._leave(f"earlyStopping.algorithmSettings {name}: {value}", "Katib knows no such setting either")
+
+    def counts(self) -> None:
+        """How many trials, how many at once, how many may fail; what happens after an interruption."""
+        ours = {
+            "max_trial_count": ("maxTrialCount", None),
+            "parallel_trial_count": ("parallelTrialCount", 3),  # Katib's own default.
+            "max_failed_trial_count": ("maxFailedTrialCount", None),
+        }
+        for name, (theirs, default) in ours.items():
+            count = _number(self._spec.get(theirs, default))
+            if count is not None:
+                self._tuning[name] = int(count)
+        if "max_trial_count" not in self._tuning:
+            self._leave("maxTrialCount", "left out, Katib has no end; here it is 8. Write how many trials you want")
+        policy = self._spec.get("resumePolicy")
+        if policy == "Never":
+            self._tuning["resume_policy"] = "never"
+        elif policy == "FromVolume":
+            self._tuning["resume_policy"] = "from_volume"
+        elif policy is not None:
+            why = "no service has to stay: an experiment goes on from its journal in the store (from_volume)"
+            self._leave(f"resumePolicy {policy}", why)
+
+    def parameters(self) -> None:
+        """The search space."""
+        described = _mapping(self._spec.get("trialTemplate")).get("trialParameters")
+        called: dict[str, list[str]] = {}
+        for each in _mappings(described):
+            called.setdefault(str(each.get("reference", "")), []).append(str(each.get("name", "")))
+        found, taken = [], set()
+        for each in _mappings(self._spec.get("parameters")):
+            theirs = str(each.get("name", ""))
+            if theirs == self._resource:
+                continue  # Its steps are rungs, and no dimension.
+            ours = self._setting([theirs, *called.get(theirs, ())])
+            if ours is None:
+                why = f"no setting of training is called so; say which with --map {theirs}=SETTING"
+                self._leave(f"parameters {theirs}", why)
+            elif ours in taken:
+                self._leave(f"parameters {theirs}", f"{ours} is searched already")
+            elif parameter := self._parameter(theirs, ours, each):
+                taken.add(ours)
+                found.append(parameter)
+        self._tuning["parameters"] = found
+
+    def _setting(self, theirs: Sequence[str]) -> str | None:
+        """The setting of training that a parameter of theirs is; None where no name is obvious."""
+        if theirs[0] in self.names:
+            self.used.add(theirs[0])
+            return self.names[theirs[0]]
+        for name in theirs:
+            if name in SETTINGS:
+                return name
+            plain = _plain(name)
+            ending = [setting for setting in SETTINGS if setting.endswith(f".{plain}")]
+            if len(ending) == 1 or plain in _SHORT:
+                return ending[0] if len(ending) == 1 else _SHORT[plain]
+        return None
+
+    def _parameter(self, theirs: str, ours: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        kind, space = str(body.get("parameterType", "")), _mapping(body.get("feasibleSpace"))
+        where = f"parameters {theirs}"
+        if kind in ("discrete", "categorical") or (kind in ("double", "int") and space.get("list")):
+            listed = space["list"] if isinstance(space.get("list"), list) else []
+            values = [_number(one) if kind != "categorical" else one for one in listed]
+            if not values or None in values:
+                self._leave(where, f"expected a list of {'values' if kind == 'categorical' else 'numbers'}")
+                return None
+            whole = all(isinstance(one, float) and one == int(one) for one in values)
+            return {"name": ours, "type": "categorical", "choices": [int(one) for one in values] if whole else values}
+        low, high = (_number(space.get(end)) for end in ("min", "max"))
+        if kind not in ("double", "int") or low is None or high is None:
+            self._leave(where, f"expected double or int with min and max, discrete or categorical; found {kind!r}")
+            return None
+        number: Callable[[float], float] = int if kind == "int" else float
+        parameter: dict[str, Any] = {"name": ours, "type": kind, "min": number(low), "max": number(high)}
+        distribution, step = str(space.get("distribution") or "uniform"), _number(space.get("step"))
+        if distribution in ("logUniform", "logNormal") and low > 0:
+            parameter["log"] = True
+        if distribution not in ("uniform", "logUniform") or (distribution == "logUniform" and low <= 0):
+            why = "Optuna's samplers draw uniformly, or uniformly of the logarithm of numbers above 0"
+            self._leave(f"{where} distribution: {distribution}", why)
+        if step is not None and not parameter.get("log"):
+            parameter["step"] = number(step)
+        elif step is not None:
+            self._leave(f"{where} step: {space['step']}", "values of a logarithm have no even steps")
+        return parameter
+
+    def surroundings(self) -> None:
+        """What Katib has to know of pods, which training and its launcher know here."""
+        reasons = {
+            "trialTemplate": "a trial is a training run of the project: its model, image, resources and launcher are "
+            "those of `training`, whose settings the parameters name",
+            "metricsCollectorSpec": "training reports its metrics itself; nothing is read from logs",
+            "nasConfig": "there is no search for architectures of operations; model.architecture and its settings can "
+            "be parameters",
+        }
+        for part, why in reasons.items():
+            if self._spec.get(part):
+                self._leave(part, why)
+        known = {"objective", "algorithm", "earlyStopping", "parameters", "parallelTrialCount", "maxTrialCount"}
+        known |= {"maxFailedTrialCount", "resumePolicy", *reasons}
+        for part in self._spec:
+            if part not in known:
+                self._leave(str(part), "Katib's v1beta1 has no such field")
+
+    def hyperband(self, setting: str, value: Any) -> str:
+        """A setting of Katib's hyperband; why it is not carried over, or nothing."""
+        if setting == "eta":
+            self._rungs["reduction_factor"] = int(_number(value) or 3)  # Katib's own default.
+            return ""
+        if setting == "resource_name":
+            self._resource = str(value)
+            ours = self._setting([str(value)])
+            return "" if ours in ("stopping.epochs", "stopping.rounds") else "the resource is epochs, or rounds, here"
+        ours = self._setting([self._resource]) if self._resource else None
+        most = _number(value)
+        if most is None or most != int(most):
+            return "expected a whole number"
+        name = ours if ours in ("stopping.epochs", "stopping.rounds") else "stopping.epochs"
+        self._tuning["trial_settings"] = {name: int(most)}
+        return ""
+
+
+Take = Callable[[_Reading, dict[str, Any], Any], str]
+
+
+def _takes(name: str, number: Callable[[Any], Any] = int) -> Take:
+    def take(_: _Reading, chosen: dict[str, Any], value: Any) -> str:
+        found = _number(value)
+        if found is None:
+            return "expected a number"
+        chosen[name] = number(found)
+        return ""
+
+    return take
+
+
+def _resource(setting: str) -> Take:
+    return lambda reading, _, value: reading.hyperband(setting, value)
+
+
+_TPE = {"n_startup_trials": _takes("startup_trials"), "n_ei_candidates": _takes("candidates")}
+_SKOPT = "it is one of scikit-optimize; here Optuna's Gaussian process takes the best expected improvement"
+_ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, Take | str]]] = {
+    "random": ({"name": "random"}, {}),
+    "grid": ({"name": "grid"}, {}),
+    "sobol": ({"name": "sobol"}, {}),
+    "tpe": ({"name": "tpe"}, {**_TPE}),
+    "multivariate-tpe": ({"name": "tpe", "multivariate": True}, {**_TPE}),
+    "cmaes": (
+        {"name": "cmaes"},
+        {
+            "sigma": "there it is a number of the parameters' own size, here a share of each range; write the share",
+            "restart_strategy": "Optuna's sampler begins no second population",
+        },
+    ),
+    "bayesianoptimization": (
+        {"name": "gp"},
+        {
+            "n_initial_points": _takes("startup_trials"),
+            **dict.fromkeys(("base_estimator", "acq_func", "acq_optimizer"), _SKOPT),
+        },
+    ),
+    "hyperband": (
+        {"name": "random"},
+        {name: _resource(name) for name in ("resource_name", "eta", "r_l")},
+    ),
+}
+"""By Katib's name: the algorithm here, and what becomes of each of its settings: a function, or why nothing does."""
+_REFUSED = {
+    "darts": "differentiable architecture search trains one network that holds all others, and has no trials",
+    "enas": "it searches for architectures of operations, which training here does not build",
+    "pbt": "population-based training changes settings while a trial runs; a trial here keeps its own to its end",
+}
+
+
+def _settings(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in Katib's form, a list of names and values; resource_name first, as others of hyperband need it."""
+    found = {str(each.get("name")): each.get("value") for each in _mappings(body.get("algorithmSettings"))}
+    return dict(sorted(found.items(), key=lambda one: one[0] != "resource_name"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _number(value: Any) -> float | None:
+    """A number, which Katib often writes as text."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _plain(name: str) -> str:
+    """`batchSize`, `batch-size` and `--batch_size` as `batch_size`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").strip("_").lower()
+
+
+def with_section(project: str, section: str) -> str:
+    """The text of a project.yaml with this `tuning` section in place of its own, or at its end.
+
+    Args:
+        project: The file.
+        section: YAML that begins with `tuning:`.
+    """
+    lines = project.splitlines(keepends=True)
+    begins = next((at for at, line in enumerate(lines) if re.match(r"tuning\s*:", line)), None)
+    if begins is None:
+        return project.rstrip("\n") + "\n\n" + section
+    ends = next((at for at in range(begins + 1, len(lines)) if re.match(r"[^\s#-]", lines[at])), len(lines))
+    # Comments and blank lines directly above the next section are about that one.
+    while ends < len(lines) and ends > begins + 1 and re.match(r"\s*(#|$)", lines[ends - 1]):
+        ends -= 1
+    return "".join([*lines[:begins], section, *lines[ends:]])
