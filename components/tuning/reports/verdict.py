@@ -58,11 +58,11 @@ def optimism(shown: Shown) -> str:
     if not found:
         return ""
     metric, best, corrected = shown.objectives[0].metric, found["best"], found["corrected"]
-    within = f" (90 % between {number(found['lower'])} and {number(found['upper'])})" if "lower" in found else ""
+    within = f"95 % between {number(found['lower'])} and {number(found['upper'])}"
     return (
-        f"Part of the best score is luck of the selection: chosen on half of the validation rows, the best trial has a "
-        f"{metric} of {number(corrected)}{within} on the other half, where all rows together say {number(best)}; "
-        f"expect {number(abs(best - corrected))} {'more' if corrected > best else 'less'} on new rows."
+        f"{number(abs(best - corrected))} of the best score is selection: the best of many trials has been lucky too. "
+        f"On all validation rows it has a {metric} of {number(best)}; on rows that it was not chosen on, what is "
+        f"chosen so has {number(corrected)} ({within})."
     )
 
 
