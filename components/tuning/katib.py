@@ -256,8 +256,8 @@ class _Reading:
             if not values or None in values:
                 self._leave(where, f"expected a list of {'values' if kind == 'categorical' else 'numbers'}")
                 return None
-            whole = all(isinstance(one, float) and one == int(one) for one in values)
-            return {"name": ours, "type": "categorical", "choices": [int(one) for one in values] if whole else values}
+            whole = [int(one) for one in values if isinstance(one, float) and one.is_integer()]
+            return {"name": ours, "type": "categorical", "choices": whole if len(whole) == len(values) else values}
         low, high = (_number(space.get(end)) for end in ("min", "max"))
         if kind not in ("double", "int") or low is None or high is None:
             self._leave(where, f"expected double or int with min and max, discrete or categorical; found {kind!r}")
