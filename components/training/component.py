@@ -40,12 +40,12 @@ def train(
 
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.tracking.training import track_training
-    from gatehouse.components.training.spec import train_spec
+    from gatehouse.components.training.spec import run_as
     from gatehouse.components.training.stage import TrainRequest
     from gatehouse.components.training.stage import train as run
 
     opened = ArtifactStore.open(store)
-    wanted = train_spec(json.loads(spec) | json.loads(operation))
+    wanted = run_as(json.loads(spec), json.loads(operation))
     request = TrainRequest(
         training_set=training_set,
         split=split,

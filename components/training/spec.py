@@ -169,6 +169,11 @@ def changed(spec: TrainSpec, values: Mapping[str, Any]) -> TrainSpec:
     return train_spec(body)
 
 
+def length_of(spec: TrainSpec) -> int:
+    """Epochs, or rounds, after which training ends at the latest."""
+    return spec.stopping.epochs if isinstance(spec, NetworkTraining) else spec.stopping.rounds
+
+
 _HOW_IT_IS_RUN = {"checkpoints", "operation"}
 
 
@@ -178,8 +183,22 @@ def operation_of(spec: TrainSpec) -> dict[str, Any]:
 
 
 def settings_of(spec: TrainSpec) -> dict[str, Any]:
-    """The groups of a training that decide its model, as JSON; with those of `operation_of` `train_spec` reads it."""
+    """The groups of a training that decide its model, as JSON; with those of `operation_of` `run_as` reads it."""
     return spec.model_dump(mode="json", exclude=_HOW_IT_IS_RUN)
+
+
+def run_as(settings: Mapping[str, Any], operation: Mapping[str, Any]) -> TrainSpec:
+    """The training of `settings_of` one, run as `operation_of` another says: as far as its model has such settings.
+
+    Raises:
+        ValidationError: as `train_spec`.
+    """
+    tag = _tag(settings)
+    kept = {
+        group: {name: value for name, value in body.items() if tag in SETTINGS.get(f"{group}.{name}", (tag,))}
+        for group, body in operation.items()
+    }
+    return train_spec({**settings, **kept})
 
 
 def own_metric(spec: TrainSpec) -> str:

@@ -14,6 +14,8 @@ from gatehouse.components.training.spec import (
     changed,
     operation_of,
     own_metric,
+    run_as,
+    settings_of,
     train_spec,
 )
 from tests.components.training.specs import network, trees
@@ -102,7 +104,9 @@ def test_how_a_training_is_run_is_no_part_of_what_it_is() -> None:
     other = changed(network(), run)
     assert identity_digest(other) == identity_digest(network())
     assert identity_digest(changed(network(), {"parallelism.threads": 2})) != identity_digest(network())
-    assert train_spec(identity_of(network()) | operation_of(other)) == other
+    assert run_as(identity_of(network()), operation_of(other)) == other
+    grown = run_as(settings_of(trees(rounds=9)), operation_of(other))
+    assert grown == trees(rounds=9, timeout_minutes=600, every_steps=3), "trees have no steps to prefetch"
 
 
 def test_other_values_keep_the_rest() -> None:

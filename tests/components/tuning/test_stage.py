@@ -10,7 +10,7 @@ import pytest
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
-from gatehouse.components.training.spec import changed, operation_of, train_spec
+from gatehouse.components.training.spec import changed, operation_of, run_as, train_spec
 from gatehouse.components.training.stage import TrainRequest, TrainResult
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
@@ -115,7 +115,7 @@ def test_the_best_spec_is_read_after_the_format_of_one_of_its_groups_was_raised(
     monkeypatch.setattr(experiment, "train", _simulated([]))
     result = tune.function(_request(store), store)
     winner = min(_trials(store, result.experiment), key=lambda trial: trial["values"]["log_loss"])
-    best = train_spec(json.loads(result.best) | operation_of(BASE))
+    best = run_as(json.loads(result.best), operation_of(BASE))
     assert best == changed(BASE, winner["parameters"] | {"seed": 11})
 
 

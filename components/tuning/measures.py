@@ -1,0 +1,40 @@
+"""What is measured of the model of a trial beside its metrics, where a constraint or an objective asks for it."""
+
+import threading
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.parts import read_part
+from gatehouse.components.tracking.latency import measure_latency
+from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.components.tuning.data import TrialData
+from gatehouse.components.tuning.spec import ExperimentSpec
+
+_ROWS = 1024
+_one_at_a_time = threading.Lock()
+
+
+def measured(store: ArtifactStore, data: TrialData, model: str, spec: ExperimentSpec) -> dict[str, float]:
+    """The measures of a model that an experiment asks for.
+
+    Args:
+        store: Holds the model.
+        data: What it was trained on; single rows of the validation part are scored.
+        model: Its reference.
+        spec: The experiment.
+
+    Returns:
+        Of these what is asked for: `size_bytes` of the weights; `latency_ms`, the median of milliseconds for one row,
+        and beside it `latency_p99_ms`.
+    """
+    asked = {each.metric for each in spec.objective} | {each.measure for each in spec.constraints}
+    found: dict[str, float] = {}
+    if "size_bytes" in asked:
+        files = store.manifest(model).files
+        found["size_bytes"] = sum(entry.bytes for entry in files if entry.path.startswith("weights."))
+    if "latency_ms" in asked:
+        predictor = Predictor.load(store, model)
+        part = read_part(store, data.training_set, data.split, "validation", predictor.task).thinned(_ROWS)
+        with _one_at_a_time:  # Another measurement of this process would be in the time of a row.
+            single = measure_latency(predictor.predict, part.table)["single_row_ms"]
+        found |= {"latency_ms": single["p50"], "latency_p99_ms": single["p99"]}
+    return found

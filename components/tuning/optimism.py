@@ -1,0 +1,123 @@
+"""How much of the best score is selection: the best of many trials looks better than it is (the winner's curse).
+
+The bootstrap bias correction of Tsamardinos, Greasidou and Borboudakis (2018): rows are drawn with replacement, the
+trial that is best on the drawn rows is scored on the rows that were not drawn, and the mean of these scores over many
+draws is what the choice of the best trial can be expected to give. No model is trained again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.evaluation.bootstrap import LEVEL, Units
+from gatehouse.components.evaluation.parts import Part, read_part
+from gatehouse.components.metrics.catalogue.metric import Array, Metric, OnDraw
+from gatehouse.components.metrics.catalogue.watchable import WATCHABLE
+from gatehouse.components.training.scoring.predictor import Predictor
+from gatehouse.components.tuning.data import TrialData
+from gatehouse.components.tuning.spec import Objective
+from gatehouse.components.tuning.trial import Trial
+
+DRAWS = 200
+CONTENDERS = 50
+"""Trials that are compared in each draw: the best; a trial far behind them wins no draw."""
+
+
+@dataclass(frozen=True)
+class Optimism:
+    """What is left of the best score without the luck of being chosen.
+
+    Attributes:
+        best: The score of the best trial on all validation rows, on which it was chosen.
+        corrected: The mean score of the trial that is chosen on drawn rows, on the rows that were not drawn.
+        lower: Lower end of the 95 % interval of the corrected score: a percentile of the draws.
+        upper: Upper end.
+        draws: Number of draws.
+    """
+
+    best: float
+    corrected: float
+    lower: float
+    upper: float
+    draws: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As the artifact holds it."""
+        return asdict(self)
+
+
+def optimism(
+    store: ArtifactStore,
+    data: TrialData,
+    objective: Objective,
+    trials: Sequence[Trial],
+    seed: int,
+    resample_by: str = "",
+) -> Optimism | None:
+    """The correction of the best score of an experiment with one objective.
+
+    Args:
+        store: Holds the trials' models.
+        data: Whose validation part the trials were chosen on.
+        objective: What the best is best in.
+        trials: Those that may be the best, which have models.
+        seed: Of the draws.
+        resample_by: What is drawn whole, as in an evaluation: a column, `day`, or nothing for rows, or for groups of a
+            ranking.
+
+    Returns:
+        None where there is no choice of several trials, or the objective is not a metric of predictions.
+    """
+    metric = WATCHABLE.get(objective.metric)
+    if len(trials) < 2 or metric is None:  # One is no choice.
+        return None
+    sign = 1 if objective.minimize else -1
+    contenders = sorted(trials, key=lambda trial: (sign * trial.values[objective.metric], trial.number))[:CONTENDERS]
+    part, measures = _measures(store, data, metric, contenders)
+    time = str(store.manifest(data.training_set).details.get("decision_time", ""))
+    return corrected(measures, metric, Units.of(part, resample_by, time), len(part.rows), seed)
+
+
+def corrected(measures: Sequence[OnDraw], metric: Metric, units: Units, rows: int, seed: int) -> Optimism:
+    """The corrected score, from how each trial scores on a draw.
+
+    Args:
+        measures: Of each trial, from how often each row was drawn, shape (rows,), to its score.
+        metric: What the score is.
+        units: What is drawn.
+        rows: Number of rows.
+        seed: Of the draws.
+    """
+    best = _best([measure(np.ones(rows)) for measure in measures], metric)[1]
+    found = []
+    for times in units.draws(DRAWS, seed):
+        chosen, _ = _best([measure(times) for measure in measures], metric)
+        found.append(measures[chosen]((times == 0).astype(np.float64)))
+    drawn: Array = np.asarray(found)
+    lower, upper = np.nanquantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return Optimism(float(best), float(np.nanmean(drawn)), float(lower), float(upper), DRAWS)
+
+
+def _best(scores: Sequence[float], metric: Metric) -> tuple[int, float]:
+    """The place and the value of the best score; of equals the first."""
+    sign = 1 if metric.better == "lower" else -1
+    place = int(np.nanargmin(sign * np.asarray(scores))) if not np.isnan(scores).all() else 0
+    return place, scores[place]
+
+
+def _measures(
+    store: ArtifactStore, data: TrialData, metric: Metric, trials: Sequence[Trial]
+) -> tuple[Part, list[OnDraw]]:
+    """The validation rows, and of each trial how its model scores on draws of them."""
+    part: Part | None = None
+    found = []
+    for trial in trials:
+        predictor = Predictor.load(store, trial.model)
+        part = part or read_part(store, data.training_set, data.split, "validation", predictor.task)
+        read = predictor.read(predictor.predict(part.table), part.groups)
+        found.append(metric.on_draws(part.labels, read))
+    assert part is not None, "there are several trials"
+    return part, found

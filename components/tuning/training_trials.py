@@ -1,0 +1,186 @@
+"""Trials as training runs: each on a thread of its own, by the launcher of the environment."""
+
+import contextvars
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any
+
+from pydantic import ValidationError
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.launcher import ClusterError, EvictedError, TrainingStoppedError, stopped
+from gatehouse.components.launchers.stopping import STOP, Stop
+from gatehouse.components.tracking.following import FOLLOWER
+from gatehouse.components.tracking.spool import Point
+from gatehouse.components.training.spec import TrainSpec, length_of, measured_metrics
+from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key, train
+from gatehouse.components.tuning.configuration import configured
+from gatehouse.components.tuning.data import TrialData
+from gatehouse.components.tuning.measures import measured
+from gatehouse.components.tuning.runner import Event, Failed, Reported, Stopped, Succeeded
+from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+
+logger = logging.getLogger(__name__)
+
+_MAY_PASS = (EvictedError, ClusterError)
+"""What ended a trial and need not end the next attempt at it."""
+_LOOK_SECONDS = 0.05
+
+
+class TrainingTrials:
+    """Runs trials as training runs, and stops those that are left when its context ends.
+
+    Each trial is a memoised training run that goes on at its last checkpoint. Of several trials of one configuration
+    one trains, and the others wait for what it leaves: its model, or, where it was stopped, its checkpoint.
+    """
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        data: TrialData,
+        model_name: str,
+        base: TrainSpec,
+        spec: ExperimentSpec,
+        seed: int,
+    ) -> None:
+        """Prepare to train.
+
+        Args:
+            store: Where data is read, and trials' models are published under `<model_name>-trial`.
+            data: What every trial is trained on.
+            model_name: Name of the model that is searched.
+            base: Every setting that is not searched.
+            spec: What is searched, and what a trial has in place of the settings of `base`.
+            seed: Of every trial.
+        """
+        self.store, self.data, self.spec = store, data, spec
+        self._base, self._name, self._seed = base, f"{model_name}-trial", seed
+        self._running: list[_Trial] = []
+        self._jobs: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self.broken: Exception | None = None
+        """What ended a trial and is not of the trial, as a store that does not answer."""
+
+    def __enter__(self) -> "TrainingTrials":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for trial in self._running:
+            trial.stop()
+        for trial in self._running:
+            trial.thread.join()
+        if self.broken is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
+            raise self.broken from None
+
+    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> "_Trial":
+        """Begin a trial; see `Runner`.
+
+        Raises:
+            GatehouseError: if an earlier trial ended by what no trial can mend.
+        """
+        if self.broken is not None:
+            raise self.broken
+        self._running = [each for each in self._running if each.thread.is_alive()]
+        trial = _Trial(self, number, parameters, told)
+        self._running.append(trial)
+        trial.thread.start()
+        return trial
+
+    def request(self, parameters: dict[str, Any]) -> TrainRequest:
+        """The training run of a trial.
+
+        Raises:
+            ConfigurationError: if no model can be trained with these parameters together.
+        """
+        try:
+            spec = configured(self._base, parameters | {"seed": self._seed}, self.spec.trial_settings)
+        except ValidationError as error:
+            said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise ConfigurationError(f"The model cannot be trained with these values together: {said}") from None
+        return TrainRequest(**asdict(self.data), spec=spec, model_name=self._name)
+
+    @contextmanager
+    def alone(self, job: str, stop: Stop) -> Iterator[None]:
+        """In this context no other trial trains the same job.
+
+        Raises:
+            TrainingStoppedError: if the trial is stopped while it waits.
+        """
+        while not self._jobs[job].acquire(timeout=_LOOK_SECONDS):
+            if stop.asked():
+                raise stopped()
+        try:
+            yield
+        finally:
+            self._jobs[job].release()
+
+
+class _Trial:
+    """One trial that runs; the handle of the controller."""
+
+    def __init__(
+        self, trials: TrainingTrials, number: int, parameters: dict[str, Any], told: Callable[[Event], None]
+    ) -> None:
+        self._trials, self._number, self._parameters, self._told = trials, number, parameters, told
+        self._stop, self._done = Stop(), 0
+        self._names: tuple[str, ...] = ()
+        self._length, self._job = 0, ""
+        context = contextvars.copy_context()
+        self.thread = threading.Thread(target=context.run, args=(self._run,), name=f"trial-{number}", daemon=True)
+
+    def stop(self) -> None:
+        """End the job at once; on a cluster that takes requests, for which nobody waits."""
+        threading.Thread(target=self._stop.ask, name=f"stop-{self._number}", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            ended = self._ended()
+        except Exception as error:
+            name = type(error).__name__
+            logger.warning("Trial %d: %s: %s", self._number, name, error)
+            if not isinstance(error, GatehouseError) or isinstance(error, StoreError):
+                self._trials.broken = error
+            told = str(error).splitlines()[0] if str(error) else name
+            ended = Failed(self._number, name, told, isinstance(error, _MAY_PASS), self._job)
+        self._told(ended)
+
+    def _ended(self) -> Event:
+        request = self._trials.request(self._parameters)
+        self._names, self._length = measured_metrics(request.spec), length_of(request.spec)
+        self._job = job_key(request)
+        STOP.set(self._stop)
+        FOLLOWER.set(self._hear)
+        try:
+            with self._trials.alone(self._job, self._stop):
+                result = train(request, self._trials.store)
+        except TrainingStoppedError:
+            return Stopped(self._number, self._job)
+        for row in self._trials.store.read_json(result.model, "history.json"):
+            self._report(row["epoch"], row)  # Of a model that the memo holds, no epoch was told.
+        return self._succeeded(result)
+
+    def _succeeded(self, result: TrainResult) -> Succeeded:
+        found = measured(self._trials.store, self._trials.data, result.model, self._trials.spec)
+        return Succeeded(self._number, result.metrics, found, result.model, self._job)
+
+    def _hear(self, points: Sequence[Point]) -> None:
+        epochs: defaultdict[int, dict[str, float]] = defaultdict(dict)
+        for point in points:
+            epochs[point.step][point.name] = point.value
+        for epoch, values in sorted(epochs.items()):
+            if self._names[0] in values:  # Steps of the loop are numbered too.
+                self._report(epoch, values)
+
+    def _report(self, epoch: int, values: dict[str, float]) -> None:
+        """Tell of an epoch once, and of all in their order."""
+        if epoch == self._done:
+            self._done += 1
+            known = {name: values[name] for name in self._names if name in values}
+            self._told(Reported(self._number, self._done, self._length, known))
