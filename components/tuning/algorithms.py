@@ -123,11 +123,11 @@ class PercentileStopping(Spec):
 
 
 class PatienceStopping(Spec):
-    """A trial ends that has not become better for some steps, whatever the others do."""
+    """A trial ends whose last steps are all worse than what it had before, whatever the others do."""
 
     name: Literal["patience"] = "patience"
-    patience: int = Field(3, ge=1, description="Steps without a better value.")
-    least_gain: float = Field(0.0, ge=0, description="A value is better only if it is so by more than this.")
+    patience: int = Field(3, ge=1, description="Steps beyond the first one that may be worse.")
+    tolerance: float = Field(0.0, ge=0, description="A trial goes on that has become worse by no more than this.")
 
 
 EarlyStopping = Annotated[

@@ -1,5 +1,6 @@
 """One dimension of the search space: a setting of `training`, its values, and the condition under which it is open."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -80,13 +81,14 @@ class ParameterSpec(Spec):
         first, step = Decimal(str(low)), Decimal(str(self.step))
         return tuple(float(first + index * step) for index in range(int((Decimal(str(high)) - first) / step) + 1))
 
-    def position(self, value: Any) -> int:
-        """Where a choice stands, as it is or as JSON writes it.
-
-        Raises:
-            ValueError: if it is none of the choices.
-        """
-        return [_plain(each) for each in self.choices].index(_plain(value))
+    def internal(self, value: Any) -> float | int | None:
+        """A value as Optuna keeps it, where a choice is its position; None where the parameter has no such value."""
+        if self.finite is not None:
+            known = [plain(each) for each in self.finite]
+            if plain(value) not in known:
+                return None
+            return known.index(plain(value)) if self.type == "categorical" else value
+        return value if isinstance(value, int | float) and (self.min or 0) <= value <= (self.max or 0) else None
 
     def wanted(self, parent: str) -> tuple[Any, ...]:
         """The values of `parent` with which this parameter is open."""
@@ -95,12 +97,15 @@ class ParameterSpec(Spec):
 
     def is_open(self, chosen: Mapping[str, Any]) -> bool:
         """Whether the parameter has a value beside these of its parents."""
-        return all(parent in chosen and chosen[parent] in self.wanted(parent) for parent in self.when)
+        return all(
+            parent in chosen and plain(chosen[parent]) in [plain(each) for each in self.wanted(parent)]
+            for parent in self.when
+        )
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON writes it."""
-    return list(value) if isinstance(value, tuple) else value
+def plain(value: Any) -> Any:
+    """A value as JSON reads it back."""
+    return json.loads(json.dumps(value))
 
 
 def ordered(parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:

@@ -62,10 +62,10 @@ class Constraint(Spec):
 
 
 class Budget(Spec):
-    """What an experiment may use before no further trial begins; null for any amount."""
+    """What an experiment may use; null for any amount. Trials that run when it is used up are stopped."""
 
-    minutes: float | None = Field(None, gt=0, description="Minutes of the experiment; running trials are then stopped.")
-    cost: float | None = Field(None, gt=0, description="Cost of all trials by the price table; they are then stopped.")
+    minutes: float | None = Field(None, gt=0, description="Minutes of the experiment.")
+    cost: float | None = Field(None, gt=0, description="Cost of all trials, by the price table.")
     steps: int | None = Field(None, ge=1, description="Steps of all trials together.")
     expected_improvement: float | None = Field(
         None, gt=0, description="Ends when no more than this improvement of the objective can be expected."
@@ -162,6 +162,8 @@ class ExperimentSpec(Spec):
             yield f"algorithm: {name} takes no conditions; remove when, or take random, tpe, gp or nsga2"
         if name == "grid" and (endless := [each.name for each in self.parameters if each.finite is None]):
             yield f"algorithm: grid needs parameters with a list of values, or with a step; found {', '.join(endless)}"
+        if name == "grid" and self.warm_start:
+            yield "warm_start: a grid tries all its configurations; remove it"
         if name == "cmaes":
             if any(each.type == "categorical" for each in self.parameters):
                 yield "algorithm: cmaes takes numbers only; give categorical parameters to tpe, gp or nsga2"

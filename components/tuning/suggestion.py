@@ -8,7 +8,7 @@ import optuna
 from optuna._transform import _SearchSpaceTransform
 
 from gatehouse.components.tuning.algorithms import CmaesAlgorithm
-from gatehouse.components.tuning.parameters import ParameterSpec
+from gatehouse.components.tuning.parameters import ParameterSpec, plain
 from gatehouse.components.tuning.spec import ExperimentSpec
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -19,7 +19,7 @@ def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for parameter in spec.ordered:
         if parameter.is_open(chosen):
-            chosen[parameter.name] = _value(trial, spec.label(parameter), parameter)
+            chosen[parameter.name] = plain(_value(trial, spec.label(parameter), parameter))
     return chosen
 
 
@@ -35,12 +35,12 @@ def _value(trial: optuna.Trial, label: str, parameter: ParameterSpec) -> Any:
 
 
 def internal(spec: ExperimentSpec, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The values of open parameters as Optuna keeps them: by label, and by position where they are categorical."""
+    """The values of open parameters as Optuna keeps them, by label; what is outside of the space is left out."""
     found: dict[str, Any] = {}
     for parameter in spec.ordered:
-        if parameter.name in chosen and parameter.is_open(chosen):
-            value = chosen[parameter.name]
-            found[spec.label(parameter)] = parameter.position(value) if parameter.type == "categorical" else value
+        value = parameter.internal(chosen[parameter.name]) if parameter.name in chosen else None
+        if value is not None and parameter.is_open(chosen):
+            found[spec.label(parameter)] = value
     return found
 
 
@@ -61,7 +61,7 @@ def sampler_of(spec: ExperimentSpec, seed: int, number: int) -> optuna.samplers.
         if algorithm.name == "random":
             return optuna.samplers.RandomSampler(seed=own)
         if algorithm.name == "grid":
-            return optuna.samplers.GridSampler(grid_of(spec), seed=_seed(seed, 0))
+            return _Grid(grid_of(spec), seed=_seed(seed, 0))
         if algorithm.name == "sobol":
             return optuna.samplers.QMCSampler(
                 scramble=algorithm.scramble,
@@ -102,6 +102,13 @@ def grid_of(spec: ExperimentSpec) -> dict[str, list[Any]]:
 def _seed(seed: int, number: int) -> int:
     """A seed of 32 bits that trials of one experiment, and the same trial of another, do not share."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{number}".encode()).digest()[:4], "big")
+
+
+class _Grid(optuna.samplers.GridSampler):
+    """A grid that leaves it to the experiment to end when all of it is tried."""
+
+    def after_trial(self, study: optuna.Study, trial: Any, state: Any, values: Any) -> None:
+        """Nothing: Optuna's own stops the loop of `study.optimize`, which there is none of."""
 
 
 class _StatelessCmaEs(optuna.samplers.CmaEsSampler):

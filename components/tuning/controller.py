@@ -1,0 +1,266 @@
+"""The controller of an experiment: it asks for suggestions, has them run, and stops what is not worth its end."""
+
+import logging
+import math
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from gatehouse.components.tracking.cost import cost_here
+from gatehouse.components.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent
+from gatehouse.components.tuning.journal import SecondControllerError
+from gatehouse.components.tuning.pruning import step_of
+from gatehouse.components.tuning.runner import Event, Failed, Handle, Reported, Runner, Succeeded
+from gatehouse.components.tuning.selection import best_trial, is_undominated, pareto_front
+from gatehouse.components.tuning.spec import MEASURES
+from gatehouse.components.tuning.study import ExperimentStudy, objective_values
+from gatehouse.components.tuning.trial import State, Trial
+from gatehouse.errors import ConfigurationError, GatehouseError
+
+logger = logging.getLogger(__name__)
+
+RETRIES = 2
+"""How often a trial is begun again whose failure may pass, such as an eviction."""
+_LOOK = 1.0
+"""Seconds after which the controller looks again whether it is asked to end, and what was used."""
+
+
+class ExperimentFailedError(GatehouseError):
+    """Too many trials of an experiment failed, or none gave a model that could be taken."""
+
+
+class Inbox(Protocol):
+    """Where events arrive, from any thread."""
+
+    def put(self, item: Event) -> None:
+        """Add an event."""
+
+    def get(self, *, timeout: float) -> Event:
+        """The next event.
+
+        Raises:
+            queue.Empty: if there is none for so many seconds.
+        """
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How an experiment ended.
+
+    Attributes:
+        trials: All of them, by number.
+        best: The best, or the knee of the front.
+        front: Numbers of the trials that none dominates.
+        ended: Why.
+        steps: Steps of all trials together.
+        seconds: That each trial ran, by number; of the world, and so in no artifact.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Trial
+    front: tuple[int, ...]
+    ended: Ending
+    steps: int
+    seconds: dict[int, float]
+
+
+@dataclass
+class _Running:
+    handle: Handle
+    began: float
+    retries: int = 0
+    ending: Trial | None = None
+    """How the trial ends once its job is stopped."""
+
+
+class Controller:
+    """Runs an experiment to its end, from wherever its study stands."""
+
+    def __init__(
+        self,
+        study: ExperimentStudy,
+        runner: Runner,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+        cost: Callable[[float], float | None] = lambda seconds: cost_here(seconds).get("cost"),
+        inbox: Inbox | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """A controller.
+
+        Args:
+            study: The trials, those that an earlier controller left running among them.
+            runner: Runs trials.
+            stopped: Whether somebody asked the experiment to end; asked every second.
+            cost: Cost of so many seconds of a trial; None where no price is known.
+            inbox: Where events arrive.
+            clock: Seconds that go on.
+
+        Raises:
+            ConfigurationError: if there is a budget of cost and no price.
+        """
+        self._study, self._runner, self._stopped, self._cost, self._clock = study, runner, stopped, cost, clock
+        self._inbox: Inbox = inbox or queue.SimpleQueue()
+        self._endings = Endings(study)
+        self._running: dict[int, _Running] = {}
+        self._began, self._looked, self._flushed = clock() - study.elapsed, -math.inf, clock()
+        self._is_stopped = False
+        if study.spec.budget.cost is not None and cost(1.0) is None:
+            raise ConfigurationError(
+                "tuning.budget.cost: expected a price of this machine, found none; name it under prices.per_hour"
+            )
+
+    def run(self) -> Experiment:
+        """Run the experiment.
+
+        Raises:
+            ExperimentFailedError: if too many trials failed, or none is feasible.
+            SecondControllerError: if another controller took the experiment over.
+        """
+        ending: Ending | None = None
+        try:
+            for trial in self._study.running:
+                self._start(trial)
+            while True:
+                ending = ending or self._fill()
+                if ending and ending not in LAST_TRIALS_END:
+                    self._stop_all(ending)
+                if ending and not self._running:
+                    return self._experiment(ending)
+                self._handle_one()
+        except SecondControllerError:
+            self._running.clear()  # The other controller goes on with them.
+            raise
+        finally:
+            for running in self._running.values():
+                running.handle.stop()
+
+    def _reason(self) -> Ending | None:
+        if self._clock() - self._looked >= _LOOK:
+            self._looked, self._is_stopped = self._clock(), self._is_stopped or self._stopped()
+        return self._endings.reason(self._spent(), self._is_stopped)
+
+    def _spent(self) -> Spent:
+        now = self._clock()
+        seconds = sum(self._study.seconds.values()) + sum(now - each.began for each in self._running.values())
+        return Spent(now - self._began, self._cost(seconds))
+
+    def _fill(self) -> Ending | None:
+        """Begin trials up to the number that may run at once; why the experiment ends, where it does."""
+        while not (ending := self._reason()) and len(self._running) < self._study.spec.parallel_trial_count:
+            self._start(self._study.ask())
+        return ending
+
+    def _start(self, trial: Trial, retries: int = 0) -> None:
+        logger.info("trial %d started: %s", trial.number, _words(trial.parameters))
+        handle = self._runner.start(trial.number, trial.parameters, self._inbox.put)
+        self._running[trial.number] = _Running(handle, self._clock(), retries)
+
+    def _handle_one(self) -> None:
+        try:
+            event = self._inbox.get(timeout=_LOOK)
+        except queue.Empty:
+            return
+        running = self._running.get(event.number)
+        if running is None:
+            return
+        if isinstance(event, Reported):
+            self._reported(event, running)
+        elif running.ending is not None:
+            # Also of a trial that came to its end after it was told to stop.
+            self._end(replace(running.ending, job=event.job))
+        elif isinstance(event, Succeeded):
+            self._succeeded(event)
+        elif isinstance(event, Failed):
+            self._failed(event, running)
+        else:
+            self._end(replace(self._trial(event), state="killed", reason="stopped from outside", job=event.job))
+
+    def _trial(self, event: Event) -> Trial:
+        return self._study.trials[event.number]
+
+    def _reported(self, event: Reported, running: _Running) -> None:
+        """Hand a value to the pruner. What is reported after a trial was told to stop counts for nothing."""
+        objective, whole = self._study.spec.objective[0].metric, self._study.steps
+        step = step_of(event.done, event.total, whole)
+        if running.ending is not None or not step or objective in MEASURES or objective not in event.values:
+            return
+        value = event.values[objective]
+        if not math.isfinite(value):
+            self._stop(event.number, "failed", "NonFiniteValue", f"{objective} is {value} at step {step} of {whole}")
+        elif self._study.report(event.number, step, value):
+            logger.info("trial %d stopped early at step %d of %d", event.number, step, whole)
+            self._stop(event.number, "early_stopped", f"pruned at step {step} of {whole}")
+        if self._clock() - self._flushed >= _LOOK:
+            # A report that is lost before this is told again by the runner.
+            self._study.flush()
+            self._flushed = self._clock()
+
+    def _stop(self, number: int, state: State, reason: str, told: str = "") -> None:
+        running = self._running[number]
+        if running.ending is None:
+            running.ending = replace(self._study.trials[number], state=state, reason=reason, told=told)
+            running.handle.stop()
+
+    def _stop_all(self, ending: Ending) -> None:
+        for number in self._running:
+            self._stop(number, "killed", f"the experiment ended: {ending}")
+
+    def _succeeded(self, event: Succeeded) -> None:
+        trial = replace(
+            self._trial(event), model=event.model, metrics=event.values, measures=event.measures, job=event.job
+        )
+        values = objective_values(self._study.spec, event.values, event.measures)
+        if wrong := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
+            self._end(replace(trial, state="failed", reason="NonFiniteValue", told=", ".join(wrong)))
+        else:
+            self._end(replace(trial, state="succeeded", values=values))
+
+    def _failed(self, event: Failed, running: _Running) -> None:
+        if event.retry and running.retries < RETRIES and not self._is_stopped:
+            logger.warning("trial %d is begun again: %s: %s", event.number, event.error, event.told)
+            began = running.began
+            self._start(self._trial(event), running.retries + 1)
+            self._running[event.number].began = began
+        else:
+            failed = replace(self._trial(event), state="failed", reason=event.error, told=event.told, job=event.job)
+            self._end(failed)
+
+    def _end(self, trial: Trial) -> None:
+        now, running = self._clock(), self._running.pop(trial.number)
+        ended = self._study.end(trial, now - running.began, now - self._began)
+        if ended.state == "succeeded":
+            best = is_undominated(ended, self._study.trials, self._study.spec)
+            note = ", best so far" * best + ", breaks a constraint" * (not ended.feasible)
+            logger.info("trial %d: %s%s", ended.number, _words(ended.values), note)
+        elif ended.state == "failed":
+            logger.warning("trial %d failed: %s: %s", ended.number, ended.reason, ended.told)
+
+    def _experiment(self, ending: Ending) -> Experiment:
+        study, trials = self._study, tuple(self._study.trials)
+        best = best_trial(trials, study.spec)
+        if ending == "max_failed_trial_count" or best is None:
+            raise ExperimentFailedError(_failure(trials, study.spec.max_failed_trial_count))
+        front = tuple(trial.number for trial in pareto_front(trials, study.spec))
+        return Experiment(trials, best, front, ending, self._endings.steps, dict(study.seconds))
+
+
+def _failure(trials: tuple[Trial, ...], most: int) -> str:
+    failed = [trial for trial in trials if trial.state == "failed"]
+    reasons = "".join(f"\n  - trial {each.number}: {each.told or each.reason}" for each in failed)
+    if len(failed) > most:
+        return f"{len(failed)} of {len(trials)} trials failed, expected at most {most}:{reasons}"
+    states = ", ".join(f"{sum(each.state == state for each in trials)} {state}" for state in sorted(_states(trials)))
+    return f"None of {len(trials)} trials succeeded and keeps to the constraints ({states}):{reasons}"
+
+
+def _states(trials: tuple[Trial, ...]) -> set[str]:
+    return {each.state for each in trials}
+
+
+def _words(values: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.5g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
+    )

@@ -1,0 +1,110 @@
+"""Why an experiment ends."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import optuna
+from optuna.terminator import RegretBoundEvaluator
+
+from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.components.tuning.study import ExperimentStudy
+from gatehouse.components.tuning.suggestion import grid_of
+
+Ending = Literal[
+    "stopped",
+    "max_failed_trial_count",
+    "goal",
+    "expected_improvement",
+    "minutes",
+    "cost",
+    "steps",
+    "exhausted",
+    "max_trial_count",
+]
+
+LAST_TRIALS_END = ("exhausted", "max_trial_count")
+"""Endings that let running trials go on; the others stop them."""
+
+_LEAST_TRIALS = 20
+"""Successful trials from which on Optuna estimates what can still be expected."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What an experiment has used: seconds of its controllers, cost of its trials (None where no price is known)."""
+
+    seconds: float
+    cost: float | None
+
+
+class Endings:
+    """Judges whether an experiment ends; what it estimates is estimated once for each successful trial."""
+
+    def __init__(self, study: ExperimentStudy) -> None:
+        self._study = study
+        self._estimated: dict[int, float] = {}
+
+    def reason(self, spent: Spent, stopped: bool) -> Ending | None:
+        """Why the experiment ends now; None where it goes on.
+
+        Args:
+            spent: What it has used.
+            stopped: Whether somebody asked it to end.
+        """
+        spec, trials = self._study.spec, self._study.trials
+        budget, failed = spec.budget, sum(trial.state == "failed" for trial in trials)
+        found: list[tuple[bool, Ending]] = [
+            (stopped, "stopped"),
+            (failed > spec.max_failed_trial_count, "max_failed_trial_count"),
+            (self._reached(), "goal"),
+            (budget.minutes is not None and spent.seconds >= budget.minutes * 60, "minutes"),
+            (budget.cost is not None and (spent.cost or 0.0) >= budget.cost, "cost"),
+            (budget.steps is not None and self.steps >= budget.steps, "steps"),
+            (spec.algorithm.name == "grid" and len(trials) >= grid_size(spec), "exhausted"),
+            (len(trials) >= spec.max_trial_count, "max_trial_count"),
+        ]
+        ending = next((reason for holds, reason in found if holds), None)
+        return ending or ("expected_improvement" if self._hopeless() else None)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all trials together; one that succeeded went all of them."""
+        whole = self._study.steps
+        return sum(
+            whole if trial.state == "succeeded" else trial.intermediate[-1][0] if trial.intermediate else 0
+            for trial in self._study.trials
+        )
+
+    def _reached(self) -> bool:
+        aimed = [each for each in self._study.spec.objective if each.goal is not None]
+        return bool(aimed) and any(
+            trial.feasible and all(each.is_reached(trial.values[each.metric]) for each in aimed)
+            for trial in self._study.trials
+        )
+
+    def _hopeless(self) -> bool:
+        least = self._study.spec.budget.expected_improvement
+        done = sum(trial.state == "succeeded" for trial in self._study.trials)
+        if least is None or done < _LEAST_TRIALS:
+            return False
+        if done not in self._estimated:
+            self._estimated[done] = expected_improvement(self._study.optuna, self._study.seed)
+        return self._estimated[done] <= least
+
+
+def grid_size(spec: ExperimentSpec) -> int:
+    """How many configurations a grid has."""
+    return math.prod(len(values) for values in grid_of(spec).values())
+
+
+def expected_improvement(study: optuna.Study, seed: int) -> float:
+    """How much better than the best trial one could be: Optuna's bound of the regret (Makarova et al. 2022).
+
+    It holds with high probability where a Gaussian process describes the objective, and is in the objective's unit.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        bound = RegretBoundEvaluator(min_n_trials=_LEAST_TRIALS, seed=seed)
+        return float(bound.evaluate(study.get_trials(deepcopy=False), study.direction))

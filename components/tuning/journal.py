@@ -1,0 +1,96 @@
+"""Where the state of an experiment lies while it runs: create-only objects of the artifact store, or a database.
+
+`tuning/<study>/journal/<n>.json` holds lines of Optuna's journal, as many as were written at once;
+`tuning/<study>/about.json` says what the experiment is, and `tuning/<study>/stop.json` asks its controller to end.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import optuna
+from optuna.storages.journal import BaseJournalBackend
+
+from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.components.artifacts.records import author, create_record, read_record, read_records, remove_record
+from gatehouse.errors import GatehouseError
+
+STORAGE = "GATEHOUSE_TUNING_STORAGE"
+"""URL of a database that holds studies in place of the artifact store, as a secret of the task."""
+FOLDER = "tuning"
+
+
+class SecondControllerError(GatehouseError):
+    """Another controller runs the same experiment."""
+
+
+class StoreJournal(BaseJournalBackend):
+    """Optuna's journal in an artifact store. Lines are kept back until `flush` writes them as one object.
+
+    So what belongs together, such as a trial and all its parameters, is there as a whole or not at all.
+    """
+
+    def __init__(self, objects: ObjectStore, study: str) -> None:
+        self._objects, self._prefix = objects, f"{FOLDER}/{study}/journal"
+        written = read_records(objects, sorted(objects.list(self._prefix)))
+        self._lines: list[dict[str, Any]] = [line for body in written.values() for line in body["lines"]]
+        self._next, self._flushed = len(written), len(self._lines)
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        """The lines from this one on, also those that are kept back."""
+        return self._lines[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Keep lines until `flush`."""
+        self._lines.extend(json.loads(json.dumps(logs)))
+
+    def flush(self) -> None:
+        """Write the lines that were kept back.
+
+        Raises:
+            SecondControllerError: if another controller wrote since.
+        """
+        kept = self._lines[self._flushed :]
+        if not kept:
+            return
+        key = f"{self._prefix}/{self._next:08d}.json"
+        if not create_record(self._objects, key, {"lines": kept}):
+            raise SecondControllerError(
+                f"{key} was written by another controller of this experiment, which goes on; this one ends. Run one "
+                "controller of an experiment at a time."
+            )
+        self._next, self._flushed = self._next + 1, len(self._lines)
+
+
+def remember(objects: ObjectStore, study: str, about: dict[str, Any]) -> None:
+    """Say what an experiment is: its request, for whoever lists or resumes it. What was said first stays."""
+    create_record(objects, f"{FOLDER}/{study}/about.json", about)
+
+
+def ask_to_stop(objects: ObjectStore, study: str) -> bool:
+    """Ask the controller of an experiment to end; False where it has been asked already."""
+    return create_record(objects, f"{FOLDER}/{study}/stop.json", author())
+
+
+def withdraw_stop(objects: ObjectStore, study: str) -> None:
+    """Let an experiment go on that was asked to end."""
+    remove_record(objects, f"{FOLDER}/{study}/stop.json")
+
+
+def is_asked_to_stop(objects: ObjectStore, study: str) -> bool:
+    """Whether somebody asked the controller of an experiment to end."""
+    return read_record(objects, f"{FOLDER}/{study}/stop.json") is not None
+
+
+def studies(objects: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The experiments of a store: the key of each, and what `remember` was told of it."""
+    for study in objects.folders(FOLDER):
+        if (about := read_record(objects, f"{FOLDER}/{study}/about.json")) is not None:
+            yield study, about
+
+
+def database() -> optuna.storages.BaseStorage | None:
+    """The database that holds studies; None where they lie in the artifact store."""
+    url = os.environ.get(STORAGE, "")
+    return optuna.storages.RDBStorage(url) if url else None

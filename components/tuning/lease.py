@@ -1,0 +1,93 @@
+"""One controller an experiment: a record in the store that its holder renews, and that others respect."""
+
+import logging
+import os
+import socket
+import threading
+import time
+from types import TracebackType
+
+from gatehouse.components.artifacts.objects.base import ObjectStore, Stat
+from gatehouse.components.artifacts.records import author, create_record, read_record, remove_record
+from gatehouse.components.tuning.journal import FOLDER, SecondControllerError
+
+logger = logging.getLogger(__name__)
+
+
+class ControllerLease:
+    """Held by the controller of an experiment, in a `with` statement.
+
+    A controller that finds a lease watches it for three beats: where it is renewed, its holder lives, and this one is
+    refused; where it is not, the holder was killed. So clocks do not matter. A holder of this machine whose process is
+    gone is not watched.
+    """
+
+    def __init__(self, objects: ObjectStore, study: str, beat: float = 5.0) -> None:
+        self._objects, self._key, self._beat = objects, f"{FOLDER}/{study}/controller.json", beat
+        self._ended = threading.Event()
+
+    def __enter__(self) -> "ControllerLease":
+        while not create_record(self._objects, self._key, author() | _here()):
+            self._wait_for_the_other()
+        threading.Thread(target=self._renew, name="controller lease", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if kind is None or not issubclass(kind, SecondControllerError):
+            remove_record(self._objects, self._key)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._beat):
+            try:
+                self._objects.renew(self._key)
+            except Exception as error:
+                logger.warning("%s could not be renewed: %s", self._key, error)
+
+    def _wait_for_the_other(self) -> None:
+        """Remove the lease of a holder that was killed.
+
+        Raises:
+            SecondControllerError: if the holder lives.
+        """
+        found, body = self._objects.stat(self._key), read_record(self._objects, self._key)
+        if found is None or body is None:
+            return
+        until = time.monotonic() + (0 if _is_gone(body) else 3 * self._beat)
+        while time.monotonic() < until:
+            time.sleep(self._beat / 5)
+            if _renewed(found, self._objects.stat(self._key)):
+                raise SecondControllerError(
+                    f"{self._key}: the experiment has a controller, process {body.get('process')} on "
+                    f"{body.get('host')}, begun by {body.get('by')} at {body.get('at')}. Wait for it, or end it with "
+                    "gatehouse tuning stop."
+                )
+        self._objects.delete(self._key, found.generation)
+
+
+def _renewed(before: Stat, now: Stat | None) -> bool:
+    return now is not None and (now.generation, now.modified) != (before.generation, before.modified)
+
+
+def _here() -> dict[str, str | int]:
+    return {"host": socket.gethostname(), "process": os.getpid()}
+
+
+def _is_gone(holder: dict[str, str | int]) -> bool:
+    """Whether the holder was a process of this machine that has ended."""
+    if holder.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(holder.get("process", 0)), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def is_controlled(objects: ObjectStore, study: str) -> bool:
+    """Whether the experiment has a controller, or had one that was killed."""
+    return objects.stat(f"{FOLDER}/{study}/controller.json") is not None

@@ -1,0 +1,69 @@
+"""Opens the study of an experiment: for its controller, which holds it alone, and for whoever looks at it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import optuna
+from optuna.storages import JournalStorage
+
+from gatehouse.components.artifacts.objects.base import ObjectStore
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning.journal import StoreJournal, database
+from gatehouse.components.tuning.lease import ControllerLease, is_controlled
+from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.components.tuning.study import ExperimentStudy, trials_of
+from gatehouse.components.tuning.trial import Trial
+
+
+@contextmanager
+def opened_study(
+    objects: ObjectStore,
+    key: str,
+    spec: ExperimentSpec,
+    seed: int,
+    steps: int,
+    warm: tuple[dict[str, Any], ...] = (),
+) -> Iterator[ExperimentStudy]:
+    """The study of an experiment, for its controller; what an earlier controller left is gone on from.
+
+    Args:
+        objects: The store, which holds the lease, and the journal where there is no database.
+        key: Of the study.
+        spec: The experiment. With `resume_policy: never` nothing of it is kept.
+        seed: Of its suggestions.
+        steps: Of a whole trial.
+        warm: Configurations that are tried first.
+
+    Raises:
+        SecondControllerError: if the experiment has a controller.
+    """
+    with ControllerLease(objects, key):
+        if spec.resume_policy == "never":
+            yield ExperimentStudy(spec, seed, steps, key, warm=warm)
+        elif (stored := database()) is not None:
+            yield ExperimentStudy(spec, seed, steps, key, stored, warm=warm)
+        else:
+            journal = StoreJournal(objects, key)
+            yield ExperimentStudy(spec, seed, steps, key, JournalStorage(journal), journal.flush, warm)
+
+
+def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["running", "interrupted", "ended"]]:
+    """The trials of an experiment as they are now, and how far it is; without a lease."""
+    storage: optuna.storages.BaseStorage = database() or JournalStorage(StoreJournal(objects, key))
+    trials = trials_of(storage, key)
+    if is_controlled(objects, key):
+        return trials, "running"
+    return trials, "ended" if all(trial.ended for trial in trials) else "interrupted"
+
+
+def best_configurations(store: ArtifactStore, experiments: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """The best configurations of earlier experiments: of each its best trial, then the rest of its front."""
+    found: list[dict[str, Any]] = []
+    for reference in experiments:
+        about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
+        by_number = {trial["number"]: trial["parameters"] for trial in trials}
+        for number in dict.fromkeys([about["best_trial"], *about.get("front", [])]):
+            if by_number[number] not in found:
+                found.append(by_number[number])
+    return tuple(found)

@@ -1,0 +1,203 @@
+"""The trials of one experiment in an Optuna study: asked, reported and told, each as data too."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+from gatehouse.components.tuning.pruning import pruner_of
+from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
+from gatehouse.components.tuning.suggestion import internal, sampler_of, suggested
+from gatehouse.components.tuning.trial import Trial
+
+_ASKED, _ENDED, _TOOK, _BEGUN = (f"gatehouse:{each}" for each in ("asked", "ended", "took", "begun"))
+_STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
+
+
+@dataclass
+class ExperimentStudy:
+    """The study of an experiment, which is continued where its storage holds some of it.
+
+    Every change is in the storage when `flush` returns; what an interruption left between two of them is completed.
+
+    Attributes:
+        spec: The experiment.
+        seed: Of its suggestions.
+        steps: Of a whole trial.
+        name: Of the study; hyperband divides trials into brackets by it.
+        storage: Optuna's.
+        flush: Writes what the storage holds back.
+        warm: Configurations that are tried first.
+        trials: By number, in their order.
+        seconds: That each of them ran, by number.
+        elapsed: Seconds of the experiment when the last trial ended, by the clock of its controllers.
+    """
+
+    spec: ExperimentSpec
+    seed: int
+    steps: int
+    name: str
+    storage: optuna.storages.BaseStorage = field(default_factory=optuna.storages.InMemoryStorage)
+    flush: Callable[[], None] = lambda: None
+    warm: tuple[dict[str, Any], ...] = ()
+    trials: list[Trial] = field(default_factory=list)
+    seconds: dict[int, float] = field(default_factory=dict)
+    elapsed: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.optuna = optuna.create_study(
+            storage=self.storage,
+            study_name=self.name,
+            directions=["minimize" if each.minimize else "maximize" for each in self.spec.objective],
+            pruner=pruner_of(self.spec, self.steps),
+            load_if_exists=True,
+        )
+        self._single = len(self.spec.objective) == 1
+        self._ids: dict[int, int] = {}
+        self._enqueue()
+        for frozen in self.optuna.get_trials(deepcopy=False):
+            if frozen.state != TrialState.WAITING:
+                self._ids[frozen.number] = frozen._trial_id
+                self.trials.append(_read(frozen) or self._suggest_again(frozen.number))
+                self.seconds[frozen.number], elapsed = frozen.user_attrs.get(_TOOK, (0.0, 0.0))
+                self.elapsed = max(self.elapsed, elapsed)
+        self.flush()
+
+    def _enqueue(self) -> None:
+        """Put the configurations to begin with into the queue, once."""
+        if _BEGUN in self.optuna.user_attrs:
+            return
+        queued = [each for each in (internal(self.spec, chosen) for chosen in self.warm) if each]
+        for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
+            self.optuna.enqueue_trial(chosen)
+        self.optuna.set_user_attr(_BEGUN, True)
+
+    @property
+    def running(self) -> list[Trial]:
+        """The trials that have not ended."""
+        return [each for each in self.trials if not each.ended]
+
+    def ask(self) -> Trial:
+        """Begin the next trial, with the parameters that the sampler suggests by what has ended and what runs."""
+        beside = tuple(each.number for each in self.running)
+        number = len(self.trials)
+        self.optuna.sampler = sampler_of(self.spec, self.seed, number)
+        asked = self.optuna.ask()
+        self._ids[number] = asked._trial_id
+        self.trials.append(self._suggest(asked, number, beside))
+        self.flush()
+        return self.trials[-1]
+
+    def _suggest_again(self, number: int) -> Trial:
+        """Complete a trial of which a database took only a part before its controller was killed."""
+        self.optuna.sampler = sampler_of(self.spec, self.seed, number)
+        beside = tuple(each.number for each in self.running)
+        return self._suggest(optuna.Trial(self.optuna, self._ids[number]), number, beside)
+
+    def _suggest(self, asked: optuna.Trial, number: int, beside: tuple[int, ...]) -> Trial:
+        chosen = suggested(self.spec, asked)
+        asked.set_user_attr(_ASKED, {"parameters": chosen, "beside": list(beside)})
+        return Trial(number, "running", chosen, beside=beside)
+
+    def report(self, number: int, step: int, value: float) -> bool:
+        """Note the objective of a trial at a step, each step once.
+
+        Returns:
+            Whether the trial is to be stopped early.
+        """
+        trial = self.trials[number]
+        if trial.intermediate and step <= trial.intermediate[-1][0]:
+            return False
+        self.trials[number] = replace(trial, intermediate=(*trial.intermediate, (step, value)))
+        if not self._single:
+            return False
+        self.storage.set_trial_intermediate_value(self._ids[number], step, value)
+        return step < self.steps and self.optuna.pruner.prune(self.optuna, self.storage.get_trial(self._ids[number]))
+
+    def end(self, trial: Trial, seconds: float = 0.0, elapsed: float = 0.0) -> Trial:
+        """Tell how a trial ended, after how many seconds of its own and of the experiment.
+
+        Returns:
+            The trial, with whether it is feasible.
+        """
+        violations = self._violations(trial) if trial.state == "succeeded" else {}
+        ended = replace(trial, feasible=trial.state == "succeeded" and all(each <= 0 for each in violations.values()))
+        identity = self._ids[trial.number]
+        for name, violation in violations.items():
+            self.storage.set_trial_system_attr(identity, f"constraints:{name}", violation)
+        self.storage.set_trial_user_attr(identity, _ENDED, ended.to_json() | {"told": ended.told})
+        self.storage.set_trial_user_attr(identity, _TOOK, [seconds, elapsed])
+        self.seconds[trial.number], self.elapsed = seconds, max(self.elapsed, elapsed)
+        self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
+        values = [ended.values[each.metric] for each in self.spec.objective] if ended.state == "succeeded" else None
+        self.optuna.tell(trial.number, values, state=_STATES.get(ended.state, TrialState.FAIL))
+        self.trials[trial.number] = ended
+        self.flush()
+        return ended
+
+    def _violations(self, trial: Trial) -> dict[str, float]:
+        known = trial.metrics | trial.measures
+        found = {}
+        for index, constraint in enumerate(self.spec.constraints):
+            value = known.get(constraint.measure, math.inf if constraint.at_most is not None else -math.inf)
+            found[f"{index}:{constraint.measure}"] = constraint.violation(value)
+        return found
+
+
+def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
+    """The trial that a study holds; None where it was not suggested to its end."""
+    if frozen.state.is_finished():
+        return Trial.from_json(frozen.user_attrs[_ENDED])
+    if (asked := frozen.user_attrs.get(_ASKED)) is None:
+        return None
+    steps = tuple(sorted(frozen.intermediate_values.items()))
+    return Trial(frozen.number, "running", asked["parameters"], intermediate=steps, beside=tuple(asked["beside"]))
+
+
+def trials_of(storage: optuna.storages.BaseStorage, name: str) -> list[Trial]:
+    """The trials of a study as they are now, for whoever only looks; none where there is no such study."""
+    if name not in optuna.get_all_study_names(storage):
+        return []
+    study = optuna.load_study(study_name=name, storage=storage)
+    return [trial for frozen in study.get_trials(deepcopy=False) if (trial := _read(frozen)) is not None]
+
+
+def objective_values(spec: ExperimentSpec, metrics: dict[str, float], measures: dict[str, float]) -> dict[str, float]:
+    """The values of the objectives, by metric, from all that was measured.
+
+    Raises:
+        KeyError: naming an objective that was not measured.
+    """
+    return {
+        each.metric: float(measures[each.metric] if each.metric in MEASURES else metrics[each.metric])
+        for each in spec.objective
+    }
+
+
+def replay(
+    spec: ExperimentSpec,
+    seed: int,
+    steps: int,
+    name: str,
+    trials: Iterable[Trial],
+    warm: tuple[dict[str, Any], ...] = (),
+) -> Trial | None:
+    """Suggest the recorded trials again, by what had ended and what was running when each of them was suggested.
+
+    Returns:
+        The first trial that is suggested with other parameters than it has; None where all are as they were.
+    """
+    study = ExperimentStudy(spec, seed, steps, name, warm=warm)
+    recorded = list(trials)
+    for trial in recorded:
+        for earlier in recorded[: trial.number]:
+            if earlier.number not in trial.beside and not study.trials[earlier.number].ended:
+                for step, value in earlier.intermediate:
+                    study.report(earlier.number, step, value)
+                study.end(earlier)
+        if study.ask().parameters != trial.parameters:
+            return trial
+    return None

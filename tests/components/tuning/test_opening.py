@@ -1,0 +1,173 @@
+"""Where an experiment lies while it runs: no controller, and no database, loses or repeats a trial."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning.controller import Controller
+from gatehouse.components.tuning.journal import (
+    STORAGE,
+    SecondControllerError,
+    StoreJournal,
+    ask_to_stop,
+    is_asked_to_stop,
+    remember,
+    studies,
+    withdraw_stop,
+)
+from gatehouse.components.tuning.lease import ControllerLease
+from gatehouse.components.tuning.opening import best_configurations, opened_study, read_study
+from gatehouse.components.tuning.study import ExperimentStudy
+from tests.components.tuning.stand_in import SPACES, STEPS, Scripted, experiment
+
+SPEC = experiment(max_trial_count=6, parameters=SPACES["tpe"], early_stopping="median")
+
+
+def _controlled(store: ArtifactStore, spec: object = SPEC) -> Scripted:
+    runner = Scripted()
+    with opened_study(store.objects, "k1", SPEC if spec is SPEC else spec, 3, STEPS) as study:  # type: ignore[arg-type]
+        Controller(study, runner).run()
+    return runner
+
+
+def test_a_trial_is_in_the_journal_as_a_whole_or_not_at_all(store: ArtifactStore) -> None:
+    _controlled(store)
+    keys = list(store.objects.list("tuning/k1/journal"))
+    assert keys == [f"tuning/k1/journal/{number:08d}.json" for number in range(len(keys))]
+    assert len(keys) <= 1 + 2 * 6, "more than one object for a suggestion and one for an end"
+    for count in range(1, len(keys) + 1):
+        copy = ArtifactStore.open(Path(store.objects.address).parent / f"copy-{count}")
+        for key in keys[:count]:
+            copy.objects.put_bytes(key, store.objects.get_bytes(key))
+        trials, _ = read_study(copy.objects, "k1")
+        assert all(trial.parameters for trial in trials) and len(trials) == count // 2
+        runner = _controlled(copy)
+        assert read_study(copy.objects, "k1")[0] == read_study(store.objects, "k1")[0]
+        assert runner.started == list(range((count - 1) // 2, 6)), "a trial was lost or repeated"
+
+
+def test_a_second_controller_is_refused_while_the_first_lives(store: ArtifactStore) -> None:
+    with ControllerLease(store.objects, "k1", beat=0.05):
+        with pytest.raises(SecondControllerError, match=f"has a controller, process {os.getpid()} on"):
+            ControllerLease(store.objects, "k1", beat=0.2).__enter__()
+        assert read_study(store.objects, "k1")[1] == "running"
+    with ControllerLease(store.objects, "k1"):
+        pass
+    assert read_study(store.objects, "k1")[1] == "ended"
+
+
+def test_the_lease_of_a_process_that_is_gone_is_taken_over(store: ArtifactStore) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with ControllerLease(store.objects, "k1", beat=60):
+        key = "tuning/k1/controller.json"
+        body = json.loads(store.objects.get_bytes(key))
+        store.objects.put_bytes("tuning/k2/controller.json", json.dumps(body | {"process": gone.pid}).encode())
+        store.objects.put_bytes("tuning/k3/controller.json", json.dumps(body | {"host": "another"}).encode())
+    began = time.monotonic()
+    with ControllerLease(store.objects, "k2", beat=60):
+        assert time.monotonic() - began < 60, "the holder was watched, though its process is gone"
+    with ControllerLease(store.objects, "k3", beat=0.05):
+        assert json.loads(store.objects.get_bytes("tuning/k3/controller.json"))["process"] == os.getpid()
+
+
+def test_a_controller_that_lost_its_journal_to_another_ends(store: ArtifactStore) -> None:
+    one, other = (StoreJournal(store.objects, "k1") for _ in range(2))
+    for journal in (one, other):
+        journal.append_logs([{"op_code": 0}])
+    one.flush()
+    with pytest.raises(SecondControllerError, match="Run one controller"):
+        other.flush()
+
+
+def test_an_experiment_is_asked_to_stop_until_that_is_withdrawn(store: ArtifactStore) -> None:
+    assert not is_asked_to_stop(store.objects, "k1")
+    assert ask_to_stop(store.objects, "k1") and not ask_to_stop(store.objects, "k1")
+    assert is_asked_to_stop(store.objects, "k1")
+    withdraw_stop(store.objects, "k1")
+    assert not is_asked_to_stop(store.objects, "k1")
+
+
+def test_the_experiments_of_a_store_are_listed_with_what_they_are(store: ArtifactStore) -> None:
+    remember(store.objects, "k1", {"model_name": "flights"})
+    remember(store.objects, "k1", {"model_name": "another"})
+    store.objects.put_bytes("tuning/k0/stop.json", b"{}")
+    assert list(studies(store.objects)) == [("k1", {"model_name": "flights"})]
+
+
+def test_nothing_is_kept_of_an_experiment_that_is_never_resumed(store: ArtifactStore) -> None:
+    never = SPEC.model_copy(update={"resume_policy": "never"})
+    assert _controlled(store, never).started == _controlled(store, never).started == list(range(6))
+    assert not list(store.objects.list("tuning"))
+
+
+def test_a_database_holds_the_same_experiment(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _controlled(store)
+    monkeypatch.setenv(STORAGE, f"sqlite:///{tmp_path}/studies.db")
+    other = ArtifactStore.open(tmp_path / "other")
+    with opened_study(other.objects, "k1", SPEC, 3, STEPS) as study:
+        study.ask()
+        # A controller that is killed within `ask` leaves a trial without its parameters in a database.
+        study.optuna.ask()
+    assert read_study(other.objects, "k1")[1] == "interrupted"
+    assert _controlled(other).started == list(range(6))
+    assert not list(other.objects.list("tuning/k1/journal"))
+    in_database = read_study(other.objects, "k1")[0]
+    monkeypatch.delenv(STORAGE)
+    first, second, *rest = in_database
+    expected = read_study(store.objects, "k1")[0]
+    assert (first, rest[1:]) == (expected[0], expected[3:]) and second.beside == (0,)
+
+
+def test_the_best_configurations_of_earlier_experiments_are_read_once_each(store: ArtifactStore) -> None:
+    trials = [{"number": number, "parameters": {"model.dropout": number % 3}} for number in range(5)]
+    references = [
+        str(
+            store.publish(
+                "experiments",
+                "flights",
+                {
+                    "trials.json": canonical_json(trials),
+                    "experiment.json": canonical_json({"best_trial": best, "front": front}),
+                },
+            )
+        )
+        for best, front in ((2, [0, 2, 3]), (1, [1]))
+    ]
+    assert [each["model.dropout"] for each in best_configurations(store, references)] == [2, 0, 1]
+
+
+def test_a_controller_that_is_killed_at_any_point_loses_and_repeats_nothing(store: ArtifactStore) -> None:
+    """The child writes a line when a trial is begun, and one when it is done; SIGKILL comes at moments of its own."""
+    folder = Path(store.objects.address)
+    log = folder.parent / "log"
+    log.touch()
+    killed = 0
+    while True:
+        child = subprocess.Popen([sys.executable, "-m", "tests.components.tuning.killed_controller", str(folder)])
+        before = log.read_text().count("done") + (1, 3, 2)[killed % 3]
+        while killed < 3 and child.poll() is None and log.read_text().count("done") < before:
+            time.sleep(0.002)
+        if child.poll() is None and killed < 3:
+            child.send_signal(signal.SIGKILL)
+            killed += 1
+        if child.wait() == 0:
+            break
+    assert killed == 3
+    done = Counter(line for line in log.read_text().splitlines() if line.startswith("done"))
+    trials, state = read_study(store.objects, "k1")
+    expected = ExperimentStudy(SPEC.model_copy(update={"max_trial_count": 12}), 3, STEPS, "k1")
+    assert tuple(trials) == Controller(expected, Scripted()).run().trials and state == "ended"
+    assert set(done) == {f"done {number}" for number in range(12)}
+    assert sum(done.values()) - len(done) <= killed, "a trial that had ended was run again"
