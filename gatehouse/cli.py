@@ -30,6 +30,7 @@ def _register(verb: str) -> None:
         "report": _report,
         "runs": _runs,
         "serve": _serve,
+        "tuning": _tuning,
         "why": _why,
     }
     for name in [verb] if verb in verbs else verbs:
@@ -100,6 +101,12 @@ def _serve() -> None:
     from gatehouse.commands import serve
 
     app.add_typer(serve.app, name="serve")
+
+
+def _tuning() -> None:
+    from gatehouse.commands import tuning
+
+    app.add_typer(tuning.app, name="tuning")
 
 
 def _report() -> None:

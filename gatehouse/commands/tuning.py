@@ -1,0 +1,161 @@
+"""`gatehouse tuning`: experiments that search hyperparameters, published and under way."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from gatehouse.commands.experiments import RUNNING, Found, experiments, find_experiment, refreshed
+from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
+from gatehouse.commands.place import PROJECT_FILE, project_folder
+from gatehouse.commands.tuning_live import follow as follow_trials
+from gatehouse.commands.tuning_live import headline, trials_table
+from gatehouse.components.reports.rendering import rendered
+from gatehouse.components.tuning.reports.shown import values_of
+from gatehouse.components.tuning.reports.verdict import ending
+from gatehouse.errors import ConfigurationError, GatehouseError
+
+app = typer.Typer(no_args_is_help=True, help="Experiments: list, show, report, resume, stop, import-katib.")
+ExperimentArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A model (its newest experiment), a reference, or the key of a study.")
+]
+
+
+@app.command("list")
+def list_experiments(
+    name: Annotated[str, typer.Argument(help="Only of this model.")] = "",
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List experiments: those that are under way or were interrupted, then those that were published."""
+    opened = open_store(store)
+    found = list(experiments(opened, name))
+    if as_json:
+        print_json([_brief(one) for one in found])
+        return
+    if not found:
+        typer.echo(f"{opened.address} has no experiments. A training run with `tuning` in its project makes one.")
+        return
+    table = Table("model", "state", "trials", "best", "ended", "experiment", box=None, pad_edge=False)
+    for one in found:
+        best = f"trial {one.shown.best['number']}: {values_of(one.shown, one.shown.best)}" if one.shown.best else ""
+        why = ending(str(one.shown.about.get("ended") or ""))
+        done = sum(each["state"] != "running" for each in one.shown.trials)
+        table.add_row(*map(Text, (one.name, one.state, f"{done:,}", best, why, one.short)))
+    print_table(table)
+
+
+@app.command()
+def show(
+    name: ExperimentArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show trials as they come, until the experiment ends.")
+    ] = False,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show the trials of an experiment, published or under way."""
+    opened = open_store(store)
+    found = find_experiment(opened, name)
+    if as_json:
+        print_json(_brief(found) | {"trials": list(found.shown.trials)})
+        return
+    if follow and found.state == RUNNING:
+        found = follow_trials(found, lambda one: refreshed(opened, one))
+    else:
+        print_table(trials_table(found.shown))
+    typer.echo(f"\n{headline(found.shown)}")
+    why = ending(str(found.shown.about.get("ended") or ""))
+    typer.echo(f"ended: {why}" if found.reference and why else found.shown.state)
+
+
+@app.command()
+def report(
+    name: ExperimentArgument,
+    store: StoreOption = "",
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+) -> None:
+    """Draw the page of an experiment, print where it is, and open it; of one under way it shows it as it is now."""
+    opened = open_store(store)
+    found = find_experiment(opened, name)
+    if found.reference:
+        page = rendered(opened, found.reference)
+    else:
+        from gatehouse.components.tuning.reports.page import drawn
+
+        page = opened.scratch("tuning") / f"{found.study}.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(drawn(found.shown), encoding="utf-8")
+    typer.echo(str(page))
+    if open_page:
+        webbrowser.open(page.resolve().as_uri())
+
+
+@app.command()
+def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
+    """Ask the controller of an experiment to end: running jobs are stopped, and what there is is published."""
+    from gatehouse.components.tuning.journal import ask_to_stop
+
+    opened = open_store(store)
+    found = find_experiment(opened, name)
+    if found.state != RUNNING:
+        raise GatehouseError(f"{found.short}: expected an experiment that is running, found one that is {found.state}.")
+    asked = ask_to_stop(opened.objects, found.study)
+    typer.echo(f"{found.short} is asked to end{'' if asked else ' already'}; its running jobs keep their checkpoints.")
+    typer.echo(f"It goes on with: gatehouse tuning resume {found.short}")
+
+
+@app.command("import-katib")
+def import_katib(
+    file: Annotated[Path, typer.Argument(help="YAML of an Experiment, kubeflow.org/v1beta1.")],
+    mapped: Annotated[
+        list[str] | None, typer.Option("--map", help="THEIRS=OURS, as lr=optimizer.learning_rate; also metrics.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help=f"Put the section into {PROJECT_FILE} of this folder.")
+    ] = False,
+) -> None:
+    """Print an Experiment of Katib as the `tuning` section of a project, and what could not be carried over."""
+    from gatehouse.components.tuning.katib import imported, with_section
+
+    wrong = [each for each in mapped or () if not all(part.strip() for part in each.partition("=")[::2])]
+    if wrong:
+        raise ConfigurationError(f"--map: expected THEIRS=OURS, found {', '.join(wrong)}.")
+    names = dict((part.strip() for part in each.split("=", 1)) for each in mapped or ())
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{file}: expected a YAML file of Katib, found none that can be read: {error}"
+        ) from error
+    try:
+        found = imported(text, names)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+    typer.echo(found.text(), nl=False)
+    typer.echo(f"\n{len(found.left)} not carried over:" if found.left else "\nAll of it was carried over.", err=True)
+    for where, why in found.left:
+        typer.echo(f"- {where}: {why}", err=True)
+    if write:
+        if not found.tuning.get("parameters"):
+            raise ConfigurationError(f"{file}: no parameter has a setting here, so nothing was written; see --map.")
+        project = project_folder(None) / PROJECT_FILE
+        project.write_text(with_section(project.read_text(encoding="utf-8"), found.text()), encoding="utf-8")
+        typer.echo(f"Written to {project}; `gatehouse check` says whether it fits the model.", err=True)
+
+
+def _brief(found: Found) -> dict[str, object]:
+    shown = found.shown
+    return {
+        "name": found.name,
+        "state": found.state,
+        "study": found.study,
+        "reference": str(found.reference or ""),
+        "trials": len(shown.trials),
+        "best_trial": shown.best["number"] if shown.best else None,
+        "values": dict(shown.best["values"]) if shown.best else {},
+        "ended": shown.about.get("ended") or "",
+    }

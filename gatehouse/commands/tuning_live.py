@@ -1,0 +1,109 @@
+"""The trials of an experiment as a table, and as they come: a live table on a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gatehouse.commands.experiments import RUNNING, Found
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.tuning.reports.shown import Body, Shown, told, values_of
+
+_STYLES = {"failed": "red", "killed": "red", "early_stopped": "dim", "running": "yellow", "succeeded": ""}
+_SECONDS = 1.0
+_ROOM = 8  # Lines of a terminal for what stands around the table.
+
+
+def trials_table(shown: Shown, trials: Sequence[Body] | None = None) -> Table:
+    """Trials with state, objectives, parameters, reason and model; the best one stands out."""
+    settings = list(dict.fromkeys(one.setting for one in shown.dimensions))
+    table = Table("trial", "state", box=None, pad_edge=False)
+    for one in shown.objectives:
+        table.add_column(Text(one.metric), justify="right")
+    for name in (*settings, "reason", "model"):
+        table.add_column(Text(name))
+    best = shown.best["number"] if shown.best else None
+    for trial in shown.trials if trials is None else trials:
+        style = "bold green" if trial["number"] == best else _STYLES.get(trial["state"], "")
+        values = [one.of(trial) for one in shown.objectives]
+        table.add_row(
+            str(trial["number"]),
+            Text(_state(trial)),
+            *("" if value is None else f"{value:.5f}" for value in values),
+            *(Text(told(trial["parameters"].get(name, ""))) for name in settings),
+            Text(str(trial.get("reason") or "")),
+            Reference.parse(trial["model"]).short if trial.get("model") else "",
+            style=style,
+        )
+    return table
+
+
+def headline(shown: Shown) -> str:
+    """How an experiment stands, in one line."""
+    states = [one["state"] for one in shown.trials]
+    counts = ", ".join(f"{states.count(state):,} {state.replace('_', ' ')}" for state in dict.fromkeys(states))
+    best = f"; best: trial {shown.best['number']} with {values_of(shown, shown.best)}" if shown.best else ""
+    trials = f"{len(states):,} {'trial' if len(states) == 1 else 'trials'}"
+    return f"{shown.name}: {trials}{f' ({counts})' if counts else ''}{best}"
+
+
+def follow(found: Found, refresh: Callable[[Found], Found], console: Console | None = None) -> Found:
+    """Show the trials of an experiment until its controller has ended; gives how it stood then.
+
+    Args:
+        found: The experiment.
+        refresh: Reads it again.
+        console: Where to; by default the standard output.
+    """
+    out = console or Console(highlight=False)
+    seen: dict[int, str] = {}
+    if not out.is_terminal:
+        while True:
+            for line in events(found.shown, seen):
+                out.print(line, soft_wrap=True, markup=False)
+            if found.state != RUNNING:
+                return found
+            time.sleep(_SECONDS)
+            found = refresh(found)
+    with Live(_screen(found.shown, out.height), console=out, refresh_per_second=2) as live:
+        while found.state == RUNNING:
+            time.sleep(_SECONDS)
+            found = refresh(found)
+            live.update(_screen(found.shown, out.height))
+    return found
+
+
+def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
+    """A line for each trial that is in another state than it was seen in; what is told of is seen then."""
+    best = shown.best["number"] if shown.best else None
+    for trial in shown.trials:
+        number, state = trial["number"], trial["state"]
+        if seen.get(number) == state:
+            continue
+        seen[number] = state
+        if state == "running":
+            words = ", ".join(f"{name} {told(value)}" for name, value in trial["parameters"].items())
+            yield f"trial {number} started: {words}"
+        elif state == "succeeded":
+            yield f"trial {number}: {values_of(shown, trial)}{', best so far' if number == best else ''}"
+        else:
+            yield f"trial {number} {_state(trial)}: {trial.get('reason') or 'no reason'}"
+
+
+def _screen(shown: Shown, height: int) -> Group:
+    """What fits a terminal: the trials that run and the last ones, and the best below them."""
+    trials: list[Any] = list(shown.trials)[-max(1, height - _ROOM) :]
+    running = [one for one in shown.trials if one["state"] == "running" and one not in trials]
+    kept = [*running, *trials][-max(1, height - _ROOM) :]
+    left = len(shown.trials) - len(kept)
+    note = f"{left:,} earlier trials are not shown" if left else ""
+    return Group(trials_table(shown, kept), Text(note, style="dim"), Text(headline(shown)))
+
+
+def _state(trial: Body) -> str:
+    state = str(trial["state"]).replace("_", " ")
+    return f"{state}, infeasible" if state == "succeeded" and not trial.get("feasible", True) else state

@@ -1,0 +1,214 @@
+"""`gatehouse tuning`: experiments that are published, under way and interrupted, and files of Katib."""
+
+import io
+import json
+import webbrowser
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gatehouse.components.tuning.journal import is_asked_to_stop, remember
+from gatehouse.components.tuning.lease import ControllerLease
+from gatehouse.components.tuning.opening import opened_study
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from gatehouse.commands import tuning_live
+from gatehouse.commands.experiments import RUNNING, find_experiment, refreshed
+from gatehouse.commands.tuning import app
+from gatehouse.commands.tuning_live import events, follow
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning.reports.shown import Shown
+from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
+from tests.components.tuning.reports.experiments import about, trials
+
+STUDY = "5eed" * 16
+SPEC = {
+    "max_trial_count": 6,
+    "parameters": [{"name": "model.dropout", "type": "double", "min": 0.1, "max": 0.5}],
+}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followed experiments are looked at every hundredth of a second."""
+    monkeypatch.setattr(tuning_live, "_SECONDS", 0.01)
+
+
+def run(store: ArtifactStore, *arguments: str) -> Result:
+    """A command that ends well."""
+    result = CliRunner().invoke(app, [*arguments, "--store", store.address])
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+def published(store: ArtifactStore, count: int = 8, **details: Any) -> Reference:
+    made = trials(count)
+    ended = [one for one in made if one["state"] == "succeeded"]
+    best = min(ended, key=lambda one: one["values"]["log_loss"])["number"]
+    files = {"experiment.json": canonical_json(about(best_trial=best)), "trials.json": canonical_json(made)}
+    return store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count} | details)
+
+
+def begun(store: ArtifactStore, ended: int = 2, running: int = 1) -> None:
+    """A study with so many trials that ended and that run, whose controller is gone."""
+    spec = ExperimentSpec.model_validate(SPEC)
+    remember(store.objects, STUDY, {"name": "flights", "request": {"spec": SPEC}, "steps": 4, "seed": 1})
+    with opened_study(store.objects, STUDY, spec, 1, 4) as study:
+        for number in range(ended):
+            asked = study.ask()
+            study.report(number, 1, 0.7)
+            study.end(replace(asked, state="succeeded", values={"log_loss": 0.6 - number / 100}, intermediate=()))
+        for _ in range(running):
+            study.ask()
+
+
+def test_an_empty_store_says_what_makes_an_experiment(store: ArtifactStore) -> None:
+    assert "has no experiments" in run(store, "list").output
+
+
+def test_what_is_published_is_listed_with_its_best_trial_and_why_it_ended(store: ArtifactStore) -> None:
+    reference = published(store)
+    line = run(store, "list").output.splitlines()[1]
+    for part in ("flights", "ended", "8", "log_loss 0.5", "max_trial_count", reference.short):
+        assert part in line
+    assert run(store, "list", "other").output.startswith(store.address)
+    (body,) = json.loads(run(store, "list", "--json").output)
+    assert body["reference"] == str(reference)
+    assert body["trials"] == 8
+
+
+def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: ArtifactStore) -> None:
+    published(store, study="other")
+    begun(store)
+    lines = run(store, "list").output.splitlines()
+    assert lines[1].split()[:3] == ["flights", "interrupted", "2"]
+    assert STUDY[:12] in lines[1]
+    shown = run(store, "show", "flights").output
+    assert "Interrupted with 1 trial under way" in shown
+    assert "best: trial 1 with log_loss 0.59" in shown
+    assert [line.split()[1] for line in shown.splitlines()[1:4]] == ["succeeded", "succeeded", "running"]
+
+
+def test_what_was_published_of_a_study_is_not_listed_twice(store: ArtifactStore) -> None:
+    begun(store, ended=3, running=0)
+    published(store, 3, study=STUDY)
+    assert len(run(store, "list").output.splitlines()) == 2
+
+
+def test_a_name_is_a_model_a_reference_or_a_key(store: ArtifactStore) -> None:
+    reference = published(store)
+    begun(store)
+    assert find_experiment(store, reference.short).reference == reference
+    assert find_experiment(store, STUDY[:6]).study == STUDY
+    assert find_experiment(store, "flights").study == STUDY
+    with pytest.raises(MissingArtifactError, match="gatehouse tuning list"):
+        find_experiment(store, "weather")
+    with pytest.raises(ConfigurationError, match="expected an experiment"):
+        find_experiment(store, store.publish("models", "a", {"a.json": "{}"}).short)
+
+
+def test_reports_of_what_is_published_and_of_what_is_not(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    begun(store)
+    page = Path(run(store, "report", "flights").output.strip())
+    assert "Interrupted with 1 trial under way" in page.read_text()
+    assert opened == [page.as_uri()]
+    run(store, "report", STUDY[:8], "--no-open")
+    assert len(opened) == 1
+
+
+def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -> None:
+    begun(store)
+    refused = CliRunner().invoke(app, ["stop", "flights", "--store", store.address])
+    assert isinstance(refused.exception, GatehouseError)
+    assert "found one that is interrupted" in str(refused.exception)
+    with ControllerLease(store.objects, STUDY):
+        assert "is asked to end;" in run(store, "stop", "flights").output
+        assert is_asked_to_stop(store.objects, STUDY)
+        assert "already" in run(store, "stop", "flights").output
+
+
+def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(store: ArtifactStore) -> None:
+    begun(store, ended=1, running=1)
+    out = io.StringIO()
+    with ControllerLease(store.objects, STUDY):
+        found = find_experiment(store, STUDY)
+    assert found.state == RUNNING
+    ended = follow(found, lambda one: refreshed(store, one), Console(file=out))
+    assert ended.state == "interrupted"
+    lines = out.getvalue().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["trial 0", "trial 1 started"]
+    assert lines[0].endswith("log_loss 0.6, best so far")
+
+
+def test_a_live_table_shows_the_last_trials_and_those_that_run(store: ArtifactStore) -> None:
+    begun(store, ended=3, running=1)
+    out = io.StringIO()
+    with ControllerLease(store.objects, STUDY):
+        found = find_experiment(store, STUDY)
+    console = Console(file=out, force_terminal=True, width=200, height=10)
+    follow(found, lambda one: refreshed(store, one), console)
+    assert "2 earlier trials are not shown" in out.getvalue()
+
+
+def test_each_change_of_a_trial_is_told_once() -> None:
+    made = trials(12)
+    seen: dict[int, str] = {}
+    lines = list(events(Shown("flights", about(), made), seen))
+    assert len(lines) == 12
+    assert f"trial 10 failed: {made[10]['reason']}" in lines
+    assert list(events(Shown("flights", about(), made), seen)) == []
+    made[3] = made[3] | {"state": "killed", "reason": "the experiment ended: stopped"}
+    assert list(events(Shown("flights", about(), made), seen)) == ["trial 3 killed: the experiment ended: stopped"]
+
+
+KATIB = """
+apiVersion: kubeflow.org/v1beta1
+kind: Experiment
+spec:
+  objective: {type: minimize, objectiveMetricName: loss}
+  algorithm: {algorithmName: random}
+  maxTrialCount: 5
+  parameters:
+    - {name: units, parameterType: discrete, feasibleSpace: {list: ["2", "4"]}}
+"""
+
+
+def test_a_file_of_katib_is_printed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("katib.yaml").write_text(KATIB)
+    Path("project.yaml").write_text("name: flights\ntuning: {max_trial_count: 1}\nsplit: {}\n")
+    result = CliRunner().invoke(app, ["import-katib", "katib.yaml"])
+    assert result.exit_code == 0
+    assert "--map units=SETTING" in result.stderr
+    refused = CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write"])
+    assert isinstance(refused.exception, ConfigurationError)
+    CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write", "--map", "units=model.blocks"])
+    written = Path("project.yaml").read_text()
+    assert "- {name: model.blocks, type: categorical, choices: [2, 4]}" in written
+    assert written.startswith("name: flights\n")
+    assert written.endswith("split: {}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.yaml"], "none.yaml: expected"),
+        (["bad.yaml"], "bad.yaml: expected"),
+        (["bad.yaml", "--map", "lr"], "THEIRS=OURS"),
+    ],
+)
+def test_what_cannot_be_read_is_a_mistake_of_the_command_line(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text("kind: Pod")
+    error = CliRunner().invoke(app, ["import-katib", *arguments]).exception
+    assert isinstance(error, ConfigurationError)
+    assert said in str(error)
