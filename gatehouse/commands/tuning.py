@@ -121,10 +121,9 @@ def import_katib(
     """Print an Experiment of Katib as the `tuning` section of a project, and what could not be carried over."""
     from gatehouse.components.tuning.katib import imported, with_section
 
-    wrong = [each for each in mapped or () if not all(part.strip() for part in each.partition("=")[::2])]
-    if wrong:
+    names = {theirs.strip(): ours.strip() for theirs, _, ours in (each.partition("=") for each in mapped or ())}
+    if wrong := [theirs for theirs, ours in names.items() if not theirs or not ours]:
         raise ConfigurationError(f"--map: expected THEIRS=OURS, found {', '.join(wrong)}.")
-    names = dict((part.strip() for part in each.split("=", 1)) for each in mapped or ())
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
