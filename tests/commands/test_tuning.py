@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gatehouse.components.tuning.journal import is_asked_to_stop, remember
-from gatehouse.components.tuning.lease import ControllerLease
-from gatehouse.components.tuning.opening import opened_study
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -21,6 +18,9 @@ from gatehouse.commands.tuning_live import events, follow
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning.journal import is_asked_to_stop, remember
+from gatehouse.components.tuning.lease import ControllerLease
+from gatehouse.components.tuning.opening import opened_study
 from gatehouse.components.tuning.reports.shown import Shown
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
