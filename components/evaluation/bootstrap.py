@@ -3,14 +3,14 @@
 Efron (1979); for units of several rows it is the cluster bootstrap (Davison and Hinkley 1997, section 3.8).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow.compute as pc
 
 from gatehouse.components.evaluation.parts import Part
-from gatehouse.components.metrics.catalogue.metric import Array, Metric, OnDraw
+from gatehouse.components.metrics.catalogue.metric import Array, Metric
 from gatehouse.errors import ConfigurationError
 
 LEVEL = 0.95
@@ -86,15 +86,15 @@ class Units:
 
 @dataclass(frozen=True)
 class Measured:
-    """Something that is measured on every draw: of the rows from `start` to `stop`, in the order that is asked for."""
+    """Numbers that are measured on every draw: of the rows from `start` to `stop`, in the order that is asked for."""
 
-    on_draw: OnDraw
+    on_draw: Callable[[Array], float | Sequence[float]]
     start: int = 0
     stop: int | None = None
 
 
 def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int, order: Array | None = None) -> Array:
-    """What is measured on each draw, shape (samples, len(measured)); a draw is held no longer than it is looked at.
+    """What is measured on each draw, shape (samples, numbers); a draw is held no longer than it is looked at.
 
     Args:
         measured: What to measure.
@@ -103,12 +103,11 @@ def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int
         seed: Of the draws: with one seed, calls see the same ones.
         order: Numbers of the rows in the order in which `measured` counts them, shape (rows,); None for their own.
     """
-    found = np.empty((samples, len(measured)))
-    for number, times in enumerate(units.draws(samples, seed)):
+    found = []
+    for times in units.draws(samples, seed):
         ordered = times if order is None else times[order]
-        for place, each in enumerate(measured):
-            found[number, place] = each.on_draw(ordered[each.start : each.stop])
-    return found
+        found.append(np.hstack([each.on_draw(ordered[each.start : each.stop]) for each in measured]))
+    return np.array(found)
 
 
 def interval(metric: Metric, value: float, drawn: Array) -> tuple[float, float]:

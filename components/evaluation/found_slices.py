@@ -11,7 +11,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from gatehouse.components.evaluation.holm import holm
 from gatehouse.components.evaluation.slice_columns import CROSS, NULL
@@ -61,7 +61,7 @@ def find_slices(
         candidates += _tested("", crossed, losses, least_rows, variance)
     if not candidates or not most:
         return []
-    adjusted = holm(norm.sf([each[3] for each in candidates]))
+    adjusted = holm(ndtr([-each[3] for each in candidates]))
     ordered = sorted(zip(candidates, adjusted, strict=True), key=lambda each: (-each[0][3], each[0][0]))
     kept: list[tuple[float, Found]] = []
     for (name, (one, number), mean, _), p_value in ordered:

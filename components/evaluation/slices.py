@@ -14,7 +14,7 @@ from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.evaluation.slice_columns import slice_columns
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.metrics.catalogue.found import metric_named
-from gatehouse.components.metrics.catalogue.metric import Array, Predictions
+from gatehouse.components.metrics.catalogue.metric import Array, Predictions, all_on_draws
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tasks.level import level_of
 from gatehouse.components.tasks.task import Task
@@ -116,12 +116,11 @@ class Slicing:
             named = dict.fromkeys([objective, *((*self.limits, self.compared[0]) if enough else ())])
             chosen = [metric_named(each) for each in named]
             values = {role: {each.name: each.measure(labels, read) for each in chosen} for role, read in given.items()}
-            keys = [(role, each) for role in given for each in chosen]
-            measured += [Measured(each.on_draws(labels, given[role]), start, stop) for role, each in keys]
+            measured += [Measured(all_on_draws(chosen, labels, read), start, stop) for read in given.values()]
             judged = enough and self._size(rows) >= self.spec.min_slice_rows
             level = level_of(self.task).of(labels, self.labels)[0]
             entry = Slice(name, len(rows), level, values, {}, {}, judged)
-            entries.append((entry, self.units.among(rows), [(role, each.name) for role, each in keys]))
+            entries.append((entry, self.units.among(rows), [(role, each) for role in given for each in named]))
             start = stop
         order = np.concatenate(members)
         drawn = iter(on_draws(measured, self.units, self.spec.bootstrap_samples, self.spec.seed, order).T)

@@ -8,7 +8,7 @@ import numpy as np
 from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.metrics.catalogue.found import metrics_for
-from gatehouse.components.metrics.catalogue.metric import Array, Predictions
+from gatehouse.components.metrics.catalogue.metric import Array, Predictions, all_on_draws
 from gatehouse.components.tasks.task import Task
 
 
@@ -68,6 +68,6 @@ def uncertainty_of(
 
 def _drawn(task: Task, labels: Array, predictions: Predictions, units: Units, spec: EvaluationSpec) -> dict[str, Array]:
     metrics = metrics_for(task.name)
-    measured = [Measured(metric.on_draws(labels, predictions)) for metric in metrics.values()]
-    found = on_draws(measured, units, spec.bootstrap_samples, spec.seed)
+    measured = Measured(all_on_draws([*metrics.values()], labels, predictions))
+    found = on_draws([measured], units, spec.bootstrap_samples, spec.seed)
     return dict(zip(metrics, found.T, strict=True))

@@ -3,18 +3,13 @@
 import numpy as np
 
 from gatehouse.components.metrics.catalogue.declared import metric
-from gatehouse.components.metrics.catalogue.metric import Array, OnDraw
-from gatehouse.components.metrics.curves.calibration import calibration, on_draws_of_groups
-
-_BINS = 20
+from gatehouse.components.metrics.catalogue.metric import Array
+from gatehouse.components.metrics.curves.calibration import BINS, calibration, calibration_of_draws
 
 
-def _error(predicted: Array, observed: Array, counts: Array) -> float:
+def _error(curve: tuple[Array, Array, Array]) -> float:
+    predicted, observed, counts = curve
     return float(np.sum(np.abs(predicted - observed) * counts) / np.sum(counts))
-
-
-def _prepare(labels: Array, probabilities: Array) -> OnDraw:
-    return on_draws_of_groups(labels, probabilities, _BINS, _error)
 
 
 @metric(
@@ -22,9 +17,10 @@ def _prepare(labels: Array, probabilities: Array) -> OnDraw:
     better="lower",
     tasks=("binary",),
     reads="probabilities",
-    prepare=_prepare,
+    prepare=calibration_of_draws,
+    of_counts=_error,
     overstated=True,
 )
 def calibration_error(labels: Array, probabilities: Array) -> float:
     """Distance of observed rate and mean probability over 20 groups of equal size, weighted by rows (Naeini 2015)."""
-    return _error(*calibration(labels, probabilities, _BINS).T)
+    return _error(tuple(calibration(labels, probabilities, BINS).T))

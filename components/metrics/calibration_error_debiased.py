@@ -5,13 +5,12 @@ import math
 import numpy as np
 
 from gatehouse.components.metrics.catalogue.declared import metric
-from gatehouse.components.metrics.catalogue.metric import Array, OnDraw
-from gatehouse.components.metrics.curves.calibration import calibration, on_draws_of_groups
-
-_BINS = 20
+from gatehouse.components.metrics.catalogue.metric import Array
+from gatehouse.components.metrics.curves.calibration import BINS, calibration, calibration_of_draws
 
 
-def _error(predicted: Array, observed: Array, counts: Array) -> float:
+def _error(curve: tuple[Array, Array, Array]) -> float:
+    predicted, observed, counts = curve
     gaps, noise = np.abs(predicted - observed), np.sqrt(np.maximum(observed * (1 - observed), 0) / counts)
     found = [2 * gap - _mean_distance(gap, spread) for gap, spread in zip(gaps.tolist(), noise.tolist(), strict=True)]
     return max(0.0, float(np.sum(np.array(found) * counts) / np.sum(counts)))
@@ -25,16 +24,13 @@ def _mean_distance(gap: float, spread: float) -> float:
     return spread * math.sqrt(2 / math.pi) * math.exp(-ratio * ratio / 2) + gap * math.erf(ratio / math.sqrt(2))
 
 
-def _prepare(labels: Array, probabilities: Array) -> OnDraw:
-    return on_draws_of_groups(labels, probabilities, _BINS, _error)
-
-
 @metric(
     title="calibration error, debiased",
     better="lower",
     tasks=("binary",),
     reads="probabilities",
-    prepare=_prepare,
+    prepare=calibration_of_draws,
+    of_counts=_error,
     overstated=True,
 )
 def calibration_error_debiased(labels: Array, probabilities: Array) -> float:
@@ -44,4 +40,4 @@ def calibration_error_debiased(labels: Array, probabilities: Array) -> float:
     are apart from their rates. The mean of that distance over rates drawn around those observed, which they take from
     samples, is a formula here. Not below 0.
     """
-    return _error(*calibration(labels, probabilities, _BINS).T)
+    return _error(tuple(calibration(labels, probabilities, BINS).T))

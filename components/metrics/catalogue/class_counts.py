@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from gatehouse.components.metrics.catalogue.metric import Array, Metric, OnDraw
+from gatehouse.components.metrics.catalogue.metric import Array, Metric
 
 
 @dataclass(frozen=True)
@@ -34,35 +34,37 @@ class ClassCounts:
 def class_metric(
     *, title: str, better: Literal["higher", "lower"], tasks: tuple[str, ...], form: str = ".4f"
 ) -> Callable[[Callable[[ClassCounts], float]], Metric]:
-    """Declare a function of counts by class, which a draw makes from the confusion matrix of the drawn rows.
+    """Declare a function of counts by class, which all of these metrics share on a draw."""
+
+    def declare(of_counts: Callable[[ClassCounts], float]) -> Metric:
+        def measured(labels: Array, classes: Array) -> float:
+            return of_counts(_counted(labels, classes)(np.ones(len(labels))))
+
+        return Metric(of_counts.__name__, title, better, tasks, "classes", form, measured, _counted, of_counts)
+
+    return declare
+
+
+def _counted(labels: Array, classes: Array) -> Callable[[Array], ClassCounts]:
+    """From how often each row was drawn to the counts, by the confusion matrix of the drawn rows.
 
     Of the matrix only cells that some row is in are kept, so that thousands of classes take no more than the rows do.
     """
+    names, numbers = np.unique(np.concatenate([labels, classes]), return_inverse=True)
+    cells, cell = np.unique(numbers[: len(labels)] * len(names) + numbers[len(labels) :], return_inverse=True)
+    label, said = np.divmod(cells, len(names))
 
-    def declare(of_counts: Callable[[ClassCounts], float]) -> Metric:
-        def prepare(labels: Array, classes: Array) -> OnDraw:
-            names, numbers = np.unique(np.concatenate([labels, classes]), return_inverse=True)
-            cells, cell = np.unique(numbers[: len(labels)] * len(names) + numbers[len(labels) :], return_inverse=True)
-            label, said = np.divmod(cells, len(names))
+    def counted(times: Array) -> ClassCounts:
+        rows = np.bincount(cell, weights=times, minlength=len(cells))
+        by_class = np.array(
+            [
+                np.bincount(of, weights=weights, minlength=len(names))
+                for of, weights in ((label, rows * (label == said)), (label, rows), (said, rows))
+            ]
+        )
+        there = by_class[1:].any(axis=0)
+        right, seen, are_said = by_class[:, there]
+        positive = names[there] == 1 if np.asarray(classes).dtype == bool else None
+        return ClassCounts(right, seen, are_said, positive)
 
-            def counted(times: Array) -> float:
-                rows = np.bincount(cell, weights=times, minlength=len(cells))
-                by_class = np.array(
-                    [
-                        np.bincount(of, weights=weights, minlength=len(names))
-                        for of, weights in ((label, rows * (label == said)), (label, rows), (said, rows))
-                    ]
-                )
-                there = by_class[1:].any(axis=0)
-                right, seen, are_said = by_class[:, there]
-                positive = names[there] == 1 if np.asarray(classes).dtype == bool else None
-                return of_counts(ClassCounts(right, seen, are_said, positive))
-
-            return counted
-
-        def measured(labels: Array, classes: Array) -> float:
-            return prepare(labels, classes)(np.ones(len(labels)))
-
-        return Metric(of_counts.__name__, title, better, tasks, "classes", form, measured, prepare)
-
-    return declare
+    return counted

@@ -1,11 +1,13 @@
 """Declares a function as a metric of its name: as it is, as a mean over rows, or as one of the order of scores."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from gatehouse.components.metrics.catalogue.metric import Array, Measure, Metric, OnDraw, Reads
+from gatehouse.components.metrics.catalogue.metric import Array, Counted, Measure, Metric, OnDraw, Reads
+
+_Counts = list[tuple[Array, Array]]
 
 
 def metric(
@@ -15,13 +17,15 @@ def metric(
     tasks: tuple[str, ...],
     reads: Reads,
     form: str = ".4f",
-    prepare: Callable[..., OnDraw] | None = None,
+    prepare: Callable[..., Counted] | None = None,
+    of_counts: Callable[[Any], float] = float,
     overstated: bool = False,
 ) -> Callable[[Measure], Metric]:
-    """Declare a function of labels and of what it reads; on draws it measures the drawn rows anew, or as `prepare`."""
+    """Declare a function of labels and of what it reads; on draws it measures them anew, or what `prepare` counts."""
 
     def declare(function: Measure) -> Metric:
-        return Metric(function.__name__, title, better, tasks, reads, form, function, prepare, None, overstated)
+        measured = (form, function, prepare, of_counts, None, overstated)
+        return Metric(function.__name__, title, better, tasks, reads, *measured)
 
     return declare
 
@@ -49,7 +53,7 @@ def mean_metric(
             # Without BLAS, whose threads take longer to meet than the sum takes, and whose bits are the processor's.
             return lambda times: of_mean(float(np.einsum("i,i", times, numbers)) / times.sum())
 
-        return Metric(by_row.__name__, title, better, tasks, reads, form, measured, prepare, by_row)
+        return Metric(by_row.__name__, title, better, tasks, reads, form, measured, prepare, by_row=by_row)
 
     return declare
 
@@ -61,7 +65,7 @@ def ranked_metric(
     tasks: tuple[str, ...],
     form: str = ".4f",
 ) -> Callable[[Callable[[Array, Array], float]], Metric]:
-    """Declare a function of the order of scores: scores are sorted once, and each draw only counts.
+    """Declare a function of the order of scores: they are sorted once, and each draw only counts, for all of these.
 
     The function takes the positive rows and all rows at every distinct score, from the highest score down, shape
     (scores,) each. Neighbouring scores without a positive row may be taken together, and scores without any row must
@@ -70,24 +74,24 @@ def ranked_metric(
     """
 
     def declare(of_counts: Callable[[Array, Array], float]) -> Metric:
-        def prepare(labels: Array, scores: Array) -> OnDraw:
-            if scores.ndim == 1:
-                counted = _counter(np.asarray(labels) > 0.5, scores)
-                return lambda times: of_counts(*counted(times))
-            classes = [_counter(labels == name, _scores_of(int(name), scores)) for name in np.unique(labels)]
-
-            def averaged(times: Array) -> float:
-                found = (counted(times) for counted in classes)
-                return float(np.mean([of_counts(hits, rows) for hits, rows in found if hits.any()]))
-
-            return averaged
+        def averaged(found: _Counts) -> float:
+            return float(np.mean([of_counts(hits, rows) for hits, rows in found]))
 
         def measured(labels: Array, scores: Array) -> float:
-            return prepare(labels, scores)(np.ones(len(scores)))
+            return averaged(_counted(labels, scores)(np.ones(len(scores))))
 
-        return Metric(of_counts.__name__, title, better, tasks, "scores", form, measured, prepare)
+        return Metric(of_counts.__name__, title, better, tasks, "scores", form, measured, _counted, averaged)
 
     return declare
+
+
+def _counted(labels: Array, scores: Array) -> Callable[[Array], _Counts]:
+    """From how often each row was drawn to counts of the positive class, or of each that drawn labels have."""
+    if scores.ndim == 1:
+        counted = _counter(np.asarray(labels) > 0.5, scores)
+        return lambda times: [counted(times)]
+    classes = [_counter(labels == name, _scores_of(int(name), scores)) for name in np.unique(labels)]
+    return lambda times: [found for counted in classes if (found := counted(times))[0].any()]
 
 
 def _counter(positive: Array, scores: Array) -> Callable[[Array], tuple[Array, Array]]:

@@ -1,7 +1,7 @@
 """A metric: a function of labels and predictions, and what its users need to know of it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Measure = Callable[..., float]
 OnDraw = Callable[[Array], float]
+Counted = Callable[[Array], Any]
 Reads = Literal["scores", "probabilities", "classes"]
 
 
@@ -62,8 +63,9 @@ class Metric:
         reads: Which of the predictions it reads; `groups` stands for scores and groups.
         form: How the number is written, in Python's format language.
         function: From labels, shape (rows,), and what it reads to a number.
-        prepare: From the same to a function of how often each row was drawn, which measures a draw quickly; None
-            measures the drawn rows anew.
+        prepare: From the same to a function of how often each row was drawn, which quickly counts what a draw has;
+            metrics of one `prepare` share what it counts. None measures the drawn rows anew.
+        of_counts: From what was counted to the metric.
         by_row: From labels and what it reads to a number for each row, where the metric is their mean or its root.
         overstated: Whether a sample of rows gives a larger value than all rows there could be, on average, and draws of
             the sample an even larger one; such a metric is never negative.
@@ -76,7 +78,8 @@ class Metric:
     reads: Reads | Literal["groups"]
     form: str
     function: Measure
-    prepare: Callable[..., OnDraw] | None = None
+    prepare: Callable[..., Counted] | None = None
+    of_counts: Callable[[Any], float] = float
     by_row: Callable[..., Array] | None = None
     overstated: bool = False
 
@@ -89,16 +92,13 @@ class Metric:
         return math.nan if _holds_nan(predictions.scores) else self(labels, *self._read(predictions))
 
     def on_draws(self, labels: Array, predictions: Predictions) -> OnDraw:
-        """A function from how often each row was drawn, float64, shape (rows,), to the metric of that draw.
+        """A function from how often each row was drawn, float64, shape (rows,), to the metric of that draw."""
+        measured = all_on_draws([self], labels, predictions)
+        return lambda times: measured(times)[0]
 
-        Rows of a group are drawn equally often: as a group that comes so often. One label or score that is NaN makes
-        every draw NaN, and so does a draw without rows.
-        """
-        read = self._read(predictions)
-        if _holds_nan(labels, predictions.scores, *read):
-            return lambda times: math.nan
-        measured = self.prepare(labels, *read) if self.prepare else self._anew(labels, predictions)
-        return lambda times: measured(times) if times.any() else math.nan
+    def counted(self, labels: Array, predictions: Predictions) -> Counted:
+        """A function from how often each row was drawn to what `of_counts` takes."""
+        return self.prepare(labels, *self._read(predictions)) if self.prepare else self._anew(labels, predictions)
 
     def _anew(self, labels: Array, predictions: Predictions) -> OnDraw:
         rows = np.arange(len(labels))
@@ -129,6 +129,29 @@ class Metric:
         if self.reads == "groups":
             return predictions.scores, predictions.form("groups")
         return (predictions.form(self.reads),)
+
+
+def all_on_draws(metrics: Sequence[Metric], labels: Array, predictions: Predictions) -> Callable[[Array], list[float]]:
+    """A function from how often each row was drawn, float64, shape (rows,), to the metrics of that draw.
+
+    What several of them count is counted once. Rows of a group are drawn equally often: as a group that comes so often.
+    One label or score that is NaN makes every draw NaN, and so does a draw without rows.
+    """
+    if _holds_nan(labels, *(each for each in vars(predictions).values() if each is not None)):
+        return lambda times: [math.nan] * len(metrics)
+    keys = [(metric.prepare or metric.name, metric.reads) for metric in metrics]
+    counted = {
+        key: metric.counted(labels, predictions) for key, metric in dict(zip(keys, metrics, strict=True)).items()
+    }
+
+    def measured(times: Array) -> list[float]:
+        if not times.any():
+            return [math.nan] * len(metrics)
+        counts = {key: count(times) for key, count in counted.items()}
+        found = [counts[key] for key in keys]
+        return [each.of_counts(one) if each.prepare else one for each, one in zip(metrics, found, strict=True)]
+
+    return measured
 
 
 def _holds_nan(*given: Array) -> bool:

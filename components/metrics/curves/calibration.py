@@ -4,7 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gatehouse.components.metrics.catalogue.metric import Array, OnDraw
+from gatehouse.components.metrics.catalogue.metric import Array
+
+BINS = 20
+"""Groups of the calibration errors."""
 
 
 def calibration(labels: Array, probabilities: Array, bins: int) -> Array:
@@ -28,30 +31,32 @@ def calibration(labels: Array, probabilities: Array, bins: int) -> Array:
     return np.array([[np.mean(probabilities[group]), np.mean(rates[group]), len(group)] for group in groups])
 
 
-def on_draws_of_groups(labels: Array, probabilities: Array, bins: int, measured: Callable[..., float]) -> OnDraw:
-    """A function from how often each row was drawn to what is measured on their calibration curve, sorted only once.
+def calibration_of_draws(
+    labels: Array, probabilities: Array, bins: int = BINS
+) -> Callable[[Array], tuple[Array, Array, Array]]:
+    """A function from how often each row was drawn to the columns of their `calibration`; rows are sorted only once.
 
     Args:
         labels: 0 or 1, shape (rows,).
         probabilities: Shape (rows,).
         bins: Number of groups.
-        measured: Takes the columns of `calibration`: probabilities, rates and rows of the groups.
     """
     order = np.argsort(probabilities, kind="stable")
     values, came_true = probabilities[order], np.asarray(labels)[order]
     last = np.flatnonzero(np.append(values[1:] != values[:-1], True))
 
-    def drawn_rows(times: Array) -> float:
+    def drawn_rows(times: Array) -> tuple[Array, Array, Array]:
         times, drawn = times[order], int(times.sum())
-        # A group may end between any two rows of one probability, which all have the same rate: on a line.
-        rows, said, right = (
-            np.append(0.0, np.cumsum(each)[last]) for each in (times, times * values, times * came_true)
-        )
+        rows = np.cumsum(times)[last]
         groups = np.arange(bins + 1)
         ends = groups * (drawn // bins) + np.minimum(groups, drawn % bins)
         counts = np.diff(ends)
         some = counts > 0
-        means = (np.diff(np.interp(ends, rows, sums))[some] / counts[some] for sums in (said, right))
-        return measured(*means, counts[some])
+        # A group may end between any two rows of one probability, which all have the same rate: on a line.
+        after = np.minimum(np.searchsorted(rows, ends, side="right"), len(rows) - 1)
+        knots = np.unique(np.append(after, np.maximum(after - 1, 0)))
+        at, sums = np.append(0.0, rows[knots]), (np.cumsum(times * each)[last[knots]] for each in (values, came_true))
+        predicted, observed = (np.diff(np.interp(ends, at, np.append(0.0, each)))[some] / counts[some] for each in sums)
+        return predicted, observed, counts[some]
 
     return drawn_rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gatehouse.components.artifacts.code import closure_of
 from gatehouse.components.metrics.catalogue import found, names
 from gatehouse.components.metrics.catalogue.found import measure, metric_named, metrics_for
-from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.metrics.catalogue.metric import Predictions, all_on_draws
 from gatehouse.components.metrics.catalogue.names import NAMES
 from gatehouse.components.tasks.binary import BINARY
 from gatehouse.components.tasks.found import TASKS
@@ -85,6 +85,20 @@ def test_a_prepared_metric_equals_the_plain_one_on_every_draw(name: str, task: s
     for each in (metric,) if ranked else (metric, replace(metric, prepare=None)):
         assert each.on_draws(labels, predictions)(times.astype(float)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert np.isnan(metric.on_draws(labels, predictions)(np.zeros(rows)))
+
+
+def test_what_metrics_count_in_the_same_way_is_counted_once_a_draw() -> None:
+    calls = []
+
+    def prepare(labels: Any, classes: Any) -> Any:
+        return lambda times: calls.append(times) or len(calls)
+
+    alike = [
+        replace(metric_named(name), prepare=prepare, of_counts=lambda count: 10.0 * count) for name in ("f1", "mcc")
+    ]
+    drawn = all_on_draws([*alike, metric_named("accuracy")], *example("binary", 20, 3))
+    assert drawn(np.ones(20))[:2] == [10.0, 10.0]
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(("name", "task"), CASES)
