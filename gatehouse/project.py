@@ -114,7 +114,9 @@ class ProjectFile(BaseModel):
     launch: Annotated[
         Launch, Field(description="Where training runs; changes no bit of a model, unless elastic nodes come and go.")
     ] = LocalLaunch()
-    tuning: ExperimentSpec
+    tuning: ExperimentSpec | None = Field(
+        None, description="What is searched, and with which settings a trial; null trains `training` as it is."
+    )
     calibration: CalibrationSpec | None = Field(
         None, description="What is fitted on the validation part after training; null for nothing."
     )
@@ -146,13 +148,16 @@ class ProjectFile(BaseModel):
 
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":
-        for section, spec in (("training", self.training), ("tuning.trial_settings", self._trial())):
+        trained = [("training", self.training)]
+        if self.tuning is not None:
+            trained.append(("tuning.trial_settings", self._trial(self.tuning)))
+        for section, spec in trained:
             parallel, name = spec.parallelism, f"{section}.parallelism.processes"
             if problem := division_problem(self.launch, parallel.processes, name, parallel.model_size):
                 raise ValueError(problem)
         return self
 
-    def _trial(self) -> TrainSpec:
+    def _trial(self, tuning: ExperimentSpec) -> TrainSpec:
         """The training of a trial, before a parameter is chosen.
 
         Raises:
@@ -162,11 +167,11 @@ class ProjectFile(BaseModel):
             InitErrorDetails(
                 type=PydanticCustomError("infeasible", "{why}", {"why": why}), loc=("tuning", *where), input=found
             )
-            for where, found, why in infeasible(self.tuning, self.training)
+            for where, found, why in infeasible(tuning, self.training)
         ]
         if wrong:
             raise ValidationError.from_exception_data("project", wrong)
-        return configured(self.training, {}, self.tuning.trial_settings)
+        return configured(self.training, {}, tuning.trial_settings)
 
     @model_validator(mode="after")
     def _calibratable(self) -> "ProjectFile":

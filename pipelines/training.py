@@ -20,7 +20,7 @@ from gatehouse.components.registry.registering.stage import register
 from gatehouse.components.registry.resolving.stage import resolve
 from gatehouse.components.splitting.stage import split
 from gatehouse.components.tracking.cost import PRICES
-from gatehouse.components.training.spec import operation_of
+from gatehouse.components.training.spec import operation_of, settings_of
 from gatehouse.components.training.stage import train
 from gatehouse.components.training.transformation.stage import fit_transformation
 from gatehouse.components.tuning.stage import tune
@@ -86,7 +86,7 @@ def _add_split_tasks(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any]]:
 
 
 def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any:
-    """The fitted transformation, tuning, training of its best trial on the full budget, and calibration where wanted.
+    """The fitted transformation, tuning where wanted, training on the full budget, and calibration where wanted.
 
     Returns:
         The candidate.
@@ -102,29 +102,32 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
         model_name=file.model,
     )
     transformation = fitted.outputs["transformation"]
-    tuned = tasks.add(
-        tune,
-        minutes=file.tuning.max_trial_count * minutes,
-        training_set=data.training_set,
-        split=parts,
-        transformation=transformation,
-        base=configuration_slice(file.training),
-        spec=configuration_slice(file.tuning),
-        model_name=file.model,
-        seed=seed,
-    )
+    wanted: dict[str, Any] = {"spec": canonical_json(settings_of(file.training)), "seed": seed}
+    if file.tuning is not None:
+        tuned = tasks.add(
+            tune,
+            minutes=file.tuning.max_trial_count * minutes,
+            training_set=data.training_set,
+            split=parts,
+            transformation=transformation,
+            base=configuration_slice(file.training),
+            spec=configuration_slice(file.tuning),
+            model_name=file.model,
+            seed=seed,
+        )
+        _say_where(tuned, file)
+        wanted = {"spec": tuned.outputs["best"]}
     trained = tasks.add(
         train,
         minutes=minutes,
         training_set=data.training_set,
         split=parts,
         transformation=transformation,
-        spec=tuned.outputs["best"],
+        **wanted,
         operation=canonical_json(operation_of(file.training)),
         model_name=file.model,
     )
-    for task in (tuned, trained):
-        _say_where(task, file)
+    _say_where(trained, file)
     if file.calibration is None:
         return trained.outputs["model"]
     calibrated = tasks.add(

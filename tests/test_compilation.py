@@ -16,6 +16,7 @@ from gatehouse.compilation import SpecError, breaches, check_project, compile_pr
 from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.probing.spec import ProbeSpec
+from gatehouse.components.training.spec import train_spec
 from gatehouse.driver import cut_after
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import build, names
@@ -50,6 +51,18 @@ def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compi
     assert set(inputs) == KNOBS
     for parameter in inputs.values():
         assert parameter["description"] and "defaultValue" in parameter
+
+
+def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_the_run(
+    project: Project, tmp_path: Path
+) -> None:
+    plain = replace(project, file=project.file.model_copy(update={"tuning": None}))
+    assert "tune" not in {stage for _, stage, _ in with_a_short_stack(build, "training", plain).plan}
+    with_a_short_stack(compile_project, plain, tmp_path)
+    spec = next(yaml.load_all((tmp_path / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
+    given = spec["root"]["dag"]["tasks"]["train"]["inputs"]["parameters"]
+    assert given["seed"] == {"componentInputParameter": "seed"}
+    assert train_spec(json.loads(given["spec"]["runtimeValue"]["constant"])) == project.file.training
 
 
 def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(project: Project) -> None:

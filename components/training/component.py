@@ -20,6 +20,7 @@ def train(
     force: str,
     candidate: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
+    seed: int = -1,
 ) -> NamedTuple("Outputs", [("model", str)]):
     """Train a candidate with torchrun and publish it.
 
@@ -35,12 +36,13 @@ def train(
         force: A nonce that runs the stage whatever the memo holds; empty for none.
         candidate: The model for the UI: its metadata holds the reference.
         metrics: Validation metrics for the UI.
+        seed: Of the training in place of that of `spec`; negative for that.
     """
     import json
 
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.tracking.training import track_training
-    from gatehouse.components.training.spec import run_as
+    from gatehouse.components.training.spec import changed, run_as
     from gatehouse.components.training.stage import TrainRequest
     from gatehouse.components.training.stage import train as run
 
@@ -50,7 +52,7 @@ def train(
         training_set=training_set,
         split=split,
         transformation=transformation,
-        spec=wanted,
+        spec=wanted if seed < 0 else changed(wanted, {"seed": seed}),
         model_name=model_name,
         live=True,
     )
