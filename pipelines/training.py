@@ -114,6 +114,7 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
             spec=configuration_slice(file.tuning),
             model_name=file.model,
             seed=seed,
+            resample_by=file.evaluation.resample_by,
         )
         _say_where(tuned, file)
         wanted = {"spec": tuned.outputs["best"]}

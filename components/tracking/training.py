@@ -195,7 +195,7 @@ def _show_failed_trial(
     tags = {"gatehouse.error": str(trial.get("reason", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
     run = known or ensure_run(client, experiment, REFERENCE, key, name, tags, tags[PARENT])
     log(client, run, flat(trial["parameters"]), tags=tags)
-    client.set_terminated(run.info.run_id, "FAILED")
+    client.set_terminated(run.info.run_id, "FAILED" if trial["state"] == "failed" else "KILLED")
 
 
 def _end(client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None) -> None:

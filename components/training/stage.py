@@ -160,6 +160,14 @@ def job_key(request: TrainRequest) -> str:
     return train.key(request)
 
 
+def forget_job(store: ArtifactStore, key: str) -> None:
+    """Remove what a job that was stopped, or failed, has left to go on from; nothing where there is nothing."""
+    from gatehouse.components.training.data.job import job_directory
+
+    with job_directory(store, f"train-{key}"):
+        pass  # The directory is removed at the end.
+
+
 def _world_sizes(result: Mapping[str, Any]) -> dict[str, Any]:
     """From which step on how many processes trained, where their number changed: its bits are another run's then."""
     return {"world_sizes": result["world_sizes"]} if len(result.get("world_sizes", ())) > 1 else {}

@@ -20,7 +20,9 @@ def tune(
     code: str,
     force: str,
     report: dsl.Output[dsl.HTML],
-) -> NamedTuple("Outputs", [("experiment", str), ("best", str)]):
+    trials: dsl.Output[dsl.Markdown],
+    resample_by: str = "",
+) -> NamedTuple("Outputs", [("experiment", str), ("best", str), ("summary", str)]):
     """Search hyperparameters; every trial is a real training run.
 
     Args:
@@ -35,6 +37,8 @@ def tune(
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
         report: The experiment's report for the UI.
+        trials: What was found, and the best trials, for the UI.
+        resample_by: What the bootstrap of the best score draws whole, as in the evaluation.
     """
     import json
     import shutil
@@ -43,6 +47,7 @@ def tune(
     from gatehouse.components.reports.rendering import rendered
     from gatehouse.components.tracking.training import track_experiment
     from gatehouse.components.training.spec import train_spec
+    from gatehouse.components.tuning.reports.summary import markdown
     from gatehouse.components.tuning.spec import ExperimentSpec
     from gatehouse.components.tuning.stage import TuneRequest
     from gatehouse.components.tuning.stage import tune as run
@@ -57,9 +62,13 @@ def tune(
         spec=searched,
         model_name=model_name,
         seed=seed,
+        resample_by=resample_by,
     )
     result = run(request, opened, code=code, force=force)
     track_experiment(opened, result.experiment)
     shutil.copyfile(rendered(opened, result.experiment), report.path)
-    report.metadata["reference"] = opened.address_of(result.experiment)
-    return (result.experiment, result.best)
+    with open(trials.path, "w") as file:
+        file.write(markdown(opened, result.experiment))
+    for shown in (report, trials):
+        shown.metadata["reference"] = opened.address_of(result.experiment)
+    return (result.experiment, result.best, result.summary)

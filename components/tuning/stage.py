@@ -1,5 +1,7 @@
 """The tune stage: a search space becomes an experiment, and the spec of its best trial on the full budget."""
 
+from typing import TYPE_CHECKING
+
 from gatehouse.components.artifacts.builder_code import builder_code
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Effects, Resources
@@ -8,12 +10,31 @@ from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import TrainSpec, settings_of
 from gatehouse.components.tuning.configuration import configured, infeasible, steps_of
+from gatehouse.components.tuning.data import TrialData
+from gatehouse.components.tuning.description import described
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from gatehouse.components.tuning.controller import Experiment
+
+_HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
+"""Of an experiment, what does not say which one it is: with more of it, the same one goes on."""
+
 
 class TuneRequest(StageModel):
-    """What is searched, on which data, from which starting point; without a transformation, with the default one."""
+    """What is searched, on which data, from which starting point.
+
+    Attributes:
+        training_set: Reference of the training set.
+        split: Reference of its split.
+        transformation: Reference of the transformation fitted on its train part; empty for the default one.
+        base: All settings that are not searched.
+        spec: The experiment.
+        model_name: Name of the model.
+        seed: Of sampler and trials.
+        resample_by: What the bootstrap of the best score draws whole, as in the evaluation.
+    """
 
     training_set: str
     split: str
@@ -22,6 +43,12 @@ class TuneRequest(StageModel):
     spec: ExperimentSpec
     model_name: str
     seed: int
+    resample_by: str = ""
+
+    @property
+    def data(self) -> TrialData:
+        """What every trial is trained on."""
+        return TrialData(self.training_set, self.split, self.transformation)
 
 
 class TuneResult(StageModel):
@@ -47,52 +74,110 @@ def _architecture(choice: object) -> str:
 @stage(
     "tune",
     title="Tune hyperparameters",
-    effects=Effects(memo=True, why="Trials are memoised one by one, so a retry goes on where it stopped."),
+    effects=Effects(memo=True, why="Goes on with the trials that its journal in the store holds."),
     resources=Resources(cpu="2", memory="8G", minutes=240),
-    pages={"experiments": "gatehouse.components.tuning.report:page"},
+    pages={"experiments": "gatehouse.components.tuning.reports.page:page"},
     outside=_builders,
 )
 def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
-    """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with what was searched.
+    """Run the experiment; the artifact holds `trials.json`, and `experiment.json` with what was searched and found.
 
-    When it began, how long it took and what errors of trials said go to a measurement beside it.
+    When it began, how long it and each trial took and what errors of trials said go to a measurement beside it. An
+    experiment that was interrupted goes on, and so does one that is asked for with more trials or another budget.
 
     Raises:
         ConfigurationError: if the model that is trained cannot take a value that is searched.
-        ExperimentFailedError: if no trial succeeded.
+        ExperimentFailedError: if too many trials failed, or none can be taken.
+        SecondControllerError: if another process runs the same experiment.
     """
     import time
-    from dataclasses import asdict
 
-    from gatehouse.components.tuning.experiment import TrialData, best_of, run_experiment
+    from gatehouse.components.training.stage import forget_job
 
-    began = time.time()
-    spec = request.spec
+    began, spec = time.time(), request.spec
     if wrong := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(wrong)}")
-    data = TrialData(request.training_set, request.split, request.transformation)
-    trials = run_experiment(store, data, request.model_name, request.base, spec, request.seed)
-    winner = best_of(trials, spec)
+    ended = _run(request, store)
+    winner = ended.best
+    experiment = _publish(request, store, ended)
+    failed = {str(trial.number): trial.told for trial in ended.trials if trial.told}
+    seconds = {str(number): round(took, 3) for number, took in ended.seconds.items()}
+    measured: dict[str, object] = {"stage": "tune", "began": began, "seconds": time.time() - began}
+    store.append(f"measurements/{experiment}", measured | {"failed": failed, "trial_seconds": seconds})
+    for trial in ended.trials:
+        if trial.job and not trial.model:
+            forget_job(store, trial.job)
+    values = ", ".join(f"{name} {value:.4f}" for name, value in winner.values.items())
+    names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal forgets their order.
+    chosen = ", ".join(f"{name} {_short(winner.parameters[name])}" for name in names if name in winner.parameters)
     best = canonical_json(settings_of(configured(request.base, winner.parameters | {"seed": request.seed})))
-    objective = spec.objective[0].metric
-    about = spec.model_dump(mode="json") | {"steps_per_trial": steps_of(spec, request.base)}
-    experiment = store.publish(
+    return TuneResult(experiment=experiment, best=best, summary=f"trial {winner.number}: {values} ({chosen})")
+
+
+def study_key(request: TuneRequest, code: str = "") -> str:
+    """Names the experiment of a request wherever it is under way: also with more trials or another budget.
+
+    Args:
+        request: The request.
+        code: Code digest of the stage; empty for the code on disk.
+    """
+    fields = ExperimentSpec.model_fields
+    endless = {name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG}
+    return tune.key(request.model_copy(update={"spec": request.spec.model_copy(update=endless)}), code)
+
+
+def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
+    from gatehouse.components.tuning.controller import Controller
+    from gatehouse.components.tuning.journal import is_asked_to_stop, remember, withdraw_stop
+    from gatehouse.components.tuning.opening import best_configurations, opened_study
+    from gatehouse.components.tuning.training_trials import TrainingTrials
+
+    key, spec, steps = study_key(request), request.spec, steps_of(request.spec, request.base)
+    warm = best_configurations(store, spec.warm_start)
+    body = request.model_dump(mode="json")
+    about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
+    with opened_study(store.objects, key, spec, request.seed, steps, warm) as study:
+        remember(store.objects, key, about)
+        withdraw_stop(store.objects, key)  # Whoever asked for an end then does not ask for one now.
+        with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as trials:
+            return Controller(study, trials, stopped=lambda: is_asked_to_stop(store.objects, key)).run()
+
+
+def _publish(request: TuneRequest, store: ArtifactStore, ended: "Experiment") -> str:
+    from collections import Counter
+    from dataclasses import asdict
+
+    from gatehouse.components.tuning.optimism import optimism
+
+    spec, winner = request.spec, ended.best
+    luck = None
+    if len(spec.objective) == 1:
+        feasible = [trial for trial in ended.trials if trial.feasible and store.exists(trial.model)]
+        luck = optimism(store, request.data, spec.objective[0], feasible, request.seed, request.resample_by)
+    found = {
+        "best_trial": winner.number,
+        "front": list(ended.front),
+        "ended": ended.ended,
+        "counts": dict(Counter(trial.state for trial in ended.trials)),
+        "steps": ended.steps,
+        "optimism": luck and asdict(luck),
+    }
+    origin = {role: reference for role, reference in asdict(request.data).items() if reference}
+    origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
+    first = spec.objective[0].metric
+    details = {"study": study_key(request), "best_trial": winner.number, "value": winner.values[first]}
+    published = store.publish(
         "experiments",
         request.model_name,
         {
-            "trials.json": canonical_json([trial.to_json() for trial in trials]),
-            "experiment.json": canonical_json(about | {"best_trial": winner.number}),
+            "trials.json": canonical_json([trial.to_json() for trial in ended.trials]),
+            "experiment.json": canonical_json(described(spec, steps_of(spec, request.base)) | found),
         },
-        derived_from={role: reference for role, reference in asdict(data).items() if reference},
+        derived_from=origin,
         configuration={"base": identity_of(request.base), "experiment": identity_of(spec)},
-        details={"best_trial": winner.number, "value": winner.values[objective]},
+        details=details | {"trials": len(ended.trials), "ended": ended.ended},
     )
-    took: dict[str, object] = {"stage": "tune", "began": began, "seconds": time.time() - began}
-    failed = {str(trial.number): trial.told for trial in trials if trial.told}
-    store.append(f"measurements/{experiment}", took | {"failed": failed})
-    chosen = ", ".join(f"{name} {_short(value)}" for name, value in winner.parameters.items())
-    summary = f"trial {winner.number}: {objective} {winner.values[objective]:.4f} ({chosen})"
-    return TuneResult(experiment=str(experiment), best=best, summary=summary)
+    return str(published)
 
 
 def _short(value: object) -> str:

@@ -24,10 +24,12 @@ from gatehouse.components.tuning.data import TrialData
 from gatehouse.components.tuning.measures import measured
 from gatehouse.components.tuning.runner import Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, LauncherError, OutOfMemoryError
 
 logger = logging.getLogger(__name__)
 
+_OF_A_TRIAL = (LauncherError, ConfigurationError, OutOfMemoryError)
+"""What ends a trial and may not end the next one; everything else, as data that cannot be used, ends the experiment."""
 _MAY_PASS = (EvictedError, ClusterError)
 """What ended a trial and need not end the next attempt at it."""
 _LOOK_SECONDS = 0.05
@@ -64,7 +66,7 @@ class TrainingTrials:
         self._running: list[_Trial] = []
         self._jobs: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.broken: Exception | None = None
-        """What ended a trial and is not of the trial, as a store that does not answer."""
+        """What ended a trial and would end all of them, as a store that does not answer."""
 
     def __enter__(self) -> "TrainingTrials":
         return self
@@ -145,7 +147,7 @@ class _Trial:
         except Exception as error:
             name = type(error).__name__
             logger.warning("Trial %d: %s: %s", self._number, name, error)
-            if not isinstance(error, GatehouseError) or isinstance(error, StoreError):
+            if not isinstance(error, _OF_A_TRIAL):
                 self._trials.broken = error
             told = str(error).splitlines()[0] if str(error) else name
             ended = Failed(self._number, name, told, isinstance(error, _MAY_PASS), self._job)

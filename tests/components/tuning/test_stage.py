@@ -3,10 +3,12 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
@@ -14,12 +16,13 @@ from gatehouse.components.training.spec import changed, operation_of, run_as, tr
 from gatehouse.components.training.stage import TrainRequest, TrainResult
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
-from gatehouse.components.tuning import experiment
+from gatehouse.components.tuning import optimism, training_trials
 from gatehouse.components.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
-from gatehouse.components.tuning.experiment import ExperimentFailedError
-from gatehouse.components.tuning.report import page
+from gatehouse.components.tuning.controller import ExperimentFailedError
+from gatehouse.components.tuning.reports.page import page
+from gatehouse.components.tuning.reports.summary import markdown
 from gatehouse.components.tuning.spec import ExperimentSpec, Objective
-from gatehouse.components.tuning.stage import TuneRequest, tune
+from gatehouse.components.tuning.stage import TuneRequest, study_key, tune
 from gatehouse.errors import ConfigurationError
 from tests.components.training.specs import network
 from tests.components.training.synthetic import lay_out, publish_split, publish_training_set, table
@@ -54,13 +57,20 @@ def _simulated(
         requests.append(request)
         if fails(len(requests) - 1):
             raise TrainingFailedError(f"{words}\nlog of process 4711 in /tmp/x1y2")
-        model = store.publish("models", request.model_name, {"spec.json": request.spec.model_dump_json()})
         distance = abs(request.spec.optimizer.learning_rate - 0.01)
-        return TrainResult(
-            model=str(model), best_epoch=0, metrics={"log_loss": 0.5 + distance, "roc_auc": 0.7 - distance}
-        )
+        metrics = {"log_loss": 0.5 + distance, "roc_auc": 0.7 - distance}
+        history = canonical_json([{"epoch": 0} | metrics])
+        files = {"spec.json": request.spec.model_dump_json(), "history.json": history}
+        model = store.publish("models", request.model_name, files)
+        return TrainResult(model=str(model), best_epoch=0, metrics=metrics)
 
     return train
+
+
+def _simulate(monkeypatch: pytest.MonkeyPatch, train: Callable[[TrainRequest, ArtifactStore], TrainResult]) -> None:
+    """Have trials trained by a stand-in, whose models score no rows."""
+    monkeypatch.setattr(training_trials, "train", train)
+    monkeypatch.setattr(optimism, "optimism", lambda *_: None)
 
 
 def _trials(store: ArtifactStore, reference: str) -> list[dict[str, Any]]:
@@ -90,7 +100,7 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[TrainRequest] = []
-    monkeypatch.setattr(experiment, "train", _simulated(requests))
+    _simulate(monkeypatch, _simulated(requests))
     result = tune.function(_request(store), store)
     trials = _trials(store, result.experiment)
     winner = min(trials, key=lambda trial: trial["values"]["log_loss"])
@@ -105,25 +115,49 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     tried = [one.spec for one in requests]
     assert {(one.stopping.epochs, one.data.train_fraction, one.parallelism.processes) for one in tried} == {(1, 0.5, 1)}
     assert {one.seed for one in tried} == {11}
-    assert f"Trial {winner['number']} is best" in page(store, result.experiment)
+    said = f"Trial {winner['number']} of 3 is best"
+    assert said in page(store, result.experiment)
+    lines = markdown(store, result.experiment).splitlines()
+    assert any(said in line for line in lines) and lines[-3].startswith(f"| {winner['number']} | ")
+    about = store.read_json(result.experiment, "experiment.json")
+    assert (about["ended"], about["counts"], about["optimism"]) == ("max_trial_count", {"succeeded": 3}, None)
+    details = store.manifest(result.experiment).details
+    assert (details["trials"], details["study"]) == (3, study_key(_request(store)))
 
 
 def test_the_best_spec_is_read_after_the_format_of_one_of_its_groups_was_raised(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OptimizerSpec, "format_version", 2)
-    monkeypatch.setattr(experiment, "train", _simulated([]))
+    _simulate(monkeypatch, _simulated([]))
     result = tune.function(_request(store), store)
     winner = min(_trials(store, result.experiment), key=lambda trial: trial["values"]["log_loss"])
     best = run_as(json.loads(result.best), operation_of(BASE))
     assert best == changed(BASE, winner["parameters"] | {"seed": 11})
 
 
+def test_an_experiment_goes_on_with_more_trials_and_removes_what_failed_trials_left(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[TrainRequest] = []
+    _simulate(monkeypatch, _simulated(requests, fails=lambda call: call == 1))
+    first = tune.function(_request(store), store)
+    left = store.scratch(f"train-{_trials(store, first.experiment)[1]['job']}")  # As a checkpoint would be there.
+    more = _request(store, SPACE.model_copy(update={"max_trial_count": 5, "parallel_trial_count": 2}))
+    result = tune.function(more, store)
+    assert len(requests) == 5, "trials were trained again"
+    assert _trials(store, result.experiment)[:3] == _trials(store, first.experiment)
+    assert not left.exists()
+    assert not left.exists()
+    other = more.model_copy(update={"seed": 12})
+    assert study_key(more) == study_key(_request(store)) != study_key(other)
+
+
 def test_every_trial_has_the_transformation_of_the_request(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[TrainRequest] = []
-    monkeypatch.setattr(experiment, "train", _simulated(requests))
+    _simulate(monkeypatch, _simulated(requests))
     request = _request(store)
     wanted = FitRequest(training_set=request.training_set, split=request.split, model_name="flights")
     fitted = fit_transformation(wanted, store).transformation
@@ -141,21 +175,21 @@ def test_the_same_request_gives_the_same_experiment_in_another_store(
     results = []
     for name in ("one", "two"):
         store = ArtifactStore.open(tmp_path / name)
-        monkeypatch.setattr(experiment, "train", _simulated([], fails=lambda call: call % 7 == 3))
+        _simulate(monkeypatch, _simulated([], fails=lambda call: call % 7 == 3))
         results.append(tune.function(_request(store, space), store))
     assert results[0] == results[1]
 
 
 def test_another_seed_tries_other_parameters(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[TrainRequest] = []
-    monkeypatch.setattr(experiment, "train", _simulated(requests))
+    _simulate(monkeypatch, _simulated(requests))
     for seed in (1, 2):
         tune.function(_request(store).model_copy(update={"seed": seed}), store)
     assert len({one.spec.optimizer.learning_rate for one in requests}) == 6
 
 
 def test_roc_auc_is_maximised(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "train", _simulated([]))
+    _simulate(monkeypatch, _simulated([]))
     space = SPACE.model_copy(update={"objective": (Objective(metric="roc_auc"),), "max_trial_count": 5})
     result = tune.function(_request(store, space), store)
     values = [trial["values"]["roc_auc"] for trial in _trials(store, result.experiment)]
@@ -165,7 +199,7 @@ def test_roc_auc_is_maximised(store: ArtifactStore, monkeypatch: pytest.MonkeyPa
 def test_a_failed_trial_is_recorded_and_the_experiment_goes_on(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "train", _simulated([], fails=lambda call: call == 1))
+    _simulate(monkeypatch, _simulated([], fails=lambda call: call == 1))
     result = tune.function(_request(store), store)
     trials = _trials(store, result.experiment)
     assert [not trial["feasible"] for trial in trials] == [False, True, False]
@@ -176,11 +210,11 @@ def test_a_failed_trial_is_recorded_and_the_experiment_goes_on(
     assert json.loads(store.objects.get_bytes(key))["failed"] == told, "the log of a process is kept"
 
 
-def test_the_wording_of_an_error_changes_no_experiment(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wording_of_an_error_changes_no_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for words in ("The gradient is not finite.", "A gradient was infinite."):
-        train = _simulated([], fails=lambda call: call == 1, words=words)
-        monkeypatch.setattr(experiment, "train", train)
+        _simulate(monkeypatch, _simulated([], fails=lambda call: call == 1, words=words))
+        store = ArtifactStore.open(tmp_path / words)
         found.append(tune.function(_request(store), store))
     assert found[0] == found[1]
 
@@ -188,7 +222,7 @@ def test_the_wording_of_an_error_changes_no_experiment(store: ArtifactStore, mon
 def test_an_experiment_without_a_successful_trial_fails_with_all_reasons(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "train", _simulated([], fails=lambda _: True))
+    _simulate(monkeypatch, _simulated([], fails=lambda _: True))
     with pytest.raises(ExperimentFailedError, match=r"None of 3 trials succeeded") as caught:
         tune.function(_request(store), store)
     assert [f"trial {number}: Training failed" in str(caught.value) for number in range(3)] == [True] * 3

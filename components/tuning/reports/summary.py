@@ -1,0 +1,34 @@
+"""The best trials of an experiment and what was found, as Markdown for the UI of KFP."""
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.format import number
+from gatehouse.components.tuning.reports.shown import Shown, told
+from gatehouse.components.tuning.reports.verdict import subtitle, verdict
+
+_MOST = 10
+
+
+def markdown(store: ArtifactStore, reference: str) -> str:
+    """What was found in an experiment, and a table of its best trials.
+
+    Args:
+        store: Where the artifact is.
+        reference: Of the experiment.
+    """
+    about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
+    shown = Shown(store.manifest(reference).name, about, trials)
+    said = verdict(shown)
+    found = [f"- {line}" for line in (*said.reasons, *said.warnings)]
+    settings = list(dict.fromkeys(one.setting for one in shown.dimensions))
+    head = ["trial", *(one.metric for one in shown.objectives), *settings]
+    rows = [
+        [
+            str(trial["number"]),
+            *(number(one.of(trial)) for one in shown.objectives),
+            *(told(trial["parameters"][name]) if name in trial["parameters"] else "" for name in settings),
+        ]
+        for trial in shown.ranked(shown.objectives[0])[:_MOST]
+    ]
+    table = [head, ["---"] * len(head), *rows]
+    lines = [f"# Experiment for {shown.name}", "", subtitle(shown), "", *found, ""]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in table), ""])
