@@ -66,7 +66,7 @@ def track_experiment(store: ArtifactStore, experiment: str) -> None:
 
     Args:
         store: The store that holds the experiment.
-        experiment: Its reference; `trials.json` lists number, parameters, values, model and reason of each trial.
+        experiment: Its reference; `trials.json` lists number, parameters, state, model and reason of each trial.
     """
     deliver(store)
     tracking = tracking_of(store)

@@ -54,16 +54,8 @@ def tune(
 
     opened = ArtifactStore.open(store)
     start, searched = train_spec(json.loads(base)), ExperimentSpec.model_validate_json(spec)
-    request = TuneRequest(
-        training_set=training_set,
-        split=split,
-        transformation=transformation,
-        base=start,
-        spec=searched,
-        model_name=model_name,
-        seed=seed,
-        resample_by=resample_by,
-    )
+    data = {"training_set": training_set, "split": split, "transformation": transformation, "model_name": model_name}
+    request = TuneRequest(**data, base=start, spec=searched, seed=seed, resample_by=resample_by)
     result = run(request, opened, code=code, force=force)
     track_experiment(opened, result.experiment)
     shutil.copyfile(rendered(opened, result.experiment), report.path)

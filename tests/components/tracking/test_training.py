@@ -94,7 +94,7 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
     folder = open_spool(shared, "job-7", "live", tmp_path / "link", params={"dropout": 9})
     SpoolWriter(folder).log({"step_loss": 3.0}, 0)
     close_spool(shared, folder, "", "diverged")
-    trials = [{"number": 0, "parameters": {"dropout": 9}, "values": {}, "reason": "diverged", "job": "job-7"}]
+    trials = [{"number": 0, "parameters": {"dropout": 9}, "state": "failed", "reason": "diverged", "job": "job-7"}]
     files = {"trials.json": canonical_json(trials)}
     track_experiment(shared, str(shared.publish("experiments", "live", files, details={"best_trial": 0})))
     _, trial, tune = _runs(shared, "live")
@@ -195,15 +195,17 @@ def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: A
             "value": 0.5,
             "model": _model(shared, "search-trial", dropout=0.1),
         },
-        {"number": 1, "parameters": {"dropout": 9}, "values": {}, "model": "", "reason": "LauncherError"},
+        {"number": 1, "parameters": {"dropout": 9}, "state": "failed", "model": "", "reason": "LauncherError"},
+        {"number": 2, "parameters": {"dropout": 8}, "state": "early_stopped", "reason": "pruned at step 1 of 4"},
     ]
     files = {"trials.json": canonical_json(trials)}
     experiment = str(shared.publish("experiments", "search", files, details={"best_trial": 0, "value": 0.5}))
     shared.append(f"measurements/{experiment}", {"stage": "tune", "began": 1_700_000_000.0, "seconds": 20.0})
     track_experiment(shared, experiment)
     track_experiment(shared, experiment)
-    _, good, bad, tune = _runs(shared, "search")
-    assert [run.info.run_name for run in (good, bad, tune)] == ["trial 0", "trial 1", "tune"]
+    _, good, bad, early, tune = _runs(shared, "search")
+    assert [run.info.run_name for run in (good, bad, early, tune)] == ["trial 0", "trial 1", "trial 2", "tune"]
+    assert (early.info.status, early.data.tags["gatehouse.error"]) == ("KILLED", "pruned at step 1 of 4")
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {tune.info.run_id}
     assert (bad.info.status, bad.data.tags["gatehouse.error"]) == ("FAILED", "LauncherError")
     assert (good.info.status, good.data.params) == ("FINISHED", {"dropout": "0.1"})
