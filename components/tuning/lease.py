@@ -13,6 +13,9 @@ from gatehouse.components.tuning.journal import FOLDER, SecondControllerError
 
 logger = logging.getLogger(__name__)
 
+_SILENT = 60.0
+"""Seconds without a beat after which whoever only looks takes a controller for dead."""
+
 
 class ControllerLease:
     """Held by the controller of an experiment, in a `with` statement.
@@ -89,5 +92,7 @@ def _is_gone(holder: dict[str, str | int]) -> bool:
 
 
 def is_controlled(objects: ObjectStore, study: str) -> bool:
-    """Whether the experiment has a controller, or had one that was killed."""
-    return objects.stat(f"{FOLDER}/{study}/controller.json") is not None
+    """Whether the experiment has a controller; one that was killed elsewhere counts for a minute."""
+    key = f"{FOLDER}/{study}/controller.json"
+    found, body = objects.stat(key), read_record(objects, key)
+    return found is not None and body is not None and not _is_gone(body) and time.time() - found.modified < _SILENT

@@ -79,6 +79,19 @@ def find_experiment(store: ArtifactStore, text: str) -> Found:
     return _under_way(store, *begun[0])
 
 
+def asked_for(store: ArtifactStore, found: Found) -> dict[str, Any]:
+    """The request of an experiment, as its controller wrote it down.
+
+    Raises:
+        MissingArtifactError: if the store has no study of it.
+    """
+    for study, about in _studies(store):
+        if study == found.study:
+            request: dict[str, Any] = about["request"]
+            return request
+    raise MissingArtifactError(f"{found.short}: {store.address} holds no study of it, from which it could go on.")
+
+
 def refreshed(store: ArtifactStore, found: Found) -> Found:
     """The experiment as it is now."""
     about = next(about for study, about in _studies(store) if study == found.study)

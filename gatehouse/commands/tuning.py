@@ -1,5 +1,6 @@
 """`gatehouse tuning`: experiments that search hyperparameters, published and under way."""
 
+import logging
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -8,11 +9,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands.experiments import RUNNING, Found, experiments, find_experiment, refreshed
+from gatehouse.commands.experiments import RUNNING, Found, asked_for, experiments, find_experiment, refreshed
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.place import PROJECT_FILE, project_folder
 from gatehouse.commands.tuning_live import follow as follow_trials
 from gatehouse.commands.tuning_live import headline, trials_table
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.reports.rendering import rendered
 from gatehouse.components.tuning.reports.shown import values_of
 from gatehouse.components.tuning.reports.verdict import ending
@@ -106,6 +108,50 @@ def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
     asked = ask_to_stop(opened.objects, found.study)
     typer.echo(f"{found.short} is asked to end{'' if asked else ' already'}; its running jobs keep their checkpoints.")
     typer.echo(f"It goes on with: gatehouse tuning resume {found.short}")
+
+
+@app.command()
+def resume(
+    name: ExperimentArgument,
+    max_trial_count: Annotated[
+        int | None, typer.Option(min=1, help="How many trials it may have made at its end; default: as before.")
+    ] = None,
+    store: StoreOption = "",
+) -> None:
+    """Go on with an experiment that was interrupted or stopped, or that may make more trials; on this machine."""
+    from gatehouse.components.tracking.training import track_experiment
+    from gatehouse.components.tuning.stage import TuneRequest, study_key, tune
+
+    opened = open_store(store)
+    found = find_experiment(opened, name)
+    request = TuneRequest.model_validate(asked_for(opened, found))
+    if max_trial_count:
+        spec = request.spec.model_dump() | {"max_trial_count": max_trial_count}
+        request = TuneRequest.model_validate(request.model_dump() | {"spec": spec})
+    if found.state == RUNNING:
+        raise GatehouseError(f"{found.short} is running. See it with: gatehouse tuning show {found.short} --follow")
+    if study_key(request) != found.study:
+        raise GatehouseError(
+            f"{found.short} was made by other code than this installation has, so its trials do not compare with new "
+            "ones. Run the training pipeline: it makes a new experiment, for which `warm_start` can name this one."
+        )
+    if found.reference and len(found.shown.trials) >= request.spec.max_trial_count:
+        most = request.spec.max_trial_count
+        raise GatehouseError(f"{found.short} has made its {most} trials; give more with --max-trial-count.")
+    told = logging.getLogger("gatehouse.components.tuning")
+    told.addHandler(handler := logging.StreamHandler())
+    told.setLevel(logging.INFO)
+    try:
+        result = tune(request, opened)
+    finally:
+        told.removeHandler(handler)
+    track_experiment(opened, result.experiment)
+    typer.echo(result.summary)
+    typer.echo(f"experiment {Reference.parse(result.experiment).short}")
+    typer.echo(f"report {rendered(opened, result.experiment)}")
+    typer.echo(
+        "The next run of the training pipeline trains with what it found, where its project says the same counts."
+    )
 
 
 @app.command("import-katib")

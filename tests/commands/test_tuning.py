@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from gatehouse.commands.tuning_live import events, follow
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning import stage
 from gatehouse.components.tuning.journal import is_asked_to_stop, remember
 from gatehouse.components.tuning.lease import ControllerLease
 from gatehouse.components.tuning.opening import opened_study
@@ -57,7 +59,11 @@ def published(store: ArtifactStore, count: int = 8, **details: Any) -> Reference
 def begun(store: ArtifactStore, ended: int = 2, running: int = 1) -> None:
     """A study with so many trials that ended and that run, whose controller is gone."""
     spec = ExperimentSpec.model_validate(SPEC)
-    remember(store.objects, STUDY, {"name": "flights", "request": {"spec": SPEC}, "steps": 4, "seed": 1})
+    request = {
+        "training_set": "", "split": "", "base": {"model": {"architecture": "tabular_mlp"}}, "spec": SPEC,
+        "model_name": "flights", "seed": 1,
+    }  # fmt: skip
+    remember(store.objects, STUDY, {"name": "flights", "request": request, "steps": 4, "seed": 1})
     with opened_study(store.objects, STUDY, spec, 1, 4) as study:
         for number in range(ended):
             asked = study.ask()
@@ -132,6 +138,58 @@ def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -
         assert "is asked to end;" in run(store, "stop", "flights").output
         assert is_asked_to_stop(store.objects, STUDY)
         assert "already" in run(store, "stop", "flights").output
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many trials the stage was asked for, which makes none."""
+    found: list[int] = []
+
+    def tune(request: stage.TuneRequest, store: ArtifactStore) -> stage.TuneResult:
+        found.append(request.spec.max_trial_count)
+        logging.getLogger("gatehouse.components.tuning.controller").info("trial 3 started: model.dropout 0.2")
+        experiment = str(published(store, study=STUDY))
+        return stage.TuneResult(experiment=experiment, best="{}", summary="trial 3: log_loss 0.5")
+
+    monkeypatch.setattr(stage, "tune", tune)
+    monkeypatch.setattr(stage, "study_key", lambda request: STUDY)
+    monkeypatch.setattr("gatehouse.components.tracking.training.track_experiment", lambda *_: None)
+    return found
+
+
+def test_resume_asks_the_stage_for_the_same_or_for_more_trials(store: ArtifactStore, asked: list[int]) -> None:
+    begun(store)
+    first = run(store, "resume", "flights")
+    assert "trial 3 started: model.dropout 0.2" in first.stderr
+    assert "trial 3: log_loss 0.5" in first.stdout
+    run(store, "resume", "flights", "--max-trial-count", "12")
+    assert asked == [6, 12]
+
+
+@pytest.mark.parametrize(
+    ("key", "arguments", "said"),
+    [
+        (STUDY, (), "has made its 6 trials"),
+        ("other", ("--max-trial-count", "20"), "made by other code"),
+    ],
+)
+def test_what_cannot_go_on_is_said(
+    key: str,
+    arguments: tuple[str, ...],
+    said: str,
+    store: ArtifactStore,
+    asked: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun(store)
+    published(store, study=STUDY)
+    monkeypatch.setattr(stage, "study_key", lambda request: key)
+    result = CliRunner().invoke(app, ["resume", "flights", *arguments, "--store", store.address])
+    assert said in str(result.exception)
+    with ControllerLease(store.objects, STUDY):
+        result = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
+    assert "--follow" in str(result.exception)
+    assert asked == []
 
 
 def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(store: ArtifactStore) -> None:
