@@ -14,6 +14,7 @@ from gatehouse.components.reports.format import Html, escape
 SIZE = (450, 310)
 _LONGEST_LABEL = 16
 _MOST_LABELS = 9
+_CROWD = 400  # Dots of a layer, from which on they are small.
 _TITLED = 500  # Dots of a layer, up to which each says its name when it is pointed at.
 
 
@@ -146,6 +147,7 @@ def _layer(frame: Frame, x: Axis, y: Axis, layer: Layer) -> str:
         thin = " thin" if len(layer.lines) > 1 else ""
         drawn.append(f'<path class="series {layer.style}{thin}{faint}" d="{path}"/>')
     placed = pixels(layer.dots)
+    small = " small" if len(placed) > _CROWD else ""
     if layer.titles and len(placed) <= _TITLED:
         drawn += [
             f'<path class="dots {layer.style}{faint}" d="M{a:.1f},{b:.1f}h0"><title>{escape(title)}</title></path>'
@@ -154,7 +156,7 @@ def _layer(frame: Frame, x: Axis, y: Axis, layer: Layer) -> str:
         ]
     elif placed:
         path = "".join(dict.fromkeys(f"M{a:.0f},{b:.0f}h0" for a, b in placed if a == a))
-        drawn.append(f'<path class="dots {layer.style}{faint}" d="{path}"/>')
+        drawn.append(f'<path class="dots {layer.style}{small}{faint}" d="{path}"/>')
     return "".join(drawn)
 
 

@@ -212,7 +212,7 @@ svg .f-bad { fill: var(--bad); } svg .l-bad { stroke: var(--bad); } svg .f-soft 
 svg .range { stroke-width: 1.6; stroke-dasharray: none; opacity: 0.75; }
 svg .hollow { fill: var(--page); stroke-width: 1.8; stroke-dasharray: none; }
 svg .dots { stroke-linecap: round; stroke-width: 6; stroke-dasharray: none; fill: none; }
-svg .faint { opacity: 0.4; } svg .thin { stroke-width: 1.3; stroke-dasharray: none; }
+svg .small { stroke-width: 3; } svg .faint { opacity: 0.4; } svg .thin { stroke-width: 1.3; stroke-dasharray: none; }
 svg .bad { stroke: var(--bad); } svg .soft { stroke: var(--axis); }
 svg .own { fill: var(--a); fill-opacity: 0.28; stroke: var(--a); stroke-width: 1.2; stroke-linejoin: round; }
 svg .key { stroke: var(--a); stroke-width: 2.4; } .spark .own { stroke-width: 1; vector-effect: non-scaling-stroke; }

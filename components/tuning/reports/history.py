@@ -9,6 +9,7 @@ from gatehouse.components.reports.plots import Axis, Layer, plot
 from gatehouse.components.tuning.reports.shown import EARLY_STOPPED, Body, Objective, Shown, finite
 
 _MOST_CURVES = 150
+_NAMED = 12
 
 
 def axis_of_values(label: str, values: Sequence[float]) -> tuple[Axis, int]:
@@ -111,7 +112,7 @@ def stops(shown: Shown) -> Html:
             "yes" if step in known else "",
             reached[step],
             len(stopped.get(step, ())),
-            cell(", ".join(map(str, stopped.get(step, ()))), 60),
+            cell(_some(stopped.get(step, ())), 80),
         ]
         for step in sorted(reached)
         if step in known or step in stopped
@@ -121,6 +122,12 @@ def stops(shown: Shown) -> Html:
             ["step", "trials that reported it", "stopped there", "which"], [[row[0], *row[2:]] for row in rows]
         )
     return table(["step", "rung", "trials that reported it", "stopped there", "which"], rows)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    """The first of them, and how many more there are."""
+    more = [f"and {len(numbers) - _NAMED:,} more"] if len(numbers) > _NAMED else []
+    return ", ".join([*map(str, numbers[:_NAMED]), *more])
 
 
 def _curve(trial: Body) -> list[tuple[float, float]]:

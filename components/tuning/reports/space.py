@@ -11,6 +11,7 @@ from gatehouse.components.tuning.reports.shown import Body, Dimension, Objective
 
 _MOST_LINES = 250
 _MOST_AXES = 12
+_CROWD = 60
 _FEWEST = 6  # Trials, from which on contours say anything.
 
 
@@ -32,7 +33,7 @@ def coordinates(shown: Shown, objective: Objective) -> tuple[Html, str]:
     others, top = ranked[first::every], ranked[1:first][:_MOST_LINES]
     bundles = [
         Bundle("other trials", "soft", [line(one) for one in reversed(others)], faint=True),
-        Bundle("best tenth", "s0", [line(one) for one in reversed(top)]),
+        Bundle("best tenth", "s0", [line(one) for one in reversed(top)], faint=len(top) > _CROWD),
         Bundle("best trial", "s1", [line(one) for one in ranked[:1]]),
     ]
     told = "Each line is a trial." + (f" Of the others, one in {every} is drawn." if every > 1 else "")
