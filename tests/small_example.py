@@ -81,7 +81,7 @@ def write_project(folder: Path, **changes: Any) -> Path:
     training["stopping"] |= {"epochs": 2}
     training["parallelism"] |= {"processes": 1}
     project["tuning"]["max_trial_count"] = 1
-    project["tuning"]["trial_settings"] |= {"stopping.epochs": 1}
+    project["tuning"]["trial_settings"] = {"stopping.epochs": 1, "data.train_fraction": 0.5}
     project["tuning"]["parameters"] = [{"name": "model.dropout", "type": "double", "min": 0, "max": 0.2}]
     project["evaluation"]["min_slice_rows"] = 50
     policy = yaml.safe_load((folder / "policy.yaml").read_text())

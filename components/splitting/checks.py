@@ -1,7 +1,6 @@
 """The leakage checks: each has passed, failed, or could not run, and says why.
 
-What a strategy promises between two parts fails the split where it does not hold; what it does not promise is looked at
-all the same, and noted.
+What a strategy promises between two parts fails the split where it does not hold; the rest is looked at, and noted.
 """
 
 from collections.abc import Callable, Iterable, Iterator

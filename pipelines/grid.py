@@ -1,0 +1,95 @@
+"""A small grid by KFP's own means: `dsl.ParallelFor` makes a task of each configuration, `dsl.Collected` gathers them.
+
+For those who want each configuration to be a task of its own in the UI. The tune stage does more in one task: it goes
+on where it was killed, stops what is not worth its end, and suggests by what it has seen. KFP 2.17 does not try a task
+of a loop again. Configurations that were trained before come from the memo here too.
+"""
+
+from typing import Any
+
+from kfp import dsl
+
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.training.spec import operation_of, settings_of
+from gatehouse.components.training.stage import train
+from gatehouse.components.tuning.configuration import configured
+from gatehouse.components.tuning.parameters import combinations
+from gatehouse.errors import ConfigurationError
+from gatehouse.images import image
+from gatehouse.pipelines.tasks import Tasks
+from gatehouse.project import Project
+
+_MOST = 64
+
+
+@dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
+def best_model(store: str, models: list, metric: str, minimize: bool) -> str:  # type: ignore[type-arg] # KFP's list
+    """The model with the best validation metric.
+
+    Args:
+        store: Address of the artifact store.
+        models: References of models.
+        metric: Name of the metric.
+        minimize: Whether less is better.
+    """
+    from gatehouse.components.artifacts.store import ArtifactStore
+
+    opened, sign = ArtifactStore.open(store), 1 if minimize else -1
+
+    def loss(model: str) -> float:
+        history = opened.read_json(model, "history.json")
+        return float(sign * history[opened.manifest(model).details["best_epoch"]][metric])
+
+    return str(min(models, key=loss))
+
+
+def grid(project: Project, *, local: bool = False) -> Any:
+    """The pipeline that trains every configuration of the project's `tuning.parameters`, and gives the best model.
+
+    Its parameters are references that a run of the training pipeline has made.
+
+    Args:
+        project: Each of its searched parameters has a list of values, or a step.
+        local: For a run on this machine.
+
+    Raises:
+        ConfigurationError: if the configurations are endless, or more than a run of KFP should have tasks.
+    """
+    file, tuning = project.file, project.file.tuning
+    if tuning is None or any(each.finite is None for each in tuning.parameters):
+        raise ConfigurationError("tuning.parameters: expected a list of values, or a step, of each, for a grid")
+    choices = list(combinations(tuning.ordered, {}))
+    if len(choices) > _MOST:
+        raise ConfigurationError(f"tuning.parameters: expected at most {_MOST} configurations, found {len(choices)}")
+    specs = [configured(file.training, chosen, tuning.trial_settings) for chosen in choices]
+    objective, tasks = tuning.objective[0], Tasks("grid", project, local)
+
+    @dsl.pipeline(name=f"{project.name}-grid", description=f"Train a grid of {file.model}.")
+    def pipeline(training_set: str, split: str, transformation: str, store: str = project.store) -> str:
+        """Train every configuration.
+
+        Args:
+            training_set: Reference of the training set.
+            split: Reference of its split.
+            transformation: Reference of the transformation fitted on its train part.
+            store: Address of the artifact store.
+        """
+        tasks.begin(store)
+        settings = [canonical_json(settings_of(spec)) for spec in specs]
+        with dsl.ParallelFor(settings, parallelism=tuning.parallel_trial_count) as chosen:
+            trained = tasks.add(
+                train,
+                training_set=training_set,
+                split=split,
+                transformation=transformation,
+                spec=chosen,
+                operation=canonical_json(operation_of(file.training)),
+                model_name=f"{file.model}-trial",
+                force="",
+            )
+        models = dsl.Collected(trained.outputs["model"])
+        best = best_model(store=store, models=models, metric=objective.metric, minimize=objective.minimize)
+        best.set_caching_options(enable_caching=False)
+        return best.output  # type: ignore[no-any-return] # KFP types no outputs
+
+    return pipeline
