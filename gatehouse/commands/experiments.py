@@ -137,7 +137,7 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
     told = {
         RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
         INTERRUPTED: f"Interrupted with {running} {'trial' if running == 1 else 'trials'} under way",
-        ENDED: "Nothing of it is published",
+        ENDED: "Its trials have ended, and they are not published yet; resume does it if its controller is gone",
     }
     body = described(spec, int(about["steps"])) | {"ended": ""}
     shown = Shown(about["name"], body, [one.to_json() for one in trials], told[state])

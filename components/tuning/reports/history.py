@@ -10,16 +10,23 @@ from gatehouse.components.tuning.reports.shown import EARLY_STOPPED, Body, Objec
 
 _MOST_CURVES = 150
 _NAMED = 12
+_MANY = 20  # Values, from which on some may lie beyond a chart.
 
 
-def axis_of_values(label: str, values: Sequence[float]) -> tuple[Axis, int]:
-    """An axis that shows the values that matter, and how many are so far off that they lie beyond it."""
-    ordered = sorted(value for value in values if math.isfinite(value))
-    if len(ordered) < 4:
-        return Axis.of(label, ordered), 0
-    low, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.75))
-    reach = 4 * (high - low) or math.inf
-    near = [value for value in ordered if low - reach <= value <= high + reach]
+def axis_of_values(label: str, values: Sequence[float], sign: int) -> tuple[Axis, int]:
+    """An axis that shows the values that matter, and how many are so much worse that they lie beyond it.
+
+    Args:
+        label: What stands beside it.
+        values: The values.
+        sign: What a value is multiplied with so that smaller is better.
+    """
+    ordered = sorted(value * sign for value in values if math.isfinite(value))
+    reach = math.inf
+    if len(ordered) >= _MANY:
+        low, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.75))
+        reach = high + 4 * (high - low) if high > low else math.inf
+    near = [value * sign for value in ordered if value <= reach]
     return Axis.of(label, near), len(ordered) - len(near)
 
 
@@ -33,7 +40,7 @@ def history(shown: Shown, objective: Objective) -> tuple[Html, str]:
     ]
     if len(shown.objectives) > 1:
         stopped = []
-    y, beyond = axis_of_values(objective.metric, [value for _, value in [*points, *stopped]])
+    y, beyond = axis_of_values(objective.metric, [value for _, value in [*points, *stopped]], objective.sign())
     steps: list[tuple[float, float]] = []
     for at, value in points:
         if not steps or value * objective.sign() < steps[-1][1] * objective.sign():
@@ -64,7 +71,8 @@ def curves(shown: Shown, objective: Objective) -> tuple[Html, str]:
     best = shown.best["number"] if shown.best and len(lines.get(shown.best["number"], ())) > 1 else None
     others = [at for at in ended if at != best]
     drawn = {"stopped": _sampled(stopped), "ended": _sampled(others)}
-    y, _ = axis_of_values(objective.metric, [v for group in drawn.values() for at in group for _, v in lines[at]])
+    shown_lines = [*drawn["stopped"], *drawn["ended"], *([] if best is None else [best])]
+    y, _ = axis_of_values(objective.metric, [v for at in shown_lines for _, v in lines[at]], objective.sign())
     last = max((step for line in lines.values() for step, _ in line), default=1.0)
     ends = [lines[at][-1] for at in drawn["stopped"]]
     layers = [

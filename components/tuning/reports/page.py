@@ -1,12 +1,11 @@
 """The page of an experiment: what was found and why it ended, then how values came about and where they lie."""
 
-from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.page import Report
 from gatehouse.components.reports.row_charts import bar_chart
 from gatehouse.components.tuning.reports.history import curves, history, stops
 from gatehouse.components.tuning.reports.importance import importances
-from gatehouse.components.tuning.reports.shown import EARLY_STOPPED, Dimension, Objective, Shown, told, values_of
+from gatehouse.components.tuning.reports.shown import EARLY_STOPPED, Body, Dimension, Objective, Shown, told, values_of
 from gatehouse.components.tuning.reports.space import contour, coordinates, pareto, slices
 from gatehouse.components.tuning.reports.trials import add_trials
 from gatehouse.components.tuning.reports.verdict import subtitle, verdict
@@ -103,14 +102,24 @@ def _searched(made: Report, shown: Shown) -> None:
     made.section("Search space").table(["parameter", "type", "values", "where"], rows)
     about = shown.about
     facts = {
-        "algorithm": canonical_json(about["algorithm"]),
-        "early stopping": canonical_json(about.get("early_stopping")) if about.get("early_stopping") else "none",
-        "settings of a trial": canonical_json(about.get("trial_settings") or {}),
+        "algorithm": _named(about["algorithm"]),
+        "early stopping": _named(about.get("early_stopping") or {"name": "none"}),
+        "settings of a trial": _listed(about.get("trial_settings") or {}),
         "steps of a full trial": about.get("steps_per_trial"),
     }
     if about.get("warm_start"):
         facts["warm start"] = ", ".join(map(str, about["warm_start"]))
     made.facts({name: value for name, value in facts.items() if value is not None})
+
+
+def _named(body: Body) -> str:
+    """An algorithm or an early stopping with its settings."""
+    settings = _listed({name: value for name, value in body.items() if name != "name" and value is not None})
+    return f"{body['name']} ({settings})" if settings else str(body["name"])
+
+
+def _listed(settings: Body) -> str:
+    return ", ".join(f"{name} {told(value)}" for name, value in settings.items())
 
 
 def _feasible(dimension: Dimension) -> str:

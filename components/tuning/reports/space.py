@@ -20,7 +20,7 @@ def coordinates(shown: Shown, objective: Objective) -> tuple[Html, str]:
     ranked = shown.ranked(objective)
     dimensions = _by_setting(shown.dimensions)[:_MOST_AXES]
     values = [value for one in ranked if (value := objective.of(one)) is not None]
-    y, _ = axis_of_values(objective.metric, values)
+    y, _ = axis_of_values(objective.metric, values, objective.sign())
     axes = [_joined(group) for group in dimensions] + [y]
 
     def line(trial: Body) -> list[float | None]:
@@ -43,7 +43,7 @@ def coordinates(shown: Shown, objective: Objective) -> tuple[Html, str]:
 def slices(shown: Shown, objective: Objective) -> Iterator[tuple[Html, str]]:
     """The value over each parameter, of the trials that have it."""
     values = [value for one in shown.succeeded if (value := objective.of(one)) is not None]
-    y, _ = axis_of_values(objective.metric, values)
+    y, _ = axis_of_values(objective.metric, values, objective.sign())
     for dimension in shown.dimensions:
         points, titles = [], []
         for one in shown.succeeded:
@@ -89,8 +89,8 @@ def pareto(shown: Shown) -> Iterator[tuple[Html, str]]:
     for at, one in enumerate(shown.objectives):
         for other in shown.objectives[at + 1 :]:
             placed = {each["number"]: (one.of(each) or 0.0, other.of(each) or 0.0) for each in shown.succeeded}
-            x, beyond = axis_of_values(one.metric, [each[0] for each in placed.values()])
-            y, above = axis_of_values(other.metric, [each[1] for each in placed.values()])
+            x, beyond = axis_of_values(one.metric, [each[0] for each in placed.values()], one.sign())
+            y, above = axis_of_values(other.metric, [each[1] for each in placed.values()], other.sign())
             on = {number_: point for number_, point in placed.items() if number_ in front}
             off = {number_: point for number_, point in placed.items() if number_ not in front}
             knee = [placed[shown.best["number"]]] if shown.best and shown.best["number"] in placed else []

@@ -68,8 +68,8 @@ def optimism(shown: Shown) -> str:
 
 def _failures(shown: Shown) -> tuple[str, ...]:
     """How many trials ended without a value, by reason."""
-    without = [one for one in shown.trials if one["state"] in ("failed", "killed")]
-    counted = Counter(str(one.get("reason") or one["state"]) for one in without)
+    without = [one for one in shown.trials if one["state"] == "failed"]
+    counted = Counter(str(one.get("reason") or "no reason") for one in without)
     lines = [f"{count:,} {'trial' if count == 1 else 'trials'}: {reason}" for reason, count in counted.most_common()]
     return tuple(lines)
 

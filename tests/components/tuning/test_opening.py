@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.records import create_record
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning.controller import Controller
 from gatehouse.components.tuning.journal import (
@@ -24,7 +26,7 @@ from gatehouse.components.tuning.journal import (
     studies,
     withdraw_stop,
 )
-from gatehouse.components.tuning.lease import ControllerLease
+from gatehouse.components.tuning.lease import ControllerLease, is_controlled
 from gatehouse.components.tuning.opening import best_configurations, opened_study, read_study
 from gatehouse.components.tuning.study import ExperimentStudy
 from tests.components.tuning.stand_in import SPACES, STEPS, Scripted, experiment
@@ -171,3 +173,14 @@ def test_a_controller_that_is_killed_at_any_point_loses_and_repeats_nothing(stor
     assert tuple(trials) == Controller(expected, Scripted()).run().trials and state == "ended"
     assert set(done) == {f"done {number}" for number in range(12)}
     assert sum(done.values()) - len(done) <= killed, "a trial that had ended was run again"
+
+
+def test_a_controller_that_went_silent_elsewhere_counts_for_a_minute(tmp_path: Path) -> None:
+    store = ArtifactStore.open(tmp_path)
+    key = "tuning/k1/controller.json"
+    create_record(store.objects, key, {"host": "elsewhere", "process": 1})
+    assert is_controlled(store.objects, "k1")
+    os.utime(tmp_path / key, (time.time() - 3600,) * 2)
+    assert not is_controlled(store.objects, "k1")
+    create_record(store.objects, "tuning/k2/controller.json", {"host": socket.gethostname(), "process": 2**22 + 1})
+    assert not is_controlled(store.objects, "k2"), "no process of this machine has this number"

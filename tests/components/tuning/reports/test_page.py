@@ -10,6 +10,7 @@ import pytest
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning.reports.history import axis_of_values
 from gatehouse.components.tuning.reports.page import drawn, page
 from gatehouse.components.tuning.reports.shown import Shown
 from tests.components.reports.browser import Browser, launched
@@ -127,6 +128,19 @@ def test_values_that_are_no_numbers_break_nothing(odd: Any) -> None:
     html = drawn(Shown("flights", about(), made))
     assert "nan," not in html
     assert ",nan" not in html
+
+
+def test_the_best_trial_is_in_every_chart_and_only_what_is_much_worse_lies_beyond() -> None:
+    good, bad = [0.5, *(0.6 + at / 1000 for at in range(30))], [4.0]
+    axis, beyond = axis_of_values("log_loss", [*good, *bad], 1)
+    assert axis.low < 0.5 < axis.high < 1
+    assert beyond == 1
+    axis, beyond = axis_of_values("roc_auc", [-value for value in [*good, *bad]], -1)
+    assert -1 < axis.low < -0.5 < axis.high
+    assert beyond == 1
+    few, beyond = axis_of_values("log_loss", [0.51, 0.63, 0.631, 0.632, 0.68], 1)
+    assert few.low < 0.51 < 0.68 < few.high
+    assert beyond == 0
 
 
 def test_one_under_way_says_so() -> None:
