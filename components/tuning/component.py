@@ -47,7 +47,7 @@ def tune(
     from gatehouse.components.reports.rendering import rendered
     from gatehouse.components.tracking.training import track_experiment
     from gatehouse.components.training.spec import train_spec
-    from gatehouse.components.tuning.reports.summary import markdown
+    from gatehouse.components.tuning.reports.summary import write_markdown
     from gatehouse.components.tuning.spec import ExperimentSpec
     from gatehouse.components.tuning.stage import TuneRequest
     from gatehouse.components.tuning.stage import tune as run
@@ -59,8 +59,6 @@ def tune(
     result = run(request, opened, code=code, force=force)
     track_experiment(opened, result.experiment)
     shutil.copyfile(rendered(opened, result.experiment), report.path)
-    with open(trials.path, "w") as file:
-        file.write(markdown(opened, result.experiment))
-    for shown in (report, trials):
-        shown.metadata["reference"] = opened.address_of(result.experiment)
+    write_markdown(opened, result.experiment, trials.path)
+    report.metadata["reference"] = trials.metadata["reference"] = opened.address_of(result.experiment)
     return (result.experiment, result.best, result.summary)

@@ -3,6 +3,9 @@
 The bootstrap bias correction of Tsamardinos, Greasidou and Borboudakis (2018): rows are drawn with replacement, the
 trial that is best on the drawn rows is scored on the rows that were not drawn, and the mean of these scores over many
 draws is what the choice of the best trial can be expected to give. No model is trained again.
+
+The trial that is best on all rows is scored on the same rows. It has its own score there on average, so that only the
+difference between the two is taken: what is common to both is the luck of the draws.
 """
 
 from collections.abc import Sequence
@@ -32,7 +35,7 @@ class Optimism:
 
     Attributes:
         best: The score of the best trial on all validation rows, on which it was chosen.
-        corrected: The mean score of the trial that is chosen on drawn rows, on the rows that were not drawn.
+        corrected: What is to be expected of a trial that is chosen so, on rows on which it was not chosen.
         lower: Lower end of the 95 % interval of the corrected score: a percentile of the draws.
         upper: Upper end.
         draws: Number of draws.
@@ -91,14 +94,15 @@ def corrected(measures: Sequence[OnDraw], metric: Metric, units: Units, rows: in
         rows: Number of rows.
         seed: Of the draws.
     """
-    best = _best([measure(np.ones(rows)) for measure in measures], metric)[1]
-    found = []
-    for times in units.draws(DRAWS, seed):
+    winner, best = _best([measure(np.ones(rows)) for measure in measures], metric)
+    drawn: Array = np.empty((DRAWS, 2))
+    for draw, times in enumerate(units.draws(DRAWS, seed)):
         chosen, _ = _best([measure(times) for measure in measures], metric)
-        found.append(measures[chosen]((times == 0).astype(np.float64)))
-    drawn: Array = np.asarray(found)
-    lower, upper = np.nanquantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Optimism(float(best), float(np.nanmean(drawn)), float(lower), float(upper), DRAWS)
+        left = (times == 0).astype(np.float64)
+        drawn[draw] = measures[chosen](left), measures[winner](left)
+    found = best + np.nanmean(drawn[:, 0] - drawn[:, 1])
+    ends = np.nanquantile(drawn[:, 0], ((1 - LEVEL) / 2, (1 + LEVEL) / 2)) + found - np.nanmean(drawn[:, 0])
+    return Optimism(float(best), float(found), float(ends[0]), float(ends[1]), DRAWS)
 
 
 def _best(scores: Sequence[float], metric: Metric) -> tuple[int, float]:

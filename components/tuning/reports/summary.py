@@ -1,11 +1,18 @@
 """The best trials of an experiment and what was found, as Markdown for the UI of KFP."""
 
+from pathlib import Path
+
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.reports.format import number
 from gatehouse.components.tuning.reports.shown import Shown, told
 from gatehouse.components.tuning.reports.verdict import subtitle, verdict
 
 _MOST = 10
+
+
+def write_markdown(store: ArtifactStore, reference: str, path: str) -> None:
+    """Write `markdown` to a file."""
+    Path(path).write_text(markdown(store, reference))
 
 
 def markdown(store: ArtifactStore, reference: str) -> str:

@@ -32,6 +32,15 @@ def test_the_best_of_many_guesses_is_corrected_to_a_guess(seed: int) -> None:
     assert found.lower < 0.5 < found.upper and found.draws == DRAWS
 
 
+def test_where_one_trial_always_wins_nothing_is_taken_off() -> None:
+    draw = np.random.default_rng(1)
+    errors = draw.gamma(2.0, size=ROWS)
+    measures = [lambda times, worse=worse: float(times @ (errors + worse) / times.sum()) for worse in (0.3, 0.0, 0.1)]
+    found = corrected(measures, watchable_metric("log_loss"), Units("row", ROWS), ROWS, 3)
+    assert found.corrected == pytest.approx(found.best, abs=1e-12) and found.best == pytest.approx(errors.mean())
+    assert found.lower < found.best < found.upper
+
+
 def test_a_metric_that_is_better_below_is_corrected_upwards() -> None:
     found = _optimism("log_loss", 30, 0.5)
     assert found.best < found.corrected and found.lower < found.corrected < found.upper
