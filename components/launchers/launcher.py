@@ -17,6 +17,8 @@ FAILURE = "failure.json"
 """File that the program leaves where it fails in a way that another attempt would only repeat."""
 METRICS, LOG, PLACE = "metrics", "worker.log", "place.json"
 """Files that say how the job went: the spool of its metrics, its log, and where it ran."""
+CHECKPOINTS = "checkpoints"
+"""Folder of a job's directory from which it goes on."""
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
 """Variables of the environment: the artifact store that gets a copy of every checkpoint, and the run's name there."""
 TAIL_LINES = 20

@@ -29,6 +29,8 @@ def owners_of(models: dict[str, type[BaseModel]]) -> dict[str, list[str]]:
 def _settings(model: type[BaseModel], owner: str, prefix: str) -> Iterator[tuple[str, str]]:
     for name, field in model.model_fields.items():
         yield f"{prefix}{name}", owner
+        if get_origin(field.annotation) is tuple:
+            continue  # What stands in a list has no name of its own.
         for tag, group in groups_of(field.annotation):
             yield from _settings(group, tag or owner, f"{prefix}{name}.")
 

@@ -65,6 +65,11 @@ class NetworkTraining(Spec):
         problems = [*_metric_problems(self.stopping.metric, self.loss), *self._layout_problems()]
         if self.data.shuffle_window and isinstance(self.loss, PairwiseLoss):
             problems.append("data.shuffle_window: groups of a ranking are shuffled whole; set it to 0")
+        if (changes := self.optimizer.changes) and changes[-1].epoch >= self.stopping.epochs:
+            problems.append(
+                f"optimizer.changes: expected epochs below stopping.epochs {self.stopping.epochs}, found "
+                f"{changes[-1].epoch}"
+            )
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -172,6 +177,17 @@ def changed(spec: TrainSpec, values: Mapping[str, Any]) -> TrainSpec:
 def length_of(spec: TrainSpec) -> int:
     """Epochs, or rounds, after which training ends at the latest."""
     return spec.stopping.epochs if isinstance(spec, NetworkTraining) else spec.stopping.rounds
+
+
+def beginning(spec: NetworkTraining, epochs: int) -> NetworkTraining:
+    """The training of the first epochs of one: with the same bits, where `is_independent_of_length`."""
+    changes = tuple(each for each in spec.optimizer.changes if each.epoch < epochs)
+    return spec.model_copy(
+        update={
+            "optimizer": spec.optimizer.model_copy(update={"changes": changes}),
+            "stopping": spec.stopping.model_copy(update={"epochs": epochs}),
+        }
+    )
 
 
 _HOW_IT_IS_RUN = {"checkpoints", "operation"}

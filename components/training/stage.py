@@ -1,7 +1,7 @@
 """The train stage: a training set and a spec become a model."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from gatehouse.components.artifacts.identity import identity_of, operational
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.training.spec import TrainSpec, builder_of
+from gatehouse.components.training.spec import NetworkTraining, TrainSpec, beginning, builder_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +36,12 @@ class TrainRequest(StageModel):
     spec: TrainSpec
     model_name: str
     live: bool = operational(False, description="Show the metrics while they are made.")
+    segment: int = operational(
+        0,
+        ge=0,
+        description="Keep the last checkpoint, and begin at the one that a training with the same beginning has kept: "
+        "it is looked for after every multiple of so many epochs. 0 for neither.",
+    )
 
 
 class TrainResult(StageModel):
@@ -74,16 +80,17 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     import json
 
     from gatehouse.components.launchers.choose import launcher
-    from gatehouse.components.launchers.launcher import LOG, METRICS, PLACE, RESULT, TrainingJob
+    from gatehouse.components.launchers.launcher import METRICS, RESULT, TrainingJob
     from gatehouse.components.tracking.environment import capture_environment
     from gatehouse.components.tracking.following import followed
     from gatehouse.components.tracking.shipping import close_spool, open_spool, shipped_live
+    from gatehouse.components.training.checkpointing.kept import shared
     from gatehouse.components.training.data.job import job_directory, prepare_job
 
     spec = request.spec
     began = time.monotonic()
     key, where = job_key(request), launcher(store)
-    with job_directory(store, f"train-{key}") as directory:
+    with job_directory(store, f"train-{key}") as directory, shared(store, key, _beginnings(request), directory):
         prepared = prepare_job(store, request.training_set, request.split, spec, directory, request.transformation)
         spool = open_spool(
             store,
@@ -108,9 +115,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             result = json.loads((directory / RESULT).read_text())
             model = _publish(request, store, prepared, directory, result)
         close_spool(store, spool, str(model))
-        log = (directory / LOG).read_text(errors="replace").splitlines()
-        place = json.loads((directory / PLACE).read_text()) if (directory / PLACE).exists() else {}
-        measured = {"stage": "train", "seconds": time.monotonic() - began, "log": log, "place": place, "job": key}
+        measured = {"stage": "train", "seconds": time.monotonic() - began, "job": key} | _log_and_place(directory)
         # All values, as they were: the manifest leaves out what is the default.
         environment = {"environment": asdict(capture_environment())}
         store.append(f"measurements/{model}", measured | environment | {"settings": spec.model_dump(mode="json")})
@@ -118,6 +123,15 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     best = result["history"][result["best_epoch"]]
     metrics = {name: value for name, value in best.items() if name != "epoch" and not name.startswith("train_")}
     return TrainResult(model=str(model), best_epoch=result["best_epoch"], metrics=metrics)
+
+
+def _log_and_place(directory: "Path") -> dict[str, Any]:
+    import json
+
+    from gatehouse.components.launchers.launcher import LOG, PLACE
+
+    log = (directory / LOG).read_text(errors="replace").splitlines()
+    return {"log": log, "place": json.loads((directory / PLACE).read_text()) if (directory / PLACE).exists() else {}}
 
 
 def _publish(
@@ -161,11 +175,21 @@ def job_key(request: TrainRequest) -> str:
 
 
 def forget_job(store: ArtifactStore, key: str) -> None:
-    """Remove what a job that was stopped, or failed, has left to go on from; nothing where there is nothing."""
+    """Remove what a job has left to go on from, also for other trainings; nothing where there is nothing."""
+    from gatehouse.components.training.checkpointing.kept import drop
     from gatehouse.components.training.data.job import job_directory
 
     with job_directory(store, f"train-{key}"):
-        pass  # The directory is removed at the end.
+        drop(store, key)  # The directory is removed at the end.
+
+
+def _beginnings(request: TrainRequest) -> Iterator[str] | None:
+    """Keys of the trainings that this one goes on from with the same bits, the longest first; None if alone."""
+    spec, segment = request.spec, request.segment
+    if not segment or not isinstance(spec, NetworkTraining) or not spec.optimizer.is_independent_of_length:
+        return None
+    shorter = range((spec.stopping.epochs - 1) // segment * segment, 0, -segment)
+    return (job_key(request.model_copy(update={"spec": beginning(spec, epochs)})) for epochs in shorter)
 
 
 def _world_sizes(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from gatehouse.components.artifacts.objects.opening import open_objects
-from gatehouse.components.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE
+from gatehouse.components.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, CHECKPOINTS
 from gatehouse.components.launchers.timeouts import collective_seconds
 from gatehouse.components.training.checkpointing.background import BackgroundWriter
 from gatehouse.components.training.checkpointing.buffer import StagingBuffer
@@ -95,7 +95,7 @@ class Checkpointer:
     def of_environment(cls, directory: Path, policy: CheckpointSpec) -> "Checkpointer":
         """The checkpointer of a job: in a folder of its directory, with a copy where the environment asks for one."""
         far = os.environ.get(CHECKPOINT_STORE, "")
-        return cls(directory / "checkpoints", policy, far=far, name=os.environ.get(CHECKPOINT_NAME, directory.name))
+        return cls(directory / CHECKPOINTS, policy, far=far, name=os.environ.get(CHECKPOINT_NAME, directory.name))
 
     @property
     def world_sizes(self) -> list[list[int]]:

@@ -36,7 +36,7 @@ from gatehouse.components.training.loss.losses import loss_of
 from gatehouse.components.training.models.building import build_model, require_logits
 from gatehouse.components.training.optimizer.adamw import build_optimizer
 from gatehouse.components.training.optimizer.clipping import gradient_norm, scale_gradients
-from gatehouse.components.training.optimizer.schedule import learning_rate, set_learning_rate
+from gatehouse.components.training.optimizer.schedule import learning_rate, set_rates
 from gatehouse.components.training.parallel.mesh import lay_out
 from gatehouse.components.training.parallel.parallelize import parallelize
 from gatehouse.components.training.spec import NetworkTraining, measured_metrics
@@ -153,12 +153,13 @@ class Trainer:
         if not weight:
             return  # No row counts: there is nothing to learn, and nothing to divide by.
         batch = step.batch if self.device.type == "cpu" else step.batch.to(self.device)
-        rate = learning_rate(progress.step, self.loader.steps * self.spec.stopping.epochs, self.spec.optimizer)
-        set_learning_rate(self.optimizer, rate)
+        settings = self.spec.optimizer.at(step.epoch)
+        rate = learning_rate(progress.step, self.loader.steps * self.spec.stopping.epochs, settings)
+        set_rates(self.optimizer, rate, settings.weight_decay)
         # Gradients are averaged over the data axis: times its size, their sum is divided by the whole batch's weight.
         factor = self.layout.data_size / weight
         loss, norm, scale = self._gradient(step, batch, factor)
-        scale_gradients(self.parameters, norm, self.spec.optimizer.clip_norm, scale)
+        scale_gradients(self.parameters, norm, settings.clip_norm, scale)
         self.optimizer.step()
         progress.loss += loss
         progress.weight += weight

@@ -23,7 +23,7 @@ def learning_rate(step: int, steps: int, spec: OptimizerSpec) -> float:
     return spec.learning_rate * (0.01 + 0.99 * left[spec.schedule])
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use `rate` from the next step on."""
+def set_rates(optimizer: torch.optim.Optimizer, rate: float, weight_decay: float) -> None:
+    """Use these from the next step on."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"], group["weight_decay"] = rate, weight_decay

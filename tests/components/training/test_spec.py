@@ -10,6 +10,7 @@ from gatehouse.components.training.spec import (
     SETTINGS,
     NetworkTraining,
     TreesTraining,
+    beginning,
     builder_of,
     changed,
     operation_of,
@@ -65,6 +66,9 @@ TENSOR, PIPELINE = {"processes": 2, "tensor": 2}, {"processes": 2, "pipeline": 2
         ({"model": XGBOOST, "loss": PAIRWISE | {"sample_weight": "w"}}, "", "weighs no single rows"),
         ({"data": {"batch_size": 2, "accumulation": 3}}, "data", "accumulation 3 is more than the batch_size 2"),
         ({"model": FT | {"token_size": 9}}, "model", "token_size 9 must be a multiple of heads 4"),
+        ({"optimizer": {"changes": [{"epoch": 10}]}}, "", "epochs below stopping.epochs 10, found 10"),
+        ({"optimizer": {"changes": [{"epoch": 2}, {"epoch": 2}]}}, "optimizer", "ascending order, each once"),
+        ({"optimizer": {"changes": [{"epoch": 1, "warmup": 0}]}}, "optimizer.changes.0.warmup", "no such setting"),
         ({"compute": {"precision": "fp16", "compile": True}}, "compute", "fp16 on a CPU is not compiled"),
     ],
 )
@@ -107,6 +111,15 @@ def test_how_a_training_is_run_is_no_part_of_what_it_is() -> None:
     assert run_as(identity_of(network()), operation_of(other)) == other
     grown = run_as(settings_of(trees(rounds=9)), operation_of(other))
     assert grown == trees(rounds=9, timeout_minutes=600, every_steps=3), "trees have no steps to prefetch"
+
+
+def test_without_changes_a_training_is_what_it_was_and_its_beginning_has_the_changes_until_then() -> None:
+    assert identity_of(network(learning_rate=0.01))["optimizer"] == {"learning_rate": 0.01}
+    changing = network(changes=[{"epoch": 2, "clip_norm": 0.5}, {"epoch": 4, "learning_rate": 0.5}])
+    assert identity_of(changing)["optimizer"]["changes"][0] == {"epoch": 2, "clip_norm": 0.5}
+    assert identity_digest(beginning(changing, 2)) == identity_digest(network(epochs=2))
+    assert beginning(changing, 3) == network(epochs=3, changes=[{"epoch": 2, "clip_norm": 0.5}])
+    assert "optimizer.changes" in SETTINGS and "optimizer.changes.epoch" not in SETTINGS
 
 
 def test_other_values_keep_the_rest() -> None:

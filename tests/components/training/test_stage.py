@@ -21,7 +21,8 @@ from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.data.job import prepare_job
 from gatehouse.components.training.models.building import build_model
 from gatehouse.components.training.scoring.predictor import Predictor
-from gatehouse.components.training.stage import TrainResult, job_key, train
+from gatehouse.components.training.spec import beginning
+from gatehouse.components.training.stage import TrainResult, _beginnings, forget_job, job_key, train
 from gatehouse.errors import ConfigurationError
 from tests.components.training import synthetic
 from tests.components.training.specs import vary
@@ -78,6 +79,32 @@ def test_a_run_that_its_experiment_stops_saves_and_goes_on_when_it_is_asked_for_
     assert [{"epoch": epoch} | row for epoch, row in again.items()] == history, "the epochs before are told again"
     assert all(again[epoch] == row for epoch, row in told.items())
     assert any("Resumed from checkpoint" in line for line in _log(store, result.model)), "it began anew"
+
+
+def test_a_training_goes_on_from_what_another_one_of_the_same_beginning_has_kept(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
+    """Of the same bits as one that begins at the start; of another beginning nothing is taken."""
+    constant = {"schedule": "constant", "warmup": 0.0, "processes": 1, "hidden": (8,)}
+    whole = vary(SPEC, changes=[{"epoch": 1, "weight_decay": 0.5}, {"epoch": 2, "learning_rate": 0.03}], **constant)
+    kept = request(store, beginning(whole, 2)).model_copy(update={"segment": 2})
+    train(kept, store)
+    assert train.key(kept) == train.key(request(store, beginning(whole, 2)))
+    scratch = Path(store.address) / "scratch"
+    assert sorted(path.name for path in scratch.iterdir()) == [f"kept-{job_key(kept)}", "metrics"]
+
+    gone_on = train(request(store, whole).model_copy(update={"segment": 2}), store)
+    log = "\n".join(_log(store, gone_on.model))
+    assert [log.count(f"epoch {epoch}/4") for epoch in (1, 2, 3, 4)] == [0, 0, 1, 1], log
+    assert [row["epoch"] for row in store.read_json(gone_on.model, "history.json")] == [0, 1, 2, 3]
+
+    apart = ArtifactStore.open(tmp_path / "apart")
+    assert train(request(apart, whole), apart) == gone_on
+    for other in (vary(whole, seed=8), vary(whole, schedule="cosine"), vary(whole, changes=[])):
+        assert job_key(kept) not in (_beginnings(request(store, other).model_copy(update={"segment": 2})) or ())
+    for each in (kept, request(store, whole)):
+        forget_job(store, job_key(each))
+    assert [path.name for path in scratch.iterdir()] == ["metrics"]
 
 
 def test_the_manifest_names_its_origin_and_nothing_that_varies(

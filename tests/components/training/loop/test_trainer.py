@@ -65,6 +65,19 @@ def test_the_learning_rate_rises_to_its_peak_and_falls_to_a_hundredth() -> None:
     assert rates[-1] == pytest.approx(0.005, rel=0.05)
 
 
+def test_settings_that_change_hold_from_their_epoch_on(store: ArtifactStore, tmp_path: Path, alone: None) -> None:
+    architecture = _prepare(store, SPEC, tmp_path / "job")
+    constant = _train(SPEC, architecture, tmp_path / "job")["history"]
+    for change in ({"learning_rate": 0.02}, {"weight_decay": 0.9}, {"clip_norm": 0.01}):
+        spec = vary(SPEC, changes=[{"epoch": 1, **change}])
+        changed = _train(spec, architecture, tmp_path / "job")["history"]
+        assert [one == other for one, other in zip(constant, changed, strict=True)] == [True, False, False], change
+    settings = OptimizerSpec(changes=({"epoch": 2, "clip_norm": 3.0}, {"epoch": 4, "learning_rate": 0.5}))
+    assert [(settings.at(epoch).clip_norm, settings.at(epoch).learning_rate) for epoch in (1, 2, 3, 4, 5)] == [
+        (1.0, 2e-3), (3.0, 2e-3), (3.0, 2e-3), (3.0, 0.5), (3.0, 0.5)
+    ]  # fmt: skip
+
+
 def test_weights_are_those_of_the_best_epoch_and_patience_ends_training(
     store: ArtifactStore, tmp_path: Path, alone: None
 ) -> None:

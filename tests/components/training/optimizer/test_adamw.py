@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gatehouse.components.training.optimizer.adamw import build_optimizer, optimizer_state
-from gatehouse.components.training.optimizer.schedule import set_learning_rate
+from gatehouse.components.training.optimizer.schedule import set_rates
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
 
 SPEC = OptimizerSpec(weight_decay=0.1)
@@ -50,7 +50,7 @@ def _stepped(weight: Tensor, gradients: list[Tensor]) -> tuple[Tensor, dict[str,
     optimizer, asked = build_optimizer(model, SPEC), Asked()
     for number, gradient in enumerate(gradients):
         model.weight.grad, model.bias.grad = gradient, torch.ones(2)
-        set_learning_rate(optimizer, 0.1 / (1 + number))
+        set_rates(optimizer, 0.1 / (1 + number), SPEC.weight_decay)
         with asked:
             optimizer.step()
     return model.weight.detach(), optimizer_state(model, optimizer), asked.operations
