@@ -29,6 +29,7 @@ def _table(shown: Shown, trials: Sequence[Body], label: str) -> Html:
     metrics = [one.metric for one in shown.objectives]
     measures = [name for name in measures if name not in metrics]
     best = shown.best["number"] if shown.best else None
+    parents = ["parent"] if any(one.get("parent") is not None for one in trials) else []
     rows, marks = [], {}
     for at, one in enumerate(trials):
         feasible = one.get("feasible", True) or one["state"] != SUCCEEDED
@@ -38,6 +39,7 @@ def _table(shown: Shown, trials: Sequence[Body], label: str) -> Html:
             [
                 Marked(one["number"], "best" if one["number"] == best else ""),
                 state,
+                *(one.get(name) for name in parents),
                 *((finite((one.get("values") or {}).get(metric))) for metric in metrics),
                 *((finite((one.get("measures") or {}).get(name))) for name in measures),
                 *(told(parameters[name]) if name in parameters else "" for name in settings),
@@ -49,5 +51,5 @@ def _table(shown: Shown, trials: Sequence[Body], label: str) -> Html:
         mark = "good" if one["number"] == best else mark
         if mark:
             marks[at] = mark
-    headers = ["trial", "state", *metrics, *measures, *settings, "reason", "model"]
+    headers = ["trial", "state", *parents, *metrics, *measures, *settings, "reason", "model"]
     return table(headers, rows, marks, label=label)

@@ -58,6 +58,14 @@ def test_every_trial_stands_there_with_its_state_its_reason_and_its_model() -> N
     assert html.count("NonFiniteLossError") == 1 + sum(one["state"] == "failed" for one in made)
 
 
+def test_a_trial_that_goes_on_from_another_names_it() -> None:
+    made = [one | {"parent": one["number"] - 4 if one["number"] > 3 else None} for one in trials(8)]
+    html = drawn(Shown("flights", about(), made))
+    assert ">parent</th>" in html
+    assert re.search(r'<td class="n[^"]*">7</td><td>[^<]*</td><td class="n">3</td>', html)
+    assert ">parent</th>" not in drawn(Shown("flights", about(), trials(8)))
+
+
 def test_what_is_conditional_has_importances_by_its_condition() -> None:
     shown = text(drawn(Shown("flights", about(), trials(60))))
     assert "trials where model.architecture is tabular_mlp" in shown
@@ -162,9 +170,12 @@ def test_it_fits_a_phone_and_runs_no_script_of_a_value(browser: Browser, tmp_pat
     made, spec = trials(30), about()
     spec["parameters"] = [one for one in spec["parameters"] if not one.get("when")]
     spec["parameters"][0] = spec["parameters"][0] | {"choices": [NASTY, "Бустинг 🌲‮abc", [1, 2], {"a": True}]}
+    spec["parameters"][1] = spec["parameters"][1] | {"name": NASTY}
     for one in made:
         at = one["number"] % 4
         one["parameters"]["model.architecture"] = spec["parameters"][0]["choices"][at]
+        one["parameters"][NASTY] = one["parameters"].pop("data.train_fraction")
+        one["reason"] = NASTY
     html = drawn(Shown(f"flights {NASTY}", spec, made))
     path = tmp_path / "page.html"
     # Without the page's own policy, so that nothing but escaping keeps the script from running.
