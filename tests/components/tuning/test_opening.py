@@ -6,8 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -112,11 +114,26 @@ def test_nothing_is_kept_of_an_experiment_that_is_never_resumed(store: ArtifactS
     assert not list(store.objects.list("tuning"))
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/studies.db"
+        return
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    import pgserver
+
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as directory:
+        server = pgserver.get_server(directory, cleanup_mode="stop")
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+        server.cleanup()
+
+
 def test_a_database_holds_the_same_experiment(
-    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     _controlled(store)
-    monkeypatch.setenv(STORAGE, f"sqlite:///{tmp_path}/studies.db")
+    monkeypatch.setenv(STORAGE, url)
     other = ArtifactStore.open(tmp_path / "other")
     with opened_study(other.objects, "k1", SPEC, 3, STEPS) as study:
         study.ask()

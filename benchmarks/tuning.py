@@ -1,0 +1,382 @@
+"""Experiments: what early stopping saves, regret and overhead beside Optuna alone, kills, large studies, many workers.
+
+`tuning.py` runs all parts; `tuning.py steps kills` runs these. Objectives are learners of scikit-learn behind the
+interface of trials, or a formula whose optimum is known; clocks are simulated where pods would be waited for.
+"""
+
+import argparse
+import math
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from _simulated import Simulation
+from optuna.storages import JournalStorage
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tuning.controller import Controller
+from gatehouse.components.tuning.journal import StoreJournal
+from gatehouse.components.tuning.opening import opened_study, read_study
+from gatehouse.components.tuning.runner import Event, Reported, Succeeded
+from gatehouse.components.tuning.spec import ExperimentSpec
+from gatehouse.components.tuning.study import ExperimentStudy
+from gatehouse.components.tuning.suggestion import sampler_of, suggested
+from gatehouse.components.tuning.trial import Trial
+
+STEPS = 27
+RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1.0, "log": True}
+DECAY = {"name": "optimizer.weight_decay", "type": "double", "min": 0.0, "max": 1.0}
+DROPOUT = {"name": "model.dropout", "type": "double", "min": 0.0, "max": 0.9}
+WIDTH = {"name": "model.embedding_size", "type": "int", "min": 2, "max": 64, "log": True}
+PENALTY = {"name": "optimizer.clip_norm", "type": "double", "min": 1e-6, "max": 1.0, "log": True}
+NOISE, BOWL = 0.02, [RATE, DECAY, DROPOUT]
+
+
+def experiment(**given: Any) -> ExperimentSpec:
+    return ExperimentSpec.model_validate({"parameters": BOWL, "steps_per_trial": STEPS} | given)
+
+
+def bowl(parameters: dict[str, Any], step: int = STEPS, steps: int = STEPS) -> float:
+    """A learning curve towards a bowl over the parameters, whose least value is 0, with noise of the configuration."""
+    rate = math.log10(parameters["optimizer.learning_rate"]) + 2
+    far = rate**2 + 4 * (parameters["optimizer.weight_decay"] - 0.3) ** 2 + (parameters["model.dropout"] - 0.2) ** 2
+    noise = NOISE * random.Random(repr(sorted(parameters.items()))).random()
+    return far + noise + 0.5 * (1 - step / steps)
+
+
+def curve(of: Callable[[dict[str, Any], int], float], seconds: float = 0.0, begin: float = 0.0) -> Any:
+    """A script of trials that report `of` parameters and step; the first step comes `begin` seconds later."""
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[tuple[float, Event]]:
+        for step in range(1, STEPS + 1):
+            yield seconds + begin * (step == 1), Reported(number, step, STEPS, {"log_loss": of(parameters, step)})
+        yield 0.0, Succeeded(number, {"log_loss": of(parameters, STEPS)})
+
+    return script
+
+
+def simulated(spec: ExperimentSpec, seed: int, script: Any) -> tuple[list[Trial], Simulation]:
+    simulation = Simulation(script)
+    study = ExperimentStudy(spec, seed, STEPS, f"seed {seed}")
+    done = Controller(study, simulation, inbox=simulation, clock=simulation.clock).run()
+    return list(done.trials), simulation
+
+
+def steps() -> bool:
+    """Steps until the score that random search ends with, of the steps of random search: medians of 10 seeds."""
+    held = True
+    print(f"steps to the final score of 30 random trials of {STEPS} epochs, of their {30 * STEPS} steps (10 seeds)")
+    print("  table          method                  median   quartiles     reached   median log loss after all steps")
+    for table in ("breast_cancer", "digits"):
+        found: dict[str, list[tuple[float, float]]] = {}
+        for seed in range(10):
+            parameters = [RATE, PENALTY, WIDTH]
+            plain = simulated(
+                experiment(parameters=parameters, algorithm="random", max_trial_count=30), seed, curve(_learner(table))
+            )[0]
+            goal = min(trial.values["log_loss"] for trial in plain)
+            for algorithm in ("random", "tpe"):
+                for stopping in (None, "median", "hyperband"):
+                    spec = experiment(
+                        parameters=parameters,
+                        algorithm=algorithm,
+                        early_stopping=stopping,
+                        max_trial_count=10_000,
+                        budget={"steps": 30 * STEPS},
+                    )
+                    trials = simulated(spec, seed, curve(_learner(table)))[0]
+                    name = algorithm + (f" with {stopping}" if stopping else "")
+                    found.setdefault(name, []).append(_reached(trials, goal))
+        for name, results in found.items():
+            shares = sorted(share for share, _ in results)
+            median, best = statistics.median(shares), statistics.median(loss for _, loss in results)
+            reached = sum(share <= 1 for share in shares)
+            print(
+                f"  {table:14} {name:22} {median:7.2f}   {shares[2]:.2f} to {shares[7]:.2f} {reached:8}/10 {best:12.4f}"
+            )
+        held &= (
+            min(statistics.median(s for s, _ in found[f"random with {name}"]) for name in ("median", "hyperband")) < 0.5
+        )
+    return held
+
+
+def _reached(trials: list[Trial], goal: float) -> tuple[float, float]:
+    """The share of the steps after which a trial succeeded with the goal (2 where none did), and the best value."""
+    spent, best, when = 0, math.inf, 2.0
+    for trial in trials:
+        spent += STEPS if trial.state == "succeeded" else trial.intermediate[-1][0] if trial.intermediate else 0
+        if trial.state == "succeeded":
+            best = min(best, trial.values["log_loss"])
+            when = min(when, spent / (30 * STEPS)) if best <= goal else when
+    return when, best
+
+
+def _learner(table: str) -> Callable[[dict[str, Any], int], float]:
+    """The validation log loss of a network of scikit-learn after so many epochs; each epoch is trained once."""
+    under_way: dict[str, tuple[Any, list[float]]] = _UNDER_WAY.setdefault(table, {})
+    train, train_labels, validation, labels = _table(table)
+
+    def loss(parameters: dict[str, Any], step: int) -> float:
+        from sklearn.metrics import log_loss
+        from sklearn.neural_network import MLPClassifier
+
+        key = repr(sorted(parameters.items()))
+        if key not in under_way:
+            learner = MLPClassifier(
+                (parameters["model.embedding_size"],),
+                alpha=parameters["optimizer.clip_norm"],
+                learning_rate_init=parameters["optimizer.learning_rate"],
+                batch_size=64,
+                random_state=0,
+            )
+            under_way[key] = learner, []
+        learner, losses = under_way[key]
+        while len(losses) < step:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                learner.partial_fit(train, train_labels, classes=np.unique(labels))
+                losses.append(float(log_loss(labels, learner.predict_proba(validation), labels=np.unique(labels))))
+        return losses[step - 1]
+
+    return loss
+
+
+_UNDER_WAY: dict[str, dict[str, tuple[Any, list[float]]]] = {}
+
+
+@cache
+def _table(name: str) -> tuple[Any, Any, Any, Any]:
+    from sklearn.datasets import load_breast_cancer, load_digits
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import StandardScaler
+
+    rows, labels = {"breast_cancer": load_breast_cancer, "digits": load_digits}[name](return_X_y=True)
+    train, validation, train_labels, its_labels = train_test_split(rows, labels, test_size=0.4, random_state=0)
+    scaler = StandardScaler().fit(train)
+    return scaler.transform(train), train_labels, scaler.transform(validation), its_labels
+
+
+def regret() -> bool:
+    """The best value so far beside Optuna's own loop, whose sampler is made once: medians of 20 seeds."""
+    from scipy.stats import mannwhitneyu
+
+    print(
+        "\nmedian regret after so many trials, the controller's and study.optimize's (20 seeds), and p of a difference"
+    )
+    held = True
+    for algorithm in ("random", "tpe", "gp", "cmaes"):
+        ours, theirs = [], []
+        try:
+            for seed in range(20):
+                spec = experiment(algorithm=algorithm, max_trial_count=60)
+                ours.append(_best([trial.values["log_loss"] for trial in simulated(spec, seed, curve(_bowl))[0]]))
+                own = optuna.create_study(
+                    sampler=sampler_of(spec, seed + 1000, 0) if algorithm != "cmaes" else _cmaes(seed)
+                )
+                own.optimize(lambda trial, spec=spec: bowl(suggested(spec, trial)), n_trials=60)  # type: ignore[misc]
+                theirs.append(_best([trial.value or 0.0 for trial in own.trials]))
+        except ImportError as error:
+            print(f"  {algorithm:8} not measured: {error}")
+            continue
+        middle = [
+            (statistics.median(x[n] for x in ours), statistics.median(x[n] for x in theirs)) for n in (19, 39, 59)
+        ]
+        p = float(mannwhitneyu([x[59] for x in ours], [x[59] for x in theirs]).pvalue)
+        said = "   ".join(f"{n}: {a:.4f} {b:.4f}" for n, (a, b) in zip((20, 40, 60), middle, strict=True))
+        print(f"  {algorithm:8} {said}   p {p:.2f}")
+        held &= p > 0.01
+    return held
+
+
+def _bowl(parameters: dict[str, Any], step: int) -> float:
+    return bowl(parameters, step)
+
+
+def _cmaes(seed: int) -> optuna.samplers.BaseSampler:
+    return optuna.samplers.CmaEsSampler(seed=seed)
+
+
+def _best(values: list[float]) -> list[float]:
+    return list(np.minimum.accumulate(values))
+
+
+def overhead() -> bool:
+    """Wall time of the controller with trials that take none, and the journal on this disk, beside Optuna alone."""
+    print("\nmilliseconds a trial of 200 with 27 reports, trials that take no time")
+    slowest = 0.0
+    for algorithm in ("random", "tpe", "nsga2"):
+        with tempfile.TemporaryDirectory() as folder:
+            spec = experiment(algorithm=algorithm, max_trial_count=200, early_stopping="median")
+            objects = ArtifactStore.open(Path(folder) / "store").objects
+            began = time.perf_counter()
+            with opened_study(objects, "k1", spec, 1, STEPS) as study:
+                simulation = Simulation(curve(_bowl))
+                Controller(study, simulation, inbox=simulation).run()
+            ours = (time.perf_counter() - began) / 200
+        own = optuna.create_study(sampler=sampler_of(spec, 1, 0), pruner=optuna.pruners.MedianPruner())
+
+        def objective(trial: optuna.Trial, spec: ExperimentSpec = spec) -> float:
+            parameters = suggested(spec, trial)
+            for step in range(1, STEPS):
+                trial.report(bowl(parameters, step), step)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+            return bowl(parameters)
+
+        began = time.perf_counter()
+        own.optimize(objective, n_trials=200)
+        theirs = (time.perf_counter() - began) / 200
+        print(f"  {algorithm:8} {ours * 1000:6.1f}   Optuna in memory {theirs * 1000:6.1f}")
+        slowest = max(slowest, ours)
+    return slowest < 0.050
+
+
+def kills() -> bool:
+    """A controller that is killed 20 times at random in 40 trials, beside one that is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        log.touch()
+        moments, killed, command = random.Random(5), 0, [sys.executable, __file__, "--controller", folder]
+        while True:
+            child = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+            aim = log.read_text().count("\n") + moments.randint(1, 14)
+            while killed < 20 and child.poll() is None and log.read_text().count("\n") < aim:
+                time.sleep(moments.random() / 100)
+            if killed < 20 and child.poll() is None:
+                child.send_signal(signal.SIGKILL)
+                killed += 1
+            if child.wait() == 0:
+                break
+        lines = log.read_text().splitlines()
+        trials, _ = read_study(ArtifactStore.open(Path(folder) / "store").objects, "k1")
+    whole = simulated(_forty(), 1, curve(_bowl))[0]
+    done = Counter(line for line in lines if line.startswith("done"))
+    recorded = {trial.number: trial for trial in trials}
+    lost = [trial.number for trial in whole if trial.number not in recorded or not recorded[trial.number].ended]
+    again = sum(done.values()) - len(done)
+    same = min(trials, key=_value).parameters == min(whole, key=_value).parameters
+    print(f"\n{killed} kills in {len(trials)} trials: {len(lost)} lost, {len(trials) - len(recorded)} recorded twice,")
+    print(f"  {again} ended within a kill and told again; all as without kills: {trials == whole}; same best: {same}")
+    return killed == 20 and not lost and same and trials == whole
+
+
+def _value(trial: Trial) -> float:
+    return trial.values.get("log_loss", math.inf)
+
+
+def _forty() -> ExperimentSpec:
+    return experiment(max_trial_count=40, early_stopping="median")
+
+
+def _controlled(folder: Path) -> None:
+    """The controller that is killed; its trials take a few milliseconds a step, and note each in a file."""
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[tuple[float, Event]]:
+        for seconds, event in curve(_bowl)(number, parameters):
+            time.sleep(0.002)
+            with (folder / "log").open("a") as log:
+                log.write(f"{'done' if isinstance(event, Succeeded) else 'step'} {number}\n")
+            yield seconds, event
+
+    with opened_study(ArtifactStore.open(folder / "store").objects, "k1", _forty(), 1, STEPS) as study:
+        simulation = Simulation(script)
+        Controller(study, simulation, inbox=simulation).run()
+
+
+def stored() -> bool:
+    """The time of a suggestion where 10,000 trials are stored, by algorithm, and that of opening the study."""
+    count, slowest = 10_000, 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        objects = ArtifactStore.open(Path(folder) / "store").objects
+        spec = experiment(algorithm="random", max_trial_count=count)
+        with opened_study(objects, "k1", spec, 1, STEPS) as study:
+            for _ in range(count):
+                trial = study.ask()
+                value = {"log_loss": bowl(trial.parameters)}
+                study.end(Trial(trial.number, "succeeded", trial.parameters, value, metrics=value))
+        began = time.perf_counter()
+        journal = StoreJournal(objects, "k1")
+        storage = JournalStorage(journal)
+        ExperimentStudy(spec, 1, STEPS, "k1", storage)
+        print(f"\n{count:,} stored trials: opened in {time.perf_counter() - began:.1f} s; milliseconds of a suggestion")
+        for algorithm in ("random", "tpe", {"name": "tpe", "multivariate": True}, "sobol", "nsga2"):
+            study = ExperimentStudy(experiment(algorithm=algorithm), 1, STEPS, "k1", storage)
+            taken = []
+            for _ in range(5):
+                began = time.perf_counter()
+                trial = study.ask()
+                taken.append(time.perf_counter() - began)
+                study.end(Trial(trial.number, "failed", trial.parameters))
+            name = algorithm if isinstance(algorithm, str) else "multivariate tpe"
+            print(f"  {name:16} {statistics.median(taken) * 1000:6.1f}")
+            slowest = max(slowest, statistics.median(taken))
+    return slowest < 0.100
+
+
+def workers() -> bool:
+    """100 workers on a simulated clock, pods that take minutes to begin, beside one worker after another."""
+    print("\n1,000 trials of 27 steps of 20 s, pods that begin after 40 s (median; lognormal), simulated (3 seeds)")
+    print("  workers  hours   trials an hour   busy   regret   regret of one worker after as many trials, hours")
+    busy = 1.0
+    for seed in range(3):
+        rows = {}
+        for parallel in (1, 100):
+            spec = experiment(algorithm="tpe", max_trial_count=1000, parallel_trial_count=parallel)
+            trials, simulation = simulated(spec, seed, _in_pods(seed))
+            hours = max(simulation.ended.values()) / 3600
+            worked = sum(simulation.ended[n] - simulation.began[n] for n in simulation.ended) / 3600
+            rows[parallel] = hours, worked / hours / parallel, trials, simulation
+        hours, share, trials, _ = rows[100]
+        alone, simulation = rows[1][2], rows[1][3]
+        within = [trial for trial in alone if simulation.ended[trial.number] <= hours * 3600]
+        so_far = min((_value(trial) for trial in within), default=math.nan)
+        print(
+            f"  {100:7} {hours:6.1f} {1000 / hours:12.0f} {share:10.1%} {min(map(_value, trials)):8.4f}"
+            f" {min(map(_value, alone)):8.4f} ({rows[1][0]:.0f} h), {so_far:.4f} after {len(within)} in as many hours"
+        )
+        busy = min(busy, share)
+    return busy > 0.9
+
+
+def _in_pods(seed: int) -> Any:
+    """A script whose pods begin after a lognormal time, and are of different speed."""
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[tuple[float, Event]]:
+        drawn = random.Random(f"{seed} {number}")
+        begin, speed = 40 * math.exp(drawn.gauss(0, 0.6)), math.exp(drawn.gauss(0, 0.3))
+        yield from curve(_bowl, 20 * speed, begin)(number, parameters)
+
+    return script
+
+
+PARTS = {each.__name__: each for each in (steps, regret, overhead, kills, stored, workers)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which; all where none is named")
+    parser.add_argument("--controller", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.controller:
+        _controlled(options.controller)
+        return
+    missed = [name for name in options.parts or PARTS if not PARTS[name]()]
+    print(f"\nmissed: {', '.join(missed) or 'none'}")
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
