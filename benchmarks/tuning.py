@@ -177,7 +177,7 @@ def regret() -> bool:
         "\nmedian regret after so many trials, the controller's and study.optimize's (20 seeds), and p of a difference"
     )
     held = True
-    for algorithm in ("random", "tpe", "gp", "cmaes"):
+    for algorithm in ("random", "tpe", "nsga2", "cmaes"):
         ours, theirs = [], []
         try:
             for seed in range(20):

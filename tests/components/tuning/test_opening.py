@@ -1,8 +1,8 @@
 """Where an experiment lies while it runs: no controller, and no database, loses or repeats a trial."""
 
 import json
+import multiprocessing
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,15 +31,18 @@ from gatehouse.components.tuning.journal import (
 )
 from gatehouse.components.tuning.lease import ControllerLease, is_controlled
 from gatehouse.components.tuning.opening import best_configurations, opened_study, read_study
+from gatehouse.components.tuning.runner import Event, Succeeded
+from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.study import ExperimentStudy
-from tests.components.tuning.stand_in import SPACES, STEPS, Scripted, experiment
+from tests.components.tuning.stand_in import SPACES, STEPS, Scripted, experiment, trained
 
 SPEC = experiment(max_trial_count=6, parameters=SPACES["tpe"], early_stopping="median")
+TWELVE = SPEC.model_copy(update={"max_trial_count": 12})
 
 
-def _controlled(store: ArtifactStore, spec: object = SPEC) -> Scripted:
+def _controlled(store: ArtifactStore, spec: ExperimentSpec = SPEC) -> Scripted:
     runner = Scripted()
-    with opened_study(store.objects, "k1", SPEC if spec is SPEC else spec, 3, STEPS) as study:  # type: ignore[arg-type]
+    with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
         Controller(study, runner).run()
     return runner
 
@@ -167,29 +171,39 @@ def test_the_best_configurations_of_earlier_experiments_are_read_once_each(store
     assert [each["model.dropout"] for each in best_configurations(store, references)] == [2, 0, 1]
 
 
+def _to_be_killed(folder: Path) -> None:
+    """A controller, each of whose trials notes in a file when it is done."""
+
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        for event in trained(number, parameters):
+            if isinstance(event, Succeeded):
+                with (folder.parent / "log").open("a") as log:
+                    log.write(f"done {number}\n")
+            yield event
+
+    with opened_study(ArtifactStore.open(folder).objects, "k1", TWELVE, 3, STEPS) as study:
+        Controller(study, Scripted(script)).run()
+
+
 def test_a_controller_that_is_killed_at_any_point_loses_and_repeats_nothing(store: ArtifactStore) -> None:
-    """The child writes a line when a trial is begun, and one when it is done; SIGKILL comes at moments of its own."""
     folder = Path(store.objects.address)
     log = folder.parent / "log"
     log.touch()
-    killed = 0
-    while True:
-        child = subprocess.Popen([sys.executable, "-m", "tests.components.tuning.killed_controller", str(folder)])
-        before = log.read_text().count("done") + (1, 3, 2)[killed % 3]
-        while killed < 3 and child.poll() is None and log.read_text().count("done") < before:
-            time.sleep(0.002)
-        if child.poll() is None and killed < 3:
-            child.send_signal(signal.SIGKILL)
-            killed += 1
-        if child.wait() == 0:
-            break
-    assert killed == 3
-    done = Counter(line for line in log.read_text().splitlines() if line.startswith("done"))
+    for more in (1, 3, 2, None):
+        child = multiprocessing.get_context("fork").Process(target=_to_be_killed, args=[folder])
+        child.start()
+        before = log.read_text().count("done")
+        while more and child.is_alive() and log.read_text().count("done") < before + more:
+            time.sleep(0.001)
+        if more:
+            child.kill()
+        child.join()
+    assert child.exitcode == 0
+    done = Counter(log.read_text().splitlines())
     trials, state = read_study(store.objects, "k1")
-    expected = ExperimentStudy(SPEC.model_copy(update={"max_trial_count": 12}), 3, STEPS, "k1")
-    assert tuple(trials) == Controller(expected, Scripted()).run().trials and state == "ended"
-    assert set(done) == {f"done {number}" for number in range(12)}
-    assert sum(done.values()) - len(done) <= killed, "a trial that had ended was run again"
+    assert tuple(trials) == Controller(ExperimentStudy(TWELVE, 3, STEPS, "k1"), Scripted()).run().trials
+    assert state == "ended" and set(done) == {f"done {number}" for number in range(12)}
+    assert sum(done.values()) - len(done) <= 3, "a trial that had ended was run again"
 
 
 def test_a_controller_that_went_silent_elsewhere_counts_for_a_minute(tmp_path: Path) -> None:
