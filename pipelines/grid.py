@@ -23,7 +23,7 @@ _MOST = 64
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def best_model(store: str, models: list, metric: str, minimize: bool) -> str:  # type: ignore[type-arg] # KFP's list
+def best_model(store: str, models: list, metric: str, minimize: bool) -> str:
     """The model with the best validation metric.
 
     Args:
