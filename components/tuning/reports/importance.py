@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _EXACT = 120  # Trials, up to which fANOVA takes a second or two; its time grows with the square of their number.
 _LEAST = 4
-_MOST = 3000  # Trials of which PED-ANOVA is asked: of more, an even sample.
+_MOST = 1500  # Trials of which PED-ANOVA is asked: of more, an even sample.
 _TREES = 16
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import canonical_json
-from gatehouse.components.reports.format import is_number, number
+from gatehouse.components.reports.format import number
 from gatehouse.components.reports.plots import Axis
 
 SUCCEEDED, EARLY_STOPPED = "succeeded", "early_stopped"
@@ -157,8 +157,8 @@ class Shown:
 
 
 def finite(value: Any) -> float | None:
-    """A number that is finite, else None: also for NaN, however it was written."""
-    return float(value) if is_number(value) and math.isfinite(value) else None
+    """A number of JSON that is finite, else None: also for NaN, however it was written."""
+    return float(value) if type(value) in (float, int) and math.isfinite(value) else None
 
 
 def told(value: Any) -> str:
