@@ -70,9 +70,31 @@ class Nsga2Algorithm(Spec):
     crossover: float = Field(0.9, ge=0, le=1, description="Probability that a configuration has two parents.")
 
 
+class PopulationAlgorithm(Spec):
+    """Population-based training: members train side by side, and the worst go on from the weights of the best."""
+
+    name: Literal["population"] = "population"
+    population_size: int = Field(8, ge=2, le=10_000, description="Members; each generation is so many trials.")
+    interval: int = Field(1, ge=1, le=10_000, description="Epochs of a generation.")
+    quantile: float = Field(
+        0.25, gt=0, le=0.5, description="Share of members that are the worst, and that are the best."
+    )
+    perturb: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        (0.8, 1.25), min_length=1, description="Factors, one of which changes each setting of a member that was copied."
+    )
+    resample: float = Field(0.25, ge=0, le=1, description="Probability that such a setting is drawn anew instead.")
+
+
 Algorithm = Annotated[
     Annotated[
-        RandomAlgorithm | GridAlgorithm | SobolAlgorithm | TpeAlgorithm | GpAlgorithm | CmaesAlgorithm | Nsga2Algorithm,
+        RandomAlgorithm
+        | GridAlgorithm
+        | SobolAlgorithm
+        | TpeAlgorithm
+        | GpAlgorithm
+        | CmaesAlgorithm
+        | Nsga2Algorithm
+        | PopulationAlgorithm,
         Field(discriminator="name"),
     ],
     BeforeValidator(_named, json_schema_input_type=Any),
@@ -82,7 +104,7 @@ Algorithm = Annotated[
 SEVERAL_OBJECTIVES = ("random", "grid", "sobol", "tpe", "nsga2")
 """Algorithms that take more than one objective."""
 
-UNCONDITIONAL = ("grid", "sobol", "cmaes")
+UNCONDITIONAL = ("grid", "sobol", "cmaes", "population")
 """Algorithms whose spaces have no conditions."""
 
 CONSTRAINED = ("tpe", "gp", "nsga2")

@@ -89,7 +89,7 @@ def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
         base: The training whose settings are searched.
     """
     found: dict[tuple[str | int, ...], Problem] = {}
-    for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base)):
+    for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base), *_untrainable(spec, base)):
         found.setdefault(problem[0], problem)
     for problem in () if found else _unmeasured(spec, base):
         found.setdefault(problem[0], problem)
@@ -108,6 +108,14 @@ def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem
         except ValidationError as error:
             if why := _reason(name, error):
                 yield ("trial_settings", name), value, why
+
+
+def _untrainable(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
+    """A population changes settings while it trains, which only networks take."""
+    for chosen in _models(spec) if spec.algorithm.name == "population" else ():
+        architecture = _architecture(base, chosen)
+        if not _has(architecture, "optimizer.changes"):
+            yield ("algorithm",), "population", f"a population is of neural networks, and {architecture} is none"
 
 
 def _parameter_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:

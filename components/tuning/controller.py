@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent
 from gatehouse.components.tuning.journal import SecondControllerError
-from gatehouse.components.tuning.pruning import step_of
 from gatehouse.components.tuning.runner import Event, Failed, Handle, Reported, Runner, Succeeded
 from gatehouse.components.tuning.selection import best_trial, is_undominated, pareto_front
 from gatehouse.components.tuning.spec import MEASURES
@@ -52,6 +51,7 @@ class Experiment:
     Attributes:
         trials: All of them, by number.
         best: The best, or the knee of the front.
+        settings: Those of `training` that the best was trained with, by dotted name.
         front: Numbers of the trials that none dominates.
         ended: Why.
         steps: Steps of all trials together.
@@ -60,6 +60,7 @@ class Experiment:
 
     trials: tuple[Trial, ...]
     best: Trial
+    settings: dict[str, Any]
     front: tuple[int, ...]
     ended: Ending
     steps: int
@@ -149,13 +150,15 @@ class Controller:
 
     def _fill(self) -> Ending | None:
         """Begin trials up to the number that may run at once; why the experiment ends, where it does."""
-        while not (ending := self._reason()) and len(self._running) < self._study.spec.parallel_trial_count:
+        most = self._study.spec.parallel_trial_count
+        while not (ending := self._reason()) and len(self._running) < most and self._study.can_ask:
             self._start(self._study.ask())
         return ending
 
     def _start(self, trial: Trial, retries: int = 0) -> None:
         logger.info("trial %d started: %s", trial.number, _words(trial.parameters))
-        handle = self._runner.start(trial.number, trial.parameters, self._inbox.put)
+        settings = self._study.training(trial) | self._study.length(trial)
+        handle = self._runner.start(trial.number, settings, self._inbox.put)
         self._running[trial.number] = _Running(handle, self._clock(), retries)
 
     def _handle_one(self) -> None:
@@ -184,7 +187,7 @@ class Controller:
     def _reported(self, event: Reported, running: _Running) -> None:
         """Hand a value to the pruner. What is reported after a trial was told to stop counts for nothing."""
         objective, whole = self._study.spec.objective[0].metric, self._study.steps
-        step = step_of(event.done, event.total, whole)
+        step = self._study.step_of(event.done, event.total)
         if running.ending is not None or not step or objective in MEASURES or objective not in event.values:
             return
         value = event.values[objective]
@@ -244,7 +247,7 @@ class Controller:
         if ending == "max_failed_trial_count" or best is None:
             raise ExperimentFailedError(_failure(trials, study.spec.max_failed_trial_count))
         front = tuple(trial.number for trial in pareto_front(trials, study.spec))
-        return Experiment(trials, best, front, ending, self._endings.steps, dict(study.seconds))
+        return Experiment(trials, best, study.training(best), front, ending, self._endings.steps, dict(study.seconds))
 
 
 def _failure(trials: tuple[Trial, ...], most: int) -> str:

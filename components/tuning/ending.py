@@ -21,10 +21,11 @@ Ending = Literal[
     "cost",
     "steps",
     "exhausted",
+    "generations",
     "max_trial_count",
 ]
 
-LAST_TRIALS_END = ("exhausted", "max_trial_count")
+LAST_TRIALS_END = ("exhausted", "generations", "max_trial_count")
 """Endings that let running trials go on; the others stop them."""
 
 _LEAST_TRIALS = 20
@@ -53,7 +54,7 @@ class Endings:
             spent: What it has used.
             stopped: Whether somebody asked it to end.
         """
-        spec, trials = self._study.spec, self._study.trials
+        spec, trials, population = self._study.spec, self._study.trials, self._study.population
         budget, failed = spec.budget, sum(trial.state == "failed" for trial in trials)
         found: list[tuple[bool, Ending]] = [
             (stopped, "stopped"),
@@ -63,6 +64,7 @@ class Endings:
             (budget.cost is not None and (spent.cost or 0.0) >= budget.cost, "cost"),
             (budget.steps is not None and self.steps >= budget.steps, "steps"),
             (spec.algorithm.name == "grid" and len(trials) >= grid_size(spec), "exhausted"),
+            (population is not None and len(trials) >= population.trials, "generations"),
             (len(trials) >= spec.max_trial_count, "max_trial_count"),
         ]
         ending = next((reason for holds, reason in found if holds), None)
@@ -70,12 +72,8 @@ class Endings:
 
     @property
     def steps(self) -> int:
-        """Steps of all trials together; one that succeeded went all of them."""
-        whole = self._study.steps
-        return sum(
-            whole if trial.state == "succeeded" else trial.intermediate[-1][0] if trial.intermediate else 0
-            for trial in self._study.trials
-        )
+        """Steps of all trials together."""
+        return sum(self._study.taken(trial) for trial in self._study.trials)
 
     def _reached(self) -> bool:
         aimed = [each for each in self._study.spec.objective if each.goal is not None]

@@ -88,6 +88,6 @@ class Runner(Protocol):
 
         Args:
             number: Of the trial.
-            parameters: The values of its open parameters, by dotted name.
+            parameters: What it has in place of the settings of training, by dotted name.
             told: Takes what happens, from any thread: any number of `Reported`, then one of the others.
         """

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, operational
 from gatehouse.components.tasks.direction import is_minimized
+from gatehouse.components.training.optimizer.spec import CHANGEABLE
 from gatehouse.components.training.spec import setting_problem
 from gatehouse.components.tuning.algorithms import (
     SEVERAL_OBJECTIVES,
@@ -25,6 +26,13 @@ from gatehouse.components.tuning.parameters import (
 
 MEASURES = ("size_bytes", "latency_ms")
 """What is measured of the model of a trial, apart from validation metrics; less is better of each."""
+
+
+CHANGING = tuple(f"optimizer.{name}" for name in CHANGEABLE)
+"""Parameters that a population may change while a member trains; all others a member keeps."""
+
+_OF_A_POPULATION = ("stopping.epochs", "optimizer.schedule", "optimizer.warmup", "optimizer.changes")
+"""Settings that a population decides itself."""
 
 
 class Objective(Spec):
@@ -169,6 +177,29 @@ class ExperimentSpec(Spec):
                 yield "algorithm: cmaes takes numbers only; give categorical parameters to tpe, gp or nsga2"
             if sum(each.min != each.max for each in self.parameters) < 2:  # Optuna's own limit
                 yield "algorithm: cmaes needs two parameters at least; take tpe or gp for one"
+        if self.algorithm.name == "population":
+            yield from self._population_problems(self.algorithm.population_size)
+
+    def _population_problems(self, size: int) -> Iterator[str]:
+        named = [each.name for each in self.parameters]
+        if not set(CHANGING).intersection(named):
+            yield f"algorithm: population needs a parameter that may change in training: {', '.join(CHANGING)}"
+        for name in (*named, *self.trial_settings):
+            if any(_overlap(name, own) for own in _OF_A_POPULATION):
+                yield f"{name}: a population decides it; members train to the epochs of training.stopping; remove it"
+        if self.max_trial_count < 2 * size:
+            yield (
+                f"max_trial_count: each generation of the population is {size} trials; expected at least {2 * size}, "
+                f"found {self.max_trial_count}"
+            )
+        if self.steps_per_trial:
+            yield "steps_per_trial: the steps of a population are epochs; remove it"
+        if self.early_stopping is not None:
+            yield "early_stopping: a population replaces its worst members; remove it"
+        if self.budget.expected_improvement is not None:
+            yield "budget: expected_improvement: members of a population are no independent trials; remove it"
+        if self.objective[0].metric in MEASURES:
+            yield f"objective: {self.objective[0].metric} is not measured while a member trains; take a metric"
 
     def _objective_problems(self) -> Iterator[str]:
         metrics = [each.metric for each in self.objective]

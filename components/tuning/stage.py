@@ -105,12 +105,12 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     measured: dict[str, object] = {"stage": "tune", "began": began, "seconds": time.time() - began}
     store.append(f"measurements/{experiment}", measured | {"failed": failed, "trial_seconds": seconds})
     for trial in ended.trials:
-        if trial.job and not trial.model:
+        if trial.job and (not trial.model or spec.algorithm.name == "population"):
             forget_job(store, trial.job)
     values = ", ".join(f"{name} {value:.4f}" for name, value in winner.values.items())
     names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal forgets their order.
     chosen = ", ".join(f"{name} {_short(winner.parameters[name])}" for name in names if name in winner.parameters)
-    best = canonical_json(settings_of(configured(request.base, winner.parameters | {"seed": request.seed})))
+    best = canonical_json(settings_of(configured(request.base, ended.settings | {"seed": request.seed})))
     return TuneResult(experiment=experiment, best=best, summary=f"trial {winner.number}: {values} ({chosen})")
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from gatehouse.components.tuning.pruning import pruner_of
+from gatehouse.components.tuning.population import Population
+from gatehouse.components.tuning.pruning import pruner_of, step_of
 from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.components.tuning.suggestion import internal, sampler_of, suggested
 from gatehouse.components.tuning.trial import Trial
@@ -56,6 +57,12 @@ class ExperimentStudy:
             load_if_exists=True,
         )
         self._single = len(self.spec.objective) == 1
+        algorithm = self.spec.algorithm
+        self.population = (
+            Population(algorithm, self.spec, self.seed, self.steps, self.warm)
+            if algorithm.name == "population"
+            else None
+        )
         self._ids: dict[int, int] = {}
         self._enqueue()
         for frozen in self.optuna.get_trials(deepcopy=False):
@@ -68,7 +75,7 @@ class ExperimentStudy:
 
     def _enqueue(self) -> None:
         """Put the configurations to begin with into the queue, once."""
-        if _BEGUN in self.optuna.user_attrs:
+        if _BEGUN in self.optuna.user_attrs or self.population:
             return
         queued = [each for each in (internal(self.spec, chosen) for chosen in self.warm) if each]
         for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
@@ -79,6 +86,30 @@ class ExperimentStudy:
     def running(self) -> list[Trial]:
         """The trials that have not ended."""
         return [each for each in self.trials if not each.ended]
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether the next trial can be suggested by what has ended."""
+        return self.population is None or self.population.is_ready(self.trials)
+
+    def training(self, trial: Trial) -> dict[str, Any]:
+        """What a trial has in place of the settings of training, by dotted name."""
+        return trial.parameters if self.population is None else self.population.training(trial, self.trials)
+
+    def length(self, trial: Trial) -> dict[str, int]:
+        """The setting that ends a trial before a whole training ends, by dotted name."""
+        return {} if self.population is None else {"stopping.epochs": self.population.end(trial.number)}
+
+    def step_of(self, done: int, total: int) -> int:
+        """The step that a trial has reached: of a population the epoch, else as `pruning.step_of`."""
+        return step_of(done, total, self.steps) if self.population is None else done
+
+    def taken(self, trial: Trial) -> int:
+        """The steps that a trial has taken itself; one that succeeded took all of them."""
+        reported = trial.intermediate[-1][0] if trial.intermediate else 0
+        if self.population is not None:
+            return max(0, reported - self.population.begin(trial))
+        return self.steps if trial.state == "succeeded" else reported
 
     def ask(self) -> Trial:
         """Begin the next trial, with the parameters that the sampler suggests by what has ended and what runs."""
@@ -98,9 +129,10 @@ class ExperimentStudy:
         return self._suggest(optuna.Trial(self.optuna, self._ids[number]), number, beside)
 
     def _suggest(self, asked: optuna.Trial, number: int, beside: tuple[int, ...]) -> Trial:
-        chosen = suggested(self.spec, asked)
-        asked.set_user_attr(_ASKED, {"parameters": chosen, "beside": list(beside)})
-        return Trial(number, "running", chosen, beside=beside)
+        parent, chosen = self.population.suggested(number, self.trials) if self.population else (None, None)
+        chosen = suggested(self.spec, asked) if chosen is None else chosen
+        asked.set_user_attr(_ASKED, {"parameters": chosen, "beside": list(beside), "parent": parent})
+        return Trial(number, "running", chosen, beside=beside, parent=parent)
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Note the objective of a trial at a step, each step once.
@@ -153,8 +185,10 @@ def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
         return Trial.from_json(frozen.user_attrs[_ENDED])
     if (asked := frozen.user_attrs.get(_ASKED)) is None:
         return None
-    steps = tuple(sorted(frozen.intermediate_values.items()))
-    return Trial(frozen.number, "running", asked["parameters"], intermediate=steps, beside=tuple(asked["beside"]))
+    steps, beside = tuple(sorted(frozen.intermediate_values.items())), tuple(asked["beside"])
+    return Trial(
+        frozen.number, "running", asked["parameters"], intermediate=steps, beside=beside, parent=asked["parent"]
+    )
 
 
 def trials_of(storage: optuna.storages.BaseStorage, name: str) -> list[Trial]:
@@ -198,6 +232,7 @@ def replay(
                 for step, value in earlier.intermediate:
                     study.report(earlier.number, step, value)
                 study.end(earlier)
-        if study.ask().parameters != trial.parameters:
+        again = study.ask()
+        if (again.parameters, again.parent) != (trial.parameters, trial.parent):
             return trial
     return None

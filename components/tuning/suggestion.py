@@ -58,8 +58,6 @@ def sampler_of(spec: ExperimentSpec, seed: int, number: int) -> optuna.samplers.
     algorithm, own = spec.algorithm, _seed(seed, number)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        if algorithm.name == "random":
-            return optuna.samplers.RandomSampler(seed=own)
         if algorithm.name == "grid":
             return _Grid(grid_of(spec), seed=_seed(seed, 0))
         if algorithm.name == "sobol":
@@ -83,12 +81,14 @@ def sampler_of(spec: ExperimentSpec, seed: int, number: int) -> optuna.samplers.
             )
         if algorithm.name == "cmaes":
             return _StatelessCmaEs(algorithm, own)
-        return optuna.samplers.NSGAIISampler(
-            population_size=algorithm.population_size,
-            mutation_prob=algorithm.mutation,
-            crossover_prob=algorithm.crossover,
-            seed=own,
-        )
+        if algorithm.name == "nsga2":
+            return optuna.samplers.NSGAIISampler(
+                population_size=algorithm.population_size,
+                mutation_prob=algorithm.mutation,
+                crossover_prob=algorithm.crossover,
+                seed=own,
+            )
+        return optuna.samplers.RandomSampler(seed=own)
 
 
 def grid_of(spec: ExperimentSpec) -> dict[str, list[Any]]:

@@ -106,7 +106,9 @@ class TrainingTrials:
         except ValidationError as error:
             said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
             raise ConfigurationError(f"The model cannot be trained with these values together: {said}") from None
-        return TrainRequest(**asdict(self.data), spec=spec, model_name=self._name)
+        algorithm = self.spec.algorithm
+        segment = algorithm.interval if algorithm.name == "population" else 0
+        return TrainRequest(**asdict(self.data), spec=spec, model_name=self._name, segment=segment)
 
     @contextmanager
     def alone(self, job: str, stop: Stop) -> Iterator[None]:

@@ -24,6 +24,7 @@ class Trial:
         metrics: All that training measured.
         job: Key of its training job.
         beside: Numbers of the earlier trials that were running when it was suggested; all other earlier ones had ended.
+        parent: Number of the trial whose checkpoint it goes on from, in a population; None where it begins anew.
         told: What the error said, for people: words are in no artifact.
     """
 
@@ -39,6 +40,7 @@ class Trial:
     metrics: dict[str, float] = field(default_factory=dict)
     job: str = ""
     beside: tuple[int, ...] = ()
+    parent: int | None = None
     told: str = ""
 
     @property

@@ -14,6 +14,7 @@ _ENDINGS = {
     "cost": "budget.cost was spent",
     "steps": "budget.steps were trained",
     "expected_improvement": "no trial is expected to be better by as much as budget.expected_improvement",
+    "generations": "every member of the population trained to its last epoch",
     "exhausted": "every configuration of the search space was tried",
     "stopped": "somebody stopped it",
 }

@@ -12,8 +12,16 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.launcher import TrainingFailedError
 from gatehouse.components.training.optimizer.spec import OptimizerSpec
-from gatehouse.components.training.spec import changed, operation_of, run_as, train_spec
-from gatehouse.components.training.stage import TrainRequest, TrainResult
+from gatehouse.components.training.spec import (
+    NetworkTraining,
+    beginning,
+    changed,
+    operation_of,
+    run_as,
+    settings_of,
+    train_spec,
+)
+from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.components.tuning import optimism, training_trials
@@ -123,6 +131,31 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     assert (about["ended"], about["counts"], about["optimism"]) == ("max_trial_count", {"succeeded": 3}, None)
     details = store.manifest(result.experiment).details
     assert (details["trials"], details["study"]) == (3, study_key(_request(store)))
+
+
+def test_a_population_ends_in_the_schedule_of_its_best_member_and_keeps_no_checkpoint(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[TrainRequest] = []
+    simulated = _simulated(requests)
+
+    def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
+        store.scratch(f"kept-{job_key(request)}")
+        return simulated(request, store)
+
+    _simulate(monkeypatch, train)
+    algorithm = {"name": "population", "population_size": 2, "interval": 2, "quantile": 0.5}
+    body = SPACE.model_dump() | {"algorithm": algorithm, "max_trial_count": 9, "trial_settings": {}}
+    result = tune.function(_request(store, ExperimentSpec.model_validate(body)), store)
+    assert store.read_json(result.experiment, "experiment.json")["ended"] == "generations"
+    assert [(one.spec.stopping.epochs, one.segment) for one in requests] == [(2, 2)] * 2 + [(4, 2)] * 2 + [(5, 2)] * 2
+    trials = _trials(store, result.experiment)
+    assert any(trial["parent"] not in (None, trial["number"] - 2) for trial in trials)
+    number = store.manifest(result.experiment).details["best_trial"]
+    best, winner = train_spec(json.loads(result.best)), requests[number].spec
+    assert isinstance(best, NetworkTraining) and best.stopping.epochs == 5
+    assert settings_of(beginning(best, winner.stopping.epochs)) == settings_of(winner)
+    assert not list((store.local_folder / "scratch").glob("kept-*"))
 
 
 def test_the_best_spec_is_read_after_the_format_of_one_of_its_groups_was_raised(
