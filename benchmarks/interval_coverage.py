@@ -14,7 +14,7 @@ import numpy as np
 from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.components.evaluation.comparison import compared
 from gatehouse.components.metrics.catalogue.found import metrics_for
-from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.metrics.catalogue.metric import Predictions, all_on_draws, by_metric
 from gatehouse.components.metrics.log_loss import log_loss
 from gatehouse.components.tasks.found import TASKS
 
@@ -54,9 +54,10 @@ def coverage(task: str, grouped: bool, rows: int, sets: int, draws: int, truth: 
     held = dict.fromkeys(metrics, 0)
     for number in range(sets):
         labels, predictions, units = _sampled(task, grouped, rows, number)
-        drawn = on_draws([Measured(each.on_draws(labels, predictions)) for each in metrics.values()], units, draws, 7).T
-        for (name, metric), values in zip(metrics.items(), drawn, strict=True):
-            low, high = interval(metric, metric.measure(labels, predictions), values)
+        every = [*metrics.values()]
+        drawn = on_draws([Measured(all_on_draws(every, labels, predictions))], units, draws, 7)
+        for (name, metric), values in zip(metrics.items(), by_metric(every, drawn), strict=True):
+            low, high = interval(metric, values, units.number, labels, predictions)
             held[name] += low <= true[name] <= high
     return {name: count / sets for name, count in held.items()}
 
@@ -77,7 +78,7 @@ def _outcome(pair: tuple[Any, Predictions, Predictions], draws: int) -> str:
         [Measured(log_loss.on_draws(labels, each)) for each in (candidate, champion)], _rows(labels), draws, 7
     )
     values = [log_loss.measure(labels, each) for each in (candidate, champion)]
-    result = compared(log_loss, values[0], values[1], (drawn[:, 0], drawn[:, 1]), _CONFIDENCE)
+    result = compared(log_loss, values[0], values[1], (drawn[:, 0], drawn[:, 1]), _CONFIDENCE, len(labels))
     if result.worst_bound <= _TOLERANCE:
         return "pass"
     blind = result.smallest_shown(_CONFIDENCE) > _TOLERANCE

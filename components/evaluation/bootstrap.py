@@ -3,14 +3,17 @@
 Efron (1979); for units of several rows it is the cluster bootstrap (Davison and Hinkley 1997, section 3.8).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow.compute as pc
+from scipy.special import ndtr, stdtrit
 
+from gatehouse.components.evaluation.calibration_interval import calibration_interval
 from gatehouse.components.evaluation.parts import Part
-from gatehouse.components.metrics.catalogue.metric import Array, Metric
+from gatehouse.components.metrics.catalogue.metric import Array, Metric, Predictions, all_on_draws
 from gatehouse.errors import ConfigurationError
 
 LEVEL = 0.95
@@ -110,26 +113,44 @@ def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int
     return np.array(found)
 
 
-def interval(metric: Metric, value: float, drawn: Array) -> tuple[float, float]:
-    """The ends of the 95 % interval of a metric: percentiles of its draws, reversed where rows overstate it.
+def percentiles(drawn: Array, outside: float, units: int | None = None) -> tuple[float, float]:
+    """The lower and the upper percentile of draws that each leave a share of the truths outside.
+
+    Of B draws it is the one of rank `outside` (B + 1) (Davison and Hinkley 1997, section 5.2). Draws of n units vary by
+    (n - 1) / n of what samples do, and n also stand for a t distribution: the expanded percentile interval (Hesterberg
+    2015, What Teachers Should Know About the Bootstrap) takes both into the level, which so is further outside.
+
+    Args:
+        drawn: A number of each draw, shape (samples,); NaN does not count, and without any other both ends are NaN.
+        outside: Share, below a half.
+        units: How many units were drawn from; None for so many that it makes no difference.
+    """
+    known = drawn[~np.isnan(drawn)]
+    if len(known) == 0:
+        return math.nan, math.nan
+    outside = _level(outside, units)
+    low, high = np.quantile(known, (outside, 1 - outside), method="weibull")
+    return float(low), float(high)
+
+
+def interval(metric: Metric, drawn: Array, units: int, labels: Array, predictions: Predictions) -> tuple[float, float]:
+    """The ends of the 95 % interval of a metric: percentiles of its draws, and of a calibration error a test inverted.
 
     Args:
         metric: The metric.
-        value: Its value on the test rows.
-        drawn: Its values on draws, shape (samples,); one at least is a number.
+        drawn: What `all_on_draws` gave of it, shape (samples, 1 + groups); of one draw at least a number.
+        units: How many units were drawn from.
+        labels: Shape (rows,).
+        predictions: For the rows.
     """
-    low, high = (float(end) for end in np.nanquantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)))
-    return reversed_ends(value, low, high) if metric.overstated else (low, high)
+    known = drawn[~np.isnan(drawn[:, 0])]
+    if not metric.groups:
+        return percentiles(known[:, 0], (1 - LEVEL) / 2, units)
+    once = all_on_draws([metric], labels, predictions)(np.ones(len(labels)))
+    return calibration_interval(np.array(once[1:]), known[:, 1:], _level((1 - LEVEL) / 2, units))
 
 
-def reversed_ends(value: float, low: float, high: float) -> tuple[float, float]:
-    """The ends of the reversed (basic) interval of a number that chance makes larger, and that is never below 0.
-
-    It takes off the bias that draws show (Davison and Hinkley 1997, section 5.2). The value itself is always within it.
-
-    Args:
-        value: The number, of the test rows.
-        low: The lower percentile of its draws.
-        high: The upper one.
-    """
-    return min(max(2 * value - high, 0.0), value), max(2 * value - low, value)
+def _level(outside: float, units: int | None) -> float:
+    if units is None or units < 2:
+        return outside
+    return float(ndtr(math.sqrt(units / (units - 1)) * stdtrit(units - 1, outside)))

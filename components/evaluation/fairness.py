@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pyarrow as pa
 
-from gatehouse.components.evaluation.bootstrap import LEVEL, Units, reversed_ends
+from gatehouse.components.evaluation.bootstrap import LEVEL, Units
 from gatehouse.components.evaluation.gate import LEAST_UNITS
 from gatehouse.components.evaluation.group_measures import (
     Fairness,
@@ -230,7 +230,7 @@ def _by_group(once: Rates, drawn: Rates) -> list[dict[str, Interval]]:
         for name, values in once.items():
             value, draws = float(values[number, 0]), drawn[name][:, number, 0]
             if not np.isnan(value):
-                low, high = _ends(draws) if name != _CALIBRATION else reversed_ends(value, *_ends(draws))
+                low, high = _ends(draws) if name != _CALIBRATION else _reversed_ends(value, *_ends(draws))
                 rates[name] = (value, min(low, value), max(high, value))
         found.append(rates)
     return found
@@ -254,7 +254,7 @@ def _interval(measure: GroupMeasure, once: Rates, drawn: Rates, judged: Array) -
     if measure.kind == "largest":
         worst = float(measure.of(_among(judged, measure, once)))
         draws_of = measure.of(_among(judged, measure, drawn))
-        return None if math.isnan(worst) else (worst, *reversed_ends(worst, *_ends(draws_of)))
+        return None if math.isnan(worst) else (worst, *_reversed_ends(worst, *_ends(draws_of)))
     value = least = high = math.nan
     most = np.full(len(next(iter(drawn.values()))), math.nan)
     for place in range(next(iter(once.values())).shape[1]):
@@ -319,3 +319,16 @@ def _ends(drawn: Array) -> tuple[float, float]:
 def _quantile(drawn: Array, share: float) -> float:
     """One of the draws, so that none between infinite logarithms is asked for."""
     return float(np.quantile(drawn[~np.isnan(drawn)], share, method="inverted_cdf"))
+
+
+def _reversed_ends(value: float, low: float, high: float) -> tuple[float, float]:
+    """The ends of the reversed (basic) interval of a number that chance makes larger, and that is never below 0.
+
+    It takes off the bias that draws show (Davison and Hinkley 1997, section 5.2). The value itself is always within it.
+
+    Args:
+        value: The number, of the test rows.
+        low: The lower percentile of its draws.
+        high: The upper one.
+    """
+    return min(max(2 * value - high, 0.0), value), max(2 * value - low, value)

@@ -14,7 +14,7 @@ from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.evaluation.slice_columns import slice_columns
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.metrics.catalogue.found import metric_named
-from gatehouse.components.metrics.catalogue.metric import Array, Predictions, all_on_draws
+from gatehouse.components.metrics.catalogue.metric import Array, Metric, Predictions, all_on_draws, by_metric
 from gatehouse.components.tasks.judging import judging_of
 from gatehouse.components.tasks.level import level_of
 from gatehouse.components.tasks.task import Task
@@ -106,7 +106,7 @@ class Slicing:
         """Slices of rows by their numbers, all measured on the same draws of all rows."""
         objective = judging_of(self.task).objective
         measured: list[Measured] = []
-        entries: list[tuple[Slice, int, list[tuple[str, str]]]] = []
+        entries: list[tuple[Slice, Array, list[Metric]]] = []
         start = 0
         for name, rows in zip(names, members, strict=True):
             labels, stop = self.labels[rows], start + len(rows)
@@ -120,24 +120,32 @@ class Slicing:
             judged = enough and self._size(rows) >= self.spec.min_slice_rows
             level = level_of(self.task).of(labels, self.labels)[0]
             entry = Slice(name, len(rows), level, values, {}, {}, judged)
-            entries.append((entry, self.units.among(rows), [(role, each) for role in given for each in named]))
+            entries.append((entry, rows, chosen))
             start = stop
         order = np.concatenate(members)
-        drawn = iter(on_draws(measured, self.units, self.spec.bootstrap_samples, self.spec.seed, order).T)
-        return [self._with_draws(entry, units, {key: next(drawn) for key in keys}) for entry, units, keys in entries]
+        drawn = on_draws(measured, self.units, self.spec.bootstrap_samples, self.spec.seed, order)
+        parts = iter(by_metric([each for *_, chosen in entries for _ in self.predictions for each in chosen], drawn))
+        return [
+            self._with_draws(entry, rows, {role: {each: next(parts) for each in chosen} for role in self.predictions})
+            for entry, rows, chosen in entries
+        ]
 
-    def _with_draws(self, entry: Slice, units: int, drawn: Mapping[tuple[str, str], Array]) -> Slice:
+    def _with_draws(self, entry: Slice, rows: Array, drawn: Mapping[str, Mapping[Metric, Array]]) -> Slice:
         intervals: dict[str, dict[str, tuple[float, float]]] = {}
-        for (role, name), values in drawn.items():
-            if not np.isnan(values).all():
-                ends = interval(metric_named(name), entry.metrics[role][name], values)
-                intervals.setdefault(role, {})[name] = ends
+        units, labels = self.units.among(rows), self.labels[rows]
+        for role, by_name in drawn.items():
+            for metric, values in by_name.items():
+                if not np.isnan(values).all():
+                    ends = interval(metric, values, units, labels, self.predictions[role].take(rows))
+                    intervals.setdefault(role, {})[metric.name] = ends
         name, confidence = self.compared
-        pair = [drawn.get((role, name)) for role in ("candidate", "champion")]
+        metric = metric_named(name)
+        pair = [drawn.get(role, {}).get(metric) for role in ("candidate", "champion")]
         comparisons = {}
         if pair[0] is not None and pair[1] is not None and not np.isnan(pair[0]).all():
             ours, theirs = (entry.metrics[role][name] for role in ("candidate", "champion"))
-            comparisons[name] = compared(metric_named(name), ours, theirs, (pair[0], pair[1]), confidence, units)
+            values_of = (pair[0][:, 0], pair[1][:, 0])
+            comparisons[name] = compared(metric, ours, theirs, values_of, confidence, units)
         return replace(entry, intervals=intervals, comparisons=comparisons)
 
     def _size(self, rows: Array) -> int:

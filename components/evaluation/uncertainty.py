@@ -8,7 +8,7 @@ import numpy as np
 from gatehouse.components.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.components.evaluation.spec import EvaluationSpec
 from gatehouse.components.metrics.catalogue.found import metrics_for
-from gatehouse.components.metrics.catalogue.metric import Array, Predictions, all_on_draws
+from gatehouse.components.metrics.catalogue.metric import Array, Predictions, all_on_draws, by_metric
 from gatehouse.components.tasks.task import Task
 
 
@@ -49,9 +49,7 @@ def uncertainty_of(
     drawn = {role: _drawn(task, labels, each, units, spec) for role, each in predictions.items()}
     metrics = metrics_for(task.name)
     intervals = {
-        role: {
-            name: interval(metrics[name], metrics[name].measure(labels, read), drawn[role][name]) for name in metrics
-        }
+        role: {name: interval(each, drawn[role][name], units.number, labels, read) for name, each in metrics.items()}
         for role, read in predictions.items()
     }
     effect: dict[str, float] = {}
@@ -59,15 +57,16 @@ def uncertainty_of(
         candidate = next(iter(predictions))
         alone = _drawn(task, labels, predictions[candidate], Units("row", len(labels)), spec)
         effect = {
-            name: float(np.nanvar(drawn[candidate][name]) / spread)
+            name: float(np.nanvar(drawn[candidate][name][:, 0]) / spread)
             for name, each in alone.items()
-            if (spread := np.nanvar(each)) > 0
+            if (spread := np.nanvar(each[:, 0])) > 0
         }
-    return Uncertainty(units.name, units.number, spec.bootstrap_samples, intervals, effect), drawn
+    values = {role: {name: each[:, 0] for name, each in found.items()} for role, found in drawn.items()}
+    return Uncertainty(units.name, units.number, spec.bootstrap_samples, intervals, effect), values
 
 
 def _drawn(task: Task, labels: Array, predictions: Predictions, units: Units, spec: EvaluationSpec) -> dict[str, Array]:
     metrics = metrics_for(task.name)
     measured = Measured(all_on_draws([*metrics.values()], labels, predictions))
     found = on_draws([measured], units, spec.bootstrap_samples, spec.seed)
-    return dict(zip(metrics, found.T, strict=True))
+    return dict(zip(metrics, by_metric([*metrics.values()], found), strict=True))

@@ -4,7 +4,7 @@ import numpy as np
 
 from gatehouse.components.metrics.catalogue.declared import metric
 from gatehouse.components.metrics.catalogue.metric import Array
-from gatehouse.components.metrics.curves.calibration import BINS, calibration, calibration_of_draws
+from gatehouse.components.metrics.curves.calibration import BINS, calibration, calibration_of_draws, gaps
 
 
 def _error(curve: tuple[Array, Array, Array]) -> float:
@@ -19,7 +19,8 @@ def _error(curve: tuple[Array, Array, Array]) -> float:
     reads="probabilities",
     prepare=calibration_of_draws,
     of_counts=_error,
-    overstated=True,
+    gaps=gaps,
+    groups=BINS,
 )
 def calibration_error(labels: Array, probabilities: Array) -> float:
     """Distance of observed rate and mean probability over 20 groups of equal size, weighted by rows (Naeini 2015)."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from gatehouse.components.metrics.catalogue.declared import metric
 from gatehouse.components.metrics.catalogue.metric import Array
-from gatehouse.components.metrics.curves.calibration import BINS, calibration, calibration_of_draws
+from gatehouse.components.metrics.curves.calibration import BINS, calibration, calibration_of_draws, gaps
 
 
 def _error(curve: tuple[Array, Array, Array]) -> float:
@@ -31,7 +31,8 @@ def _mean_distance(gap: float, spread: float) -> float:
     reads="probabilities",
     prepare=calibration_of_draws,
     of_counts=_error,
-    overstated=True,
+    gaps=gaps,
+    groups=BINS,
 )
 def calibration_error_debiased(labels: Array, probabilities: Array) -> float:
     """`calibration_error` less what it would grow by if rates were drawn once more (Kumar, Liang and Ma 2019).

@@ -144,7 +144,7 @@ def plan(store: ArtifactStore, found: Named, percent: int) -> dict[str, Any]:
     told |= {"unit": uncertainty["unit"], "tested_units": comparison.units}
     if stage == SHADOW:
         units = paired_units(comparison, confidence, margin)
-    elif metric_named(comparison.metric).overstated:
+    elif metric_named(comparison.metric).gaps:
         return told | {"why": f"intervals of {comparison.metric} are cut off at 0 and do not tell how it varies"}
     else:
         intervals = (uncertainty["intervals"][role][comparison.metric] for role in ("candidate", "champion"))

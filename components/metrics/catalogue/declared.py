@@ -19,12 +19,13 @@ def metric(
     form: str = ".4f",
     prepare: Callable[..., Counted] | None = None,
     of_counts: Callable[[Any], float] = float,
-    overstated: bool = False,
+    gaps: Callable[[Any], Array] | None = None,
+    groups: int = 0,
 ) -> Callable[[Measure], Metric]:
     """Declare a function of labels and of what it reads; on draws it measures them anew, or what `prepare` counts."""
 
     def declare(function: Measure) -> Metric:
-        measured = (form, function, prepare, of_counts, None, overstated)
+        measured = (form, function, prepare, of_counts, None, gaps, groups)
         return Metric(function.__name__, title, better, tasks, reads, *measured)
 
     return declare

@@ -67,8 +67,10 @@ class Metric:
             metrics of one `prepare` share what it counts. None measures the drawn rows anew.
         of_counts: From what was counted to the metric.
         by_row: From labels and what it reads to a number for each row, where the metric is their mean or its root.
-        overstated: Whether a sample of rows gives a larger value than all rows there could be, on average, and draws of
-            the sample an even larger one; such a metric is never negative.
+        gaps: Of a calibration error, from what was counted to the gap of each group of rows, times its share of the
+            rows, shape (groups,): their absolute values sum to the error. Chance makes it larger than that of all rows
+            there could be, and that of a draw larger again.
+        groups: How many gaps there are; 0 of other metrics.
     """
 
     name: str
@@ -81,7 +83,8 @@ class Metric:
     prepare: Callable[..., Counted] | None = None
     of_counts: Callable[[Any], float] = float
     by_row: Callable[..., Array] | None = None
-    overstated: bool = False
+    gaps: Callable[[Any], Array] | None = None
+    groups: int = 0
 
     def __call__(self, labels: Array, *read: Array) -> float:
         """The metric of labels and of what it reads; NaN where one of these numbers is."""
@@ -132,13 +135,15 @@ class Metric:
 
 
 def all_on_draws(metrics: Sequence[Metric], labels: Array, predictions: Predictions) -> Callable[[Array], list[float]]:
-    """A function from how often each row was drawn, float64, shape (rows,), to the metrics of that draw.
+    """A function from how often each row was drawn, float64, shape (rows,), to the metrics of that draw, flat.
 
-    What several of them count is counted once. Rows of a group are drawn equally often: as a group that comes so often.
-    One label or score that is NaN makes every draw NaN, and so does a draw without rows.
+    After a metric that has gaps these follow; `by_metric` parts them again. What several metrics count is counted once.
+    Rows of a group are drawn equally often: as a group that comes so often. One label or score that is NaN makes every
+    draw NaN, and so does a draw without rows.
     """
+    numbers = sum(1 + metric.groups for metric in metrics)
     if _holds_nan(labels, *(each for each in vars(predictions).values() if each is not None)):
-        return lambda times: [math.nan] * len(metrics)
+        return lambda times: [math.nan] * numbers
     keys = [(metric.prepare or metric.name, metric.reads) for metric in metrics]
     counted = {
         key: metric.counted(labels, predictions) for key, metric in dict(zip(keys, metrics, strict=True)).items()
@@ -146,12 +151,20 @@ def all_on_draws(metrics: Sequence[Metric], labels: Array, predictions: Predicti
 
     def measured(times: Array) -> list[float]:
         if not times.any():
-            return [math.nan] * len(metrics)
+            return [math.nan] * numbers
         counts = {key: count(times) for key, count in counted.items()}
-        found = [counts[key] for key in keys]
-        return [each.of_counts(one) if each.prepare else one for each, one in zip(metrics, found, strict=True)]
+        found: list[float] = []
+        for key, metric in zip(keys, metrics, strict=True):
+            found.append(metric.of_counts(counts[key]) if metric.prepare else counts[key])
+            found.extend(metric.gaps(counts[key]) if metric.gaps else ())
+        return found
 
     return measured
+
+
+def by_metric(metrics: Sequence[Metric], drawn: Array) -> list[Array]:
+    """What `all_on_draws` gave of each metric, shape (samples, 1 + groups); of all, shape (samples, numbers)."""
+    return np.split(drawn, np.cumsum([1 + metric.groups for metric in metrics])[:-1], axis=1)
 
 
 def _holds_nan(*given: Array) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gatehouse.components.evaluation.bootstrap import Measured, Units, on_draws
+from gatehouse.components.evaluation.bootstrap import Measured, Units, on_draws, percentiles
 from gatehouse.components.evaluation.comparison import compared as compare
 from gatehouse.components.evaluation.gate import Comparison
 from gatehouse.components.metrics.catalogue.found import metric_named, metrics_for
@@ -73,7 +73,7 @@ def test_the_seed_decides_the_draws() -> None:
 
 
 @pytest.mark.parametrize("metric", ["log_loss", "roc_auc"])
-def test_the_bounds_are_those_of_scipy(metric: str) -> None:
+def test_the_draws_are_those_of_scipy(metric: str) -> None:
     labels, good = scores(0.1)
     _, bad = scores(1.0)
     measured = metric_named(metric)
@@ -91,9 +91,15 @@ def test_the_bounds_are_those_of_scipy(metric: str) -> None:
         confidence_level=0.9,
         batch=1,
         rng=np.random.default_rng(7),
-    ).confidence_interval
+    ).bootstrap_distribution
     found = compared(labels, good, bad, metric)
-    assert (found.best_bound, found.worst_bound) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    assert (found.best_bound, found.worst_bound) == pytest.approx(percentiles(expected, 0.05), rel=1e-9)
+
+
+def test_few_units_set_the_bounds_further_apart() -> None:
+    metric, draws = log_loss, (np.random.default_rng(7).normal(size=500), np.zeros(500))
+    many, few = (compare(metric, 0.0, 0.0, draws, 0.95, units) for units in (10_000, 20))
+    assert few.worst_bound > many.worst_bound > 0 > many.best_bound > few.best_bound
 
 
 def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:

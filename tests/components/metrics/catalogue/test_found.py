@@ -82,7 +82,7 @@ def test_a_prepared_metric_equals_the_plain_one_on_every_draw(name: str, task: s
     times = np.bincount(drawn, minlength=unit.max() + 1)[unit]
     expected = metric.measure(*drawn_rows(labels, predictions, times))
     assert metric.prepare is not None
-    for each in (metric,) if ranked else (metric, replace(metric, prepare=None)):
+    for each in (metric,) if ranked else (metric, replace(metric, prepare=None, gaps=None, groups=0)):
         assert each.on_draws(labels, predictions)(times.astype(float)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert np.isnan(metric.on_draws(labels, predictions)(np.zeros(rows)))
 
