@@ -64,7 +64,11 @@ def _add_groups(drawn: Report, found: Fairness) -> None:
     for name in names:
         if name in _DRAWN:
             dots = [
-                Dot(group.name, *group.rates["candidate"][name], mark="soft" if group.lacking else "")
+                Dot(
+                    group.name,
+                    *group.rates["candidate"][name],
+                    mark="soft" if group in found.lacking or name in group.unknown else "",
+                )
                 for group in found.groups
                 if name in group.rates["candidate"]
             ]
@@ -76,7 +80,7 @@ def _add_groups(drawn: Report, found: Fairness) -> None:
         [group.name, group.rows, *(_estimate(group.rates["candidate"].get(name)) for name in names), group.lacking]
         for group in found.groups
     ]
-    marks = {index: "soft" for index, group in enumerate(found.groups) if group.lacking}
+    marks = {index: "soft" for index, group in enumerate(found.groups) if group in found.lacking}
     headers = ["group", "rows", *map(_title, names), "cannot be judged"]
     drawn.element(table(headers, rows, marks, {}, f"Groups of {found.column}"))
 
