@@ -75,7 +75,7 @@ class ExperimentStudy:
 
     def _enqueue(self) -> None:
         """Put the configurations to begin with into the queue, once."""
-        if _BEGUN in self.optuna.user_attrs or self.population:
+        if _BEGUN in self.optuna.user_attrs:
             return
         queued = [each for each in (internal(self.spec, chosen) for chosen in self.warm) if each]
         for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:

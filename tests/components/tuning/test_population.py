@@ -40,7 +40,7 @@ def trained(number: int, settings: dict[str, Any]) -> Iterator[Event]:
     """A training that each epoch brings on by so much as its learning rate is near to that which is best then."""
     spec, left, losses = as_spec(settings), 1.0, []
     for epoch in range(spec.stopping.epochs):
-        left *= 0.5 + 0.4 * min(1.0, abs(math.log10(spec.optimizer.at(epoch).learning_rate / 0.1 ** (1 + epoch / 2))))
+        left *= 0.4 + 0.8 * min(1.0, abs(math.log10(spec.optimizer.at(epoch).learning_rate / 0.1 ** (1 + epoch / 2))))
         losses.append(left)
         yield Reported(number, epoch + 1, spec.stopping.epochs, {"log_loss": left})
     yield Succeeded(number, {"log_loss": min(losses)}, {"size_bytes": 1.0}, f"model-{number}", f"job-{number}")
