@@ -352,6 +352,15 @@ _ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, Take | str]]] = {
             **dict.fromkeys(("base_estimator", "acq_func", "acq_optimizer"), _SKOPT),
         },
     ),
+    "pbt": (
+        {"name": "population"},
+        {
+            "n_population": _takes("population_size"),
+            "truncation_threshold": _takes("quantile", float),
+            "resample_probability": _takes("resample", float),
+            "suggestion_trial_dir": "checkpoints are kept in the scratch space of the store",
+        },
+    ),
     "hyperband": (
         {"name": "random"},
         {name: _resource(name) for name in ("resource_name", "eta", "r_l")},
@@ -361,7 +370,6 @@ _ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, Take | str]]] = {
 _REFUSED = {
     "darts": "differentiable architecture search trains one network that holds all others, and has no trials",
     "enas": "it searches for architectures of operations, which training here does not build",
-    "pbt": "population-based training changes settings while a trial runs; a trial here keeps its own to its end",
 }
 
 

@@ -78,7 +78,11 @@ def test_what_both_know_is_carried_over_and_loads() -> None:
         ),
         (algorithm("darts", num_epochs="50"), "tpe", "differentiable architecture search"),
         (algorithm("enas"), "tpe", "architectures of operations"),
-        (algorithm("pbt", n_population="40"), "tpe", "population-based"),
+        (
+            algorithm("pbt", n_population="4", truncation_threshold="0.4", suggestion_trial_dir="/opt"),
+            {"name": "population", "population_size": 4, "quantile": 0.4},
+            "checkpoints are kept",
+        ),
         (algorithm("annealing"), "tpe", "no such algorithm"),
         (algorithm("tpe", startup="5"), "tpe", "no such setting"),
     ],
