@@ -54,6 +54,20 @@ def _best(made: Report, shown: Shown) -> None:
     if best.get("model"):
         facts["model"] = str(best["model"])
     made.section(name).facts(facts)
+    if best.get("parent") is not None:
+        _lineage(made, shown, best)
+
+
+def _lineage(made: Report, shown: Shown, best: Body) -> None:
+    """The ancestors of the best member of a population, and the settings of each."""
+    line, by_number = [best], {one["number"]: one for one in shown.trials}
+    while (parent := line[0].get("parent")) is not None:
+        line.insert(0, by_number[parent])
+    names = list(best["parameters"])
+    rows = [
+        [one["number"], *(told(one["parameters"].get(name)) for name in names), values_of(shown, one)] for one in line
+    ]
+    made.section("Lineage of the best trial").table(["trial", *names, "value"], rows)
 
 
 def _early_stopping(made: Report, shown: Shown) -> None:

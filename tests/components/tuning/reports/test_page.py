@@ -29,6 +29,17 @@ def best_of(made: list[dict[str, Any]]) -> int:
     return int(min(ended, key=lambda one: one["values"]["log_loss"])["number"])
 
 
+def test_the_page_of_a_population_shows_the_ancestors_of_its_best_member() -> None:
+    made = trials(9)
+    made[8]["parent"], made[5]["parent"], made[2]["parent"] = 5, 2, None
+    shown = text(drawn(Shown("flights", about(best_trial=8), made)))
+    lineage = shown.split("Lineage of the best trial")[-1].partition("History")[0]
+    assert (
+        re.search(r"\b2 .*\b5 .*\b8 ", lineage) and f"{made[5]['parameters']['optimizer.learning_rate']:.4g}" in lineage
+    )
+    assert "Lineage" not in text(drawn(Shown("flights", about(best_trial=2), made)))
+
+
 def headings(html: str) -> list[str]:
     return re.findall(r"<h2[^>]*>([^<]*)", html)
 
