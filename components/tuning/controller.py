@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent
+from gatehouse.components.tuning.failure import failure
 from gatehouse.components.tuning.journal import SecondControllerError
-from gatehouse.components.tuning.runner import Event, Failed, Handle, Reported, Runner, Succeeded
+from gatehouse.components.tuning.runner import Broken, Event, Failed, Handle, Reported, Runner, Succeeded
 from gatehouse.components.tuning.selection import best_trial, is_undominated, pareto_front
 from gatehouse.components.tuning.spec import MEASURES
 from gatehouse.components.tuning.study import ExperimentStudy, objective_values
@@ -118,6 +119,7 @@ class Controller:
 
         Raises:
             ExperimentFailedError: if too many trials failed, or none is feasible.
+            StoreError: if the store cannot be read or written.
             SecondControllerError: if another controller took the experiment over.
         """
         ending: Ending | None = None
@@ -167,6 +169,8 @@ class Controller:
         except queue.Empty:
             return
         running = self._running.get(event.number)
+        if isinstance(event, Broken):
+            raise event.error  # Its trial, and all that run, are gone on with by the next controller.
         if running is None:
             return
         if isinstance(event, Reported):
@@ -245,22 +249,9 @@ class Controller:
         study, trials = self._study, tuple(self._study.trials)
         best = best_trial(trials, study.spec)
         if ending == "max_failed_trial_count" or best is None:
-            raise ExperimentFailedError(_failure(trials, study.spec.max_failed_trial_count))
+            raise ExperimentFailedError(failure(trials, study.spec, ending, study.name))
         front = tuple(trial.number for trial in pareto_front(trials, study.spec))
         return Experiment(trials, best, study.training(best), front, ending, self._endings.steps, dict(study.seconds))
-
-
-def _failure(trials: tuple[Trial, ...], most: int) -> str:
-    failed = [trial for trial in trials if trial.state == "failed"]
-    reasons = "".join(f"\n  - trial {each.number}: {each.told or each.reason}" for each in failed)
-    if len(failed) > most:
-        return f"{len(failed)} of {len(trials)} trials failed, expected at most {most}:{reasons}"
-    states = ", ".join(f"{sum(each.state == state for each in trials)} {state}" for state in sorted(_states(trials)))
-    return f"None of {len(trials)} trials succeeded and keeps to the constraints ({states}):{reasons}"
-
-
-def _states(trials: tuple[Trial, ...]) -> set[str]:
-    return {each.state for each in trials}
 
 
 def _words(values: dict[str, Any]) -> str:

@@ -68,7 +68,15 @@ class Stopped:
     job: str = ""
 
 
-Event = Reported | Succeeded | Failed | Stopped
+@dataclass(frozen=True)
+class Broken:
+    """A trial found what no trial can do without, as a store that answers: the controller ends with the error."""
+
+    number: int
+    error: Exception
+
+
+Event = Reported | Succeeded | Failed | Stopped | Broken
 
 
 class Handle(Protocol):

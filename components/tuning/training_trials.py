@@ -21,15 +21,16 @@ from gatehouse.components.training.spec import TrainSpec, length_of, measured_me
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key, train
 from gatehouse.components.tuning.configuration import configured
 from gatehouse.components.tuning.data import TrialData
+from gatehouse.components.tuning.journal import SecondControllerError
 from gatehouse.components.tuning.measures import measured
-from gatehouse.components.tuning.runner import Event, Failed, Reported, Stopped, Succeeded
+from gatehouse.components.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
-from gatehouse.errors import ConfigurationError, LauncherError, OutOfMemoryError
+from gatehouse.errors import ConfigurationError, StoreError
 
 logger = logging.getLogger(__name__)
 
-_OF_A_TRIAL = (LauncherError, ConfigurationError, OutOfMemoryError)
-"""What ends a trial and may not end the next one; everything else, as data that cannot be used, ends the experiment."""
+_OF_ALL = (StoreError, SecondControllerError)
+"""What ends the experiment. Every other error is its trial's own, and counts as a failed trial."""
 _MAY_PASS = (EvictedError, ClusterError)
 """What ended a trial and need not end the next attempt at it."""
 _LOOK_SECONDS = 0.05
@@ -65,8 +66,6 @@ class TrainingTrials:
         self._base, self._name, self._seed = base, f"{model_name}-trial", seed
         self._running: list[_Trial] = []
         self._jobs: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self.broken: Exception | None = None
-        """What ended a trial and would end all of them, as a store that does not answer."""
 
     def __enter__(self) -> "TrainingTrials":
         return self
@@ -78,17 +77,9 @@ class TrainingTrials:
             trial.stop()
         for trial in self._running:
             trial.thread.join()
-        if self.broken is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
-            raise self.broken from None
 
     def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> "_Trial":
-        """Begin a trial; see `Runner`.
-
-        Raises:
-            GatehouseError: if an earlier trial ended by what no trial can mend.
-        """
-        if self.broken is not None:
-            raise self.broken
+        """Begin a trial; see `Runner`."""
         self._running = [each for each in self._running if each.thread.is_alive()]
         trial = _Trial(self, number, parameters, told)
         self._running.append(trial)
@@ -146,11 +137,11 @@ class _Trial:
     def _run(self) -> None:
         try:
             ended = self._ended()
+        except _OF_ALL as error:
+            ended = Broken(self._number, error)
         except Exception as error:
             name = type(error).__name__
             logger.warning("Trial %d: %s: %s", self._number, name, error)
-            if not isinstance(error, _OF_A_TRIAL):
-                self._trials.broken = error
             told = str(error).splitlines()[0] if str(error) else name
             ended = Failed(self._number, name, told, isinstance(error, _MAY_PASS), self._job)
         self._told(ended)

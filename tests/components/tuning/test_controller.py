@@ -12,11 +12,11 @@ import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning.controller import Controller, Experiment, ExperimentFailedError
-from gatehouse.components.tuning.opening import opened_study
-from gatehouse.components.tuning.runner import Event, Failed, Handle, Reported, Stopped, Succeeded
+from gatehouse.components.tuning.opening import opened_study, read_study
+from gatehouse.components.tuning.runner import Broken, Event, Failed, Handle, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.study import ExperimentStudy, replay
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, StoreError
 from tests.components.tuning.stand_in import (
     DEPTH,
     RATE,
@@ -233,7 +233,7 @@ def _won(number: int, value: float = 1.0) -> Succeeded:
 
 def test_too_many_failed_trials_end_the_experiment_with_all_reasons() -> None:
     with pytest.raises(
-        ExperimentFailedError, match=r"(?s)2 of 3 trials failed, expected at most 1.*trial 0: .*trial 2"
+        ExperimentFailedError, match=r"(?s)2 of 3 trials failed, expected at most 1\..*trial 0: .*trial 2"
     ):
         run(experiment(max_failed_trial_count=1), failing(0, 2, 4))
     with pytest.raises(ExperimentFailedError, match=r"None of 2 trials succeeded .*\(2 failed\)"):
@@ -348,7 +348,7 @@ def test_constraints_decide_what_can_be_best_and_steer_the_sampler() -> None:
     assert violations == [trial.measures["size_bytes"] - 400 for trial in done.trials]
     free = run(spec.model_copy(update={"constraints": ()}))
     assert [each.parameters for each in free.trials] != [each.parameters for each in done.trials]
-    with pytest.raises(ExperimentFailedError, match="keeps to the constraints"):
+    with pytest.raises(ExperimentFailedError, match=r"keeps to all constraints: size_bytes: at most 1, the"):
         run(experiment(max_trial_count=2, constraints=[{"measure": "size_bytes", "at_most": 1}]))
 
 
@@ -377,3 +377,17 @@ def test_trials_of_a_controller_that_died_are_stopped_with_this_one() -> None:
     with pytest.raises(OSError, match="no process"):
         Controller(ExperimentStudy(experiment(parallel_trial_count=3), 3, STEPS, NAME), runner).run()
     assert runner.stopped == [0, 1]
+
+
+def test_an_error_of_the_store_ends_the_controller_and_its_trials_are_gone_on_with(store: ArtifactStore) -> None:
+    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        yield from [Broken(number, StoreError("The bucket is away."))] if number == 2 else trained(number, parameters)
+
+    spec = experiment(max_trial_count=4)
+    with pytest.raises(StoreError, match="away"), opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        Controller(study, Scripted(script)).run()
+    trials, state = read_study(store.objects, "k1")
+    assert state == "interrupted" and [trial.ended for trial in trials] == [True, True, False]
+    with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        assert Controller(study, runner := Scripted()).run().trials == run(spec).trials
+    assert runner.started == [2, 3]

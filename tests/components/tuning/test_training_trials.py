@@ -13,12 +13,14 @@ from gatehouse.components.launchers.launcher import EvictedError, TrainingFailed
 from gatehouse.components.launchers.stopping import stop_here
 from gatehouse.components.launchers.worker.fault_injection import FAULT
 from gatehouse.components.training.stage import TrainRequest, TrainResult
+from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.tuning import training_trials
 from gatehouse.components.tuning.data import TrialData
-from gatehouse.components.tuning.runner import Event, Failed, Reported, Stopped, Succeeded
+from gatehouse.components.tuning.journal import SecondControllerError
+from gatehouse.components.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.training_trials import TrainingTrials
-from gatehouse.errors import ConfigurationError, OutOfMemoryError, StoreError
+from gatehouse.errors import ConfigurationError, MissingArtifactError, OutOfMemoryError, StoreError
 from tests.components.training.specs import network
 from tests.components.training.synthetic import lay_out
 
@@ -79,6 +81,9 @@ def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
     [
         (TrainingFailedError("Training failed: the gradient is not finite.\nlog of process 4711"), False),
         (OutOfMemoryError("Training failed: the gradient is not finite.\n"), False),
+        (FeatureError("Training failed: the gradient is not finite."), False),
+        (MissingArtifactError("Training failed: the gradient is not finite."), False),
+        (ZeroDivisionError("Training failed: the gradient is not finite."), False),
         (EvictedError("Training failed: the gradient is not finite."), True),
     ],
 )
@@ -106,20 +111,18 @@ def test_values_that_no_model_can_have_together_fail_their_trial_alone(store: Ar
     assert isinstance(event, Failed) and event.error == ConfigurationError.__name__ and RATE in event.told
 
 
-def test_what_no_trial_can_mend_ends_the_experiment(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [StoreError("The bucket does not answer."), SecondControllerError("Another.")])
+def test_what_no_trial_can_mend_is_told_as_such(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def fail(*_: object) -> TrainResult:
-        raise StoreError("The bucket does not answer.")
+        raise error
 
     monkeypatch.setattr(training_trials, "train", fail)
     told: queue.SimpleQueue[Event] = queue.SimpleQueue()
-
-    def experiment() -> None:
-        with _trials(store) as trials:
-            trials.start(0, {RATE: 0.01}, told.put)
-            _until_ended(told, 1)
-
-    with pytest.raises(StoreError, match="bucket"):
-        experiment()
+    with _trials(store) as trials:
+        trials.start(0, {RATE: 0.01}, told.put)
+        assert _until_ended(told, 1) == [Broken(0, error)]
 
 
 def test_an_experiment_that_is_told_to_end_stops_what_runs(

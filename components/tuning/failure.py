@@ -1,0 +1,78 @@
+"""Why an experiment has no best trial, and what to do about it, in words."""
+
+from collections.abc import Iterator, Sequence
+
+from gatehouse.components.tuning.ending import Ending
+from gatehouse.components.tuning.spec import Constraint, ExperimentSpec
+from gatehouse.components.tuning.trial import Trial
+
+
+def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: str) -> str:
+    """What is told of an experiment that ended without a best trial.
+
+    Args:
+        trials: All of them.
+        spec: The experiment.
+        ending: Why it ended.
+        key: Of its study.
+    """
+    states = [each.state for each in trials]
+    failed = [each for each in trials if each.state == "failed"]
+    reasons = "".join(f"\n  - trial {each.number}: {each.told or each.reason}" for each in failed)
+    if ending == "max_failed_trial_count":
+        most = spec.max_failed_trial_count
+        found = f"{len(failed)} of {len(trials)} trials failed, expected at most {most}."
+    elif "succeeded" in states:
+        broken = "; ".join(_measured(trials, each) for each in spec.constraints)
+        found = (
+            f"None of the {states.count('succeeded')} trials that succeeded keeps to all constraints: {broken}. Loosen "
+            "tuning.constraints, or search other parameters."
+        )
+    else:
+        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        found = f"None of {len(trials)} trials succeeded ({counts or 'none was begun'})."
+        found += _advice(spec, ending, key) + _of_early_stopping(spec, states.count("early_stopped"))
+    return found + (f" What failed:{reasons}" if reasons else "")
+
+
+def _measured(trials: Sequence[Trial], constraint: Constraint) -> str:
+    """The limit of a constraint, and the value that came nearest to it."""
+    name, most, least = constraint.measure, constraint.at_most, constraint.at_least
+    values = list(_values(trials, name))
+    wanted = f"at most {most:g}" if most is not None else f"at least {least:g}"
+    if not values:
+        return f"{name}: {wanted}, measured of no trial"
+    nearest = f"the least was {min(values):g}" if most is not None else f"the most was {max(values):g}"
+    return f"{name}: {wanted}, {nearest}"
+
+
+def _values(trials: Sequence[Trial], name: str) -> Iterator[float]:
+    for trial in trials:
+        known = trial.metrics | trial.measures
+        if trial.state == "succeeded" and name in known:
+            yield known[name]
+
+
+def _advice(spec: ExperimentSpec, ending: Ending, key: str) -> str:
+    if ending == "stopped":
+        return (
+            " The experiment was stopped before any trial succeeded. Run the pipeline again to go on with other "
+            f"trials, or gatehouse tuning resume {key} --max-trial-count {spec.max_trial_count + 1} or more."
+        )
+    if ending in ("minutes", "cost", "steps"):
+        given = getattr(spec.budget, ending)
+        return f" tuning.budget.{ending} ({given:g}) was used before any trial succeeded; raise it and run again."
+    return ""
+
+
+def _of_early_stopping(spec: ExperimentSpec, stopped: int) -> str:
+    """A stopped trial reports values, and still has no model that could be taken."""
+    if not stopped:
+        return ""
+    told = f" early_stopping ended {stopped} of them, and a trial that is stopped early leaves no model to be the best:"
+    if spec.early_stopping and spec.early_stopping.name == "patience":
+        return (
+            f"{told} take tuning.early_stopping: patience out, and let training itself end a trial that becomes no "
+            "better, as trial_settings: {stopping.patience: 3}; such a trial succeeds."
+        )
+    return f"{told} give tuning.early_stopping more steps before it stops, take median, or leave it out."
