@@ -1,12 +1,13 @@
 """The experiments of a store as commands show them: published ones, those under way, those that were interrupted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning.reports.shown import Shown
+from gatehouse.components.tuning.reports.verdict import ending
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 
 KIND = "experiments"
@@ -23,6 +24,8 @@ class Found:
         reference: Of what is published; None for one that is not.
         state: `running`, `interrupted`, or `ended`.
         shown: What is known of it.
+        began: When its study was begun, in seconds since 1970 by the store's clock; 0 where the store has none.
+        changed: When it was published, or when anything was last written of it, by the same clock.
     """
 
     name: str
@@ -30,6 +33,8 @@ class Found:
     reference: Reference | None
     state: str
     shown: Shown
+    began: float
+    changed: float
 
     @property
     def short(self) -> str:
@@ -38,21 +43,22 @@ class Found:
 
 
 def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
-    """All experiments of a store, or of one model: those that are not published first, then the newest.
+    """All experiments of a store, or of one model, published or not: the one that was last changed first.
 
     A study that goes on after something of it was published stands there twice: as it was, and as it is.
     """
-    published = sorted(_published(store, name), key=lambda one: _made(store, one), reverse=True)
-    trials = {str(about.get("study", "")): about for about in map(_details(store), reversed(published))}
+    found: list[tuple[float, Found | Reference]] = []
+    published = [(_written(store, f"{one}/manifest.json"), one) for one in store.references(KIND, name or None)]
+    details = [store.manifest(one).details for _, one in sorted(published, key=lambda each: each[0])]
+    trials = {str(one.get("study", "")): int(one.get("trials", 0)) for one in details}
     for study, about in _studies(store):
-        if name and about["name"] != name:
-            continue
-        found = _under_way(store, study, about)
-        # A controller ends only after it has published, so what has no more trials than was published is that.
-        if found.state == RUNNING or len(found.shown.trials) > int(trials.get(study, {}).get("trials", 0)):
-            yield found
-    for reference in published:
-        yield _read(store, reference)
+        if not name or about["name"] == name:
+            one = _under_way(store, study, about)
+            # A controller ends only after it has published, so what has no more trials than was published is that.
+            if one.state == RUNNING or len(one.shown.trials) > trials.get(study, 0):
+                found.append((one.changed, one))
+    for _, each in sorted([*found, *published], key=lambda dated: dated[0], reverse=True):
+        yield _read(store, each) if isinstance(each, Reference) else each
 
 
 def find_experiment(store: ArtifactStore, text: str) -> Found:
@@ -60,23 +66,57 @@ def find_experiment(store: ArtifactStore, text: str) -> Found:
 
     Raises:
         MissingArtifactError: if there is none.
-        ConfigurationError: if a key that was cut begins several.
+        ConfigurationError: if the text is empty, or a key that was cut begins several.
     """
+    return _meant(store, text)[0]
+
+
+def find_running(store: ArtifactStore, text: str) -> Found:
+    """The experiment that is meant, of those that run.
+
+    Raises:
+        MissingArtifactError: if there is none.
+        ConfigurationError: if none of those that are meant runs, or several do.
+    """
+    meant = _meant(store, text)
+    running = [one for one in meant if one.state == RUNNING]
+    if not running:
+        first = meant[0]
+        raise ConfigurationError(
+            f"{first.short}: expected an experiment that is running, found one that is {first.state}."
+        )
+    if len(running) > 1:
+        raise ConfigurationError(f"{text}: {len(running)} experiments are running. Name one: {_named(running)}.")
+    return running[0]
+
+
+def _meant(store: ArtifactStore, text: str) -> Sequence[Found]:
+    """All experiments that a text may mean, the newest first: those of a model, or a single one."""
+    if not text:
+        known = sorted({one.name for one in store.references(KIND)} | {about["name"] for _, about in _studies(store)})
+        raise ConfigurationError(f"expected the name of an experiment, found an empty one. Models: {', '.join(known)}.")
     if "/" in text:
         from gatehouse.commands.output import find
 
-        return _read(store, find(store, text))
-    for found in experiments(store, text):
-        return found
+        found = _read(store, find(store, text))
+        again = [_under_way(store, *one) for one in _studies(store) if one[0] == found.study]
+        return [found, *(one for one in again if one.state == RUNNING)]
+    if of_model := list(experiments(store, text)):
+        return of_model
     begun = [(study, about) for study, about in _studies(store) if study.startswith(text)]
     if len(begun) > 1:
-        raise ConfigurationError(f"{text} is the beginning of {len(begun)} studies. Give more of the key.")
+        several = _named([_under_way(store, *one) for one in begun])
+        raise ConfigurationError(f"{text} is the beginning of {len(begun)} studies. Name one: {several}.")
     if not begun:
         raise MissingArtifactError(
             f"{text}: expected the name of a model, the reference of an experiment or the key of a study; "
             f"{store.address} holds none. See `gatehouse tuning list`."
         )
-    return _under_way(store, *begun[0])
+    return [_under_way(store, *begun[0])]
+
+
+def _named(found: Sequence[Found]) -> str:
+    return ", ".join(f"{one.short} ({one.name}, {one.state})" for one in found)
 
 
 def asked_for(store: ArtifactStore, found: Found) -> dict[str, Any]:
@@ -98,18 +138,20 @@ def refreshed(store: ArtifactStore, found: Found) -> Found:
     return _under_way(store, found.study, about)
 
 
-def _published(store: ArtifactStore, name: str) -> list[Reference]:
-    return list(store.references(KIND, name or None))
-
-
-def _made(store: ArtifactStore, reference: Reference) -> float:
-    """When an artifact was written, by the store's clock."""
-    found = store.objects.stat(f"{reference}/manifest.json")
+def _written(store: ArtifactStore, key: str) -> float:
+    """When something was written, by the store's clock; 0 where it is not there."""
+    found = store.objects.stat(key)
     return found.modified if found else 0.0
 
 
-def _details(store: ArtifactStore) -> Any:
-    return lambda reference: store.manifest(reference).details
+def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
+    """When a study was begun, and when anything was last written of it."""
+    from gatehouse.components.tuning.journal import FOLDER
+
+    journal = sorted(store.objects.list(f"{FOLDER}/{study}/journal"))[-1:]
+    keys = [f"{FOLDER}/{study}/about.json", f"{FOLDER}/{study}/controller.json", *journal]
+    times = [_written(store, key) for key in keys]
+    return times[0], max(times)
 
 
 def _read(store: ArtifactStore, reference: Reference) -> Found:
@@ -117,7 +159,8 @@ def _read(store: ArtifactStore, reference: Reference) -> Found:
         raise ConfigurationError(f"{reference.short}: expected an experiment, found one of {reference.kind}.")
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     study = str(store.manifest(reference).details.get("study", ""))
-    return Found(reference.name, study, reference, ENDED, Shown(reference.name, about, trials))
+    began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
+    return Found(reference.name, study, reference, ENDED, Shown(reference.name, about, trials), began, changed)
 
 
 def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -128,6 +171,7 @@ def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found:
     from gatehouse.components.tuning.description import described
+    from gatehouse.components.tuning.journal import is_asked_to_stop
     from gatehouse.components.tuning.opening import read_study
     from gatehouse.components.tuning.spec import ExperimentSpec
 
@@ -139,6 +183,12 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
         INTERRUPTED: f"Interrupted with {running} {'trial' if running == 1 else 'trials'} under way",
         ENDED: "Its trials have ended, and they are not published yet; resume does it if its controller is gone",
     }
-    body = described(spec, int(about["steps"])) | {"ended": ""}
+    failed = sum(one.state == "failed" for one in trials)
+    ended = "stopped" if is_asked_to_stop(store.objects, study) else ""
+    if failed > spec.max_failed_trial_count:
+        ended = "max_failed_trial_count"
+    if ended and state != RUNNING:
+        told[state] = f"Not published: {ending(ended)}"
+    body = described(spec, int(about["steps"])) | {"ended": ended}
     shown = Shown(about["name"], body, [one.to_json() for one in trials], told[state])
-    return Found(about["name"], study, None, state, shown)
+    return Found(about["name"], study, None, state, shown, *_times(store, study))

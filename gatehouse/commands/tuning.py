@@ -1,6 +1,7 @@
 """`gatehouse tuning`: experiments that search hyperparameters, published and under way."""
 
 import logging
+import time
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.commands.experiments import RUNNING, Found, asked_for, experiments, find_experiment, refreshed
+from gatehouse.commands.experiments import (
+    RUNNING,
+    Found,
+    asked_for,
+    experiments,
+    find_experiment,
+    find_running,
+    refreshed,
+)
 from gatehouse.commands.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.commands.place import PROJECT_FILE, project_folder
 from gatehouse.commands.tuning_live import follow as follow_trials
@@ -32,7 +41,7 @@ def list_experiments(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List experiments: those that are under way or were interrupted, then those that were published."""
+    """List experiments, published or not: the one that was last changed first. Times are UTC."""
     opened = open_store(store)
     found = list(experiments(opened, name))
     if as_json:
@@ -41,12 +50,13 @@ def list_experiments(
     if not found:
         typer.echo(f"{opened.address} has no experiments. A training run with `tuning` in its project makes one.")
         return
-    table = Table("model", "state", "trials", "best", "ended", "experiment", box=None, pad_edge=False)
+    heads = ("model", "state", "trials", "best", "began", "ended", "why", "experiment")
+    table = Table(*heads, box=None, pad_edge=False)
     for one in found:
         best = f"trial {one.shown.best['number']}: {values_of(one.shown, one.shown.best)}" if one.shown.best else ""
-        why = ending(str(one.shown.about.get("ended") or ""))
         done = sum(each["state"] != "running" for each in one.shown.trials)
-        table.add_row(*map(Text, (one.name, one.state, f"{done:,}", best, why, one.short)))
+        began, ended = _time(one.began), "" if one.state == RUNNING else _time(one.changed)
+        table.add_row(*map(Text, (one.name, one.state, f"{done:,}", best, began, ended, _why(one), one.short)))
     print_table(table)
 
 
@@ -70,8 +80,7 @@ def show(
     else:
         print_table(trials_table(found.shown))
     typer.echo(f"\n{headline(found.shown)}")
-    why = ending(str(found.shown.about.get("ended") or ""))
-    typer.echo(f"ended: {why}" if found.reference and why else found.shown.state)
+    typer.echo(f"ended: {_why(found)}" if found.reference else found.shown.state)
 
 
 @app.command()
@@ -102,9 +111,7 @@ def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
     from gatehouse.components.tuning.journal import ask_to_stop
 
     opened = open_store(store)
-    found = find_experiment(opened, name)
-    if found.state != RUNNING:
-        raise GatehouseError(f"{found.short}: expected an experiment that is running, found one that is {found.state}.")
+    found = find_running(opened, name)
     asked = ask_to_stop(opened.objects, found.study)
     typer.echo(f"{found.short} is asked to end{'' if asked else ' already'}; its running jobs keep their checkpoints.")
     typer.echo(f"It goes on with: gatehouse tuning resume {found.short}")
@@ -125,6 +132,12 @@ def resume(
     opened = open_store(store)
     found = find_experiment(opened, name)
     request = TuneRequest.model_validate(asked_for(opened, found))
+    made = len(found.shown.trials)
+    if max_trial_count and max_trial_count <= made:
+        raise ConfigurationError(
+            f"--max-trial-count: {found.short} already has {made} trials; expected more than these, found "
+            f"{max_trial_count}."
+        )
     if max_trial_count:
         spec = request.spec.model_dump() | {"max_trial_count": max_trial_count}
         request = TuneRequest.model_validate(request.model_dump() | {"spec": spec})
@@ -135,7 +148,7 @@ def resume(
             f"{found.short} was made by other code than this installation has, so its trials do not compare with new "
             "ones. Run the training pipeline: it makes a new experiment, for which `warm_start` can name this one."
         )
-    if found.reference and len(found.shown.trials) >= request.spec.max_trial_count:
+    if found.reference and made >= request.spec.max_trial_count:
         most = request.spec.max_trial_count
         raise GatehouseError(f"{found.short} has made its {most} trials; give more with --max-trial-count.")
     told = logging.getLogger("gatehouse.components.tuning")
@@ -192,6 +205,16 @@ def import_katib(
         typer.echo(f"Written to {project}; `gatehouse check` says whether it fits the model.", err=True)
 
 
+def _time(seconds: float) -> str:
+    """A time of the store's clock, UTC; empty where it is not known."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
+
+
+def _why(found: Found) -> str:
+    """Why an experiment ended, in words; of one that did not, how it stands."""
+    return ending(str(found.shown.about.get("ended") or "")) or found.shown.state
+
+
 def _brief(found: Found) -> dict[str, object]:
     shown = found.shown
     return {
@@ -203,4 +226,7 @@ def _brief(found: Found) -> dict[str, object]:
         "best_trial": shown.best["number"] if shown.best else None,
         "values": dict(shown.best["values"]) if shown.best else {},
         "ended": shown.about.get("ended") or "",
+        "why": _why(found),
+        "began_at": _time(found.began),
+        "changed_at": _time(found.changed),
     }

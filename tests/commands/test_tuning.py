@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import re
+import time
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tuning import stage
-from gatehouse.components.tuning.journal import is_asked_to_stop, remember
+from gatehouse.components.tuning.journal import ask_to_stop, is_asked_to_stop, remember
 from gatehouse.components.tuning.lease import ControllerLease
 from gatehouse.components.tuning.opening import opened_study
 from gatehouse.components.tuning.reports.shown import Shown
@@ -56,18 +58,20 @@ def published(store: ArtifactStore, count: int = 8, **details: Any) -> Reference
     return store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count} | details)
 
 
-def begun(store: ArtifactStore, ended: int = 2, running: int = 1) -> None:
+def begun(store: ArtifactStore, ended: int = 2, running: int = 1, key: str = STUDY, failed: int = 0) -> None:
     """A study with so many trials that ended and that run, whose controller is gone."""
     spec = ExperimentSpec.model_validate(SPEC)
     request = {
         "training_set": "", "split": "", "base": {"model": {"architecture": "tabular_mlp"}}, "spec": SPEC,
         "model_name": "flights", "seed": 1,
     }  # fmt: skip
-    remember(store.objects, STUDY, {"name": "flights", "request": request, "steps": 4, "seed": 1})
-    with opened_study(store.objects, STUDY, spec, 1, 4) as study:
+    remember(store.objects, key, {"name": "flights", "request": request, "steps": 4, "seed": 1})
+    with opened_study(store.objects, key, spec, 1, 4) as study:
+        for _ in range(failed):
+            study.end(replace(study.ask(), state="failed", reason="OutOfMemory"))
         for number in range(ended):
             asked = study.ask()
-            study.report(number, 1, 0.7)
+            study.report(asked.number, 1, 0.7)
             study.end(replace(asked, state="succeeded", values={"log_loss": 0.6 - number / 100}, intermediate=()))
         for _ in range(running):
             study.ask()
@@ -86,6 +90,47 @@ def test_what_is_published_is_listed_with_its_best_trial_and_why_it_ended(store:
     (body,) = json.loads(run(store, "list", "--json").output)
     assert body["reference"] == str(reference)
     assert body["trials"] == 8
+
+
+def test_the_newest_experiment_of_a_model_is_meant_published_or_not(store: ArtifactStore) -> None:
+    begun(store)
+    made = published(store, study="other")
+    assert find_experiment(store, "flights").reference == made
+    lines = run(store, "list").output.splitlines()[1:]
+    assert [line.split()[1] for line in lines] == ["ended", "interrupted"]
+    today = time.strftime("%Y-%m-%d ", time.gmtime(store.objects.stat(f"{made}/manifest.json").modified))
+    assert [line.count(today) for line in lines] == [1, 2]  # When the published one began is not known.
+    begun(store, key="beef" * 16)
+    assert find_experiment(store, "flights").study == "beef" * 16
+
+
+def test_why_an_experiment_is_not_published_is_said_in_words(store: ArtifactStore) -> None:
+    begun(store, ended=0, running=0, failed=4)
+    assert "more trials failed than max_failed_trial_count allows" in run(store, "list").output
+    begun(store, key="beef" * 16)
+    ask_to_stop(store.objects, "beef" * 16)
+    assert "Not published: somebody stopped it" in run(store, "show", "beef").output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "found an empty one. Models: flights"), ("5e", "5eed5eed5eed (flights, ")]
+)
+def test_what_may_mean_several_is_refused_with_the_candidates(text: str, said: str, store: ArtifactStore) -> None:
+    begun(store)
+    begun(store, key="5e" * 32)
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        find_experiment(store, text)
+
+
+def test_stop_takes_the_one_that_runs_and_refuses_two(store: ArtifactStore) -> None:
+    begun(store)
+    with ControllerLease(store.objects, STUDY):
+        begun(store, key="beef" * 16)
+        assert STUDY[:12] in run(store, "stop", "flights").output
+        with ControllerLease(store.objects, "beef" * 16):
+            refused = CliRunner().invoke(app, ["stop", "flights", "--store", store.address])
+    for part in ("2 experiments are running", STUDY[:12], ("beef" * 16)[:12]):
+        assert part in str(refused.exception)
 
 
 def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: ArtifactStore) -> None:
@@ -170,6 +215,7 @@ def test_resume_asks_the_stage_for_the_same_or_for_more_trials(store: ArtifactSt
     ("key", "arguments", "said"),
     [
         (STUDY, (), "has made its 6 trials"),
+        (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
         ("other", ("--max-trial-count", "20"), "made by other code"),
     ],
 )
