@@ -14,6 +14,7 @@ from gatehouse.components.training.spec import operation_of, settings_of
 from gatehouse.components.training.stage import train
 from gatehouse.components.tuning.configuration import configured
 from gatehouse.components.tuning.parameters import combinations
+from gatehouse.components.tuning.spec import MEASURES
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.pipelines.tasks import Tasks
@@ -53,11 +54,18 @@ def grid(project: Project, *, local: bool = False) -> Any:
         local: For a run on this machine.
 
     Raises:
-        ConfigurationError: if the configurations are endless, or more than a run of KFP should have tasks.
+        ConfigurationError: if the configurations are endless, more than a run of KFP should have tasks, or not compared
+            by one validation metric alone.
     """
     file, tuning = project.file, project.file.tuning
     if tuning is None or any(each.finite is None for each in tuning.parameters):
         raise ConfigurationError("tuning.parameters: expected a list of values, or a step, of each, for a grid")
+    if len(tuning.objective) > 1 or tuning.constraints or tuning.objective[0].metric in MEASURES:
+        raise ConfigurationError(
+            "tuning: a grid of KFP tasks takes one objective that training measures, and no constraints, found "
+            f"{', '.join(each.metric for each in tuning.objective)} and {len(tuning.constraints)} constraints; use the "
+            "training pipeline with algorithm: grid"
+        )
     choices = list(combinations(tuning.ordered, {}))
     if len(choices) > _MOST:
         raise ConfigurationError(f"tuning.parameters: expected at most {_MOST} configurations, found {len(choices)}")

@@ -49,6 +49,11 @@ _outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", 
 class StageModel(Spec):
     """Base of requests and results: frozen, strict about names, and holding identities, never addresses."""
 
+    @property
+    def provisional(self) -> bool:
+        """Whether this is a result that the next call does not take from the memo, as somebody ended the work early."""
+        return False
+
     @model_validator(mode="before")
     @classmethod
     def _drop_addresses(cls, data: Any) -> Any:
@@ -192,7 +197,7 @@ class Stage(Generic[Req, Res]):
             raise StageResultError(
                 f"Stage {self.name} returned references that are not in the store: {', '.join(missing)}."
             )
-        if not memo.remember(store, self.name, key, body):
+        if not result.provisional and not memo.remember(store, self.name, key, body):
             attempt.warn(f"NonDeterministicStage: {self.name} gave another result than before for the same key {key}.")
         attempt.provenance(tuple(str(reference) for reference in outputs))
         self._draw_pages(store, outputs, attempt)

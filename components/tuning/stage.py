@@ -52,11 +52,17 @@ class TuneRequest(StageModel):
 
 
 class TuneResult(StageModel):
-    """The experiment; the best settings as canonical JSON of a TrainSpec, without how to run it; a summary."""
+    """The experiment; the best settings as canonical JSON of a TrainSpec, without how to run it; and what to say."""
 
     experiment: str
     best: str
     summary: str
+    ended: str
+
+    @property
+    def provisional(self) -> bool:
+        """One that somebody stopped goes on when it is asked for again."""
+        return self.ended == "stopped"
 
 
 def _builders(request: TuneRequest) -> str:
@@ -104,14 +110,15 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     seconds = {str(number): round(took, 3) for number, took in ended.seconds.items()}
     measured: dict[str, object] = {"stage": "tune", "began": began, "seconds": time.time() - began}
     store.append(f"measurements/{experiment}", measured | {"failed": failed, "trial_seconds": seconds})
-    for trial in ended.trials:
+    for trial in ended.trials if ended.ended != "stopped" else ():
         if trial.job and (not trial.model or spec.algorithm.name == "population"):
             forget_job(store, trial.job)
     values = ", ".join(f"{name} {value:.4f}" for name, value in winner.values.items())
     names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal forgets their order.
     chosen = ", ".join(f"{name} {_short(winner.parameters[name])}" for name in names if name in winner.parameters)
     best = canonical_json(settings_of(configured(request.base, ended.settings | {"seed": request.seed})))
-    return TuneResult(experiment=experiment, best=best, summary=f"trial {winner.number}: {values} ({chosen})")
+    summary = f"trial {winner.number}: {values} ({chosen})"
+    return TuneResult(experiment=experiment, best=best, summary=summary, ended=ended.ended)
 
 
 def study_key(request: TuneRequest, code: str = "") -> str:

@@ -54,6 +54,20 @@ def test_a_grid_compiles_to_a_task_for_each_configuration(project: Project, tmp_
     assert loop["parameterIterator"]["items"]["raw"].count("learning_rate") == 2
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"objective": ["log_loss", "roc_auc"], "algorithm": "random"},
+        {"objective": "size_bytes"},
+        {"constraints": [{"measure": "size_bytes", "at_most": 1}]},
+    ],
+)
+def test_a_grid_compares_by_one_validation_metric(project: Project, more: dict[str, object]) -> None:
+    tuning = ExperimentSpec.model_validate({"parameters": [RATES]} | more)
+    with pytest.raises(ConfigurationError, match="one objective that training measures"):
+        grid(replace(project, file=project.file.model_copy(update={"tuning": tuning})))
+
+
 def test_endless_parameters_are_no_grid(project: Project) -> None:
     rates = {"name": "optimizer.learning_rate", "type": "double", "min": 0.001, "max": 0.01}
     tuning = ExperimentSpec.model_validate({"parameters": [rates]})

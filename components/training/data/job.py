@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.launchers.launcher import JOB
+from gatehouse.components.launchers.launcher import JOB, stopped
+from gatehouse.components.launchers.stopping import stop_here
 from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.training.data.parts import Part, read_part
 from gatehouse.components.training.data.targets import Targets, outputs_of, targets_of
@@ -26,6 +28,7 @@ from gatehouse.components.training.transformation.reading import read_transforma
 logger = logging.getLogger(__name__)
 
 PARTS = ("train", "validation")
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def job_directory(store: ArtifactStore, name: str) -> Iterator[Path]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 logger.info("Another process trains the same model: waiting for it to end.")
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                _wait_for(descriptor)
             if not _is_at(descriptor, directory):
                 continue  # The process that we waited for has finished and removed it.
             yield directory
@@ -67,6 +70,21 @@ def job_directory(store: ArtifactStore, name: str) -> Iterator[Path]:
             return
         finally:
             os.close(descriptor)
+
+
+def _wait_for(descriptor: int) -> None:
+    """Lock a directory as soon as the process that has it gives it free.
+
+    Raises:
+        TrainingStoppedError: if this training is to stop meanwhile.
+    """
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if stop_here().asked():
+                raise stopped() from None
+            time.sleep(_LOOK_SECONDS)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -24,9 +24,10 @@ from gatehouse.components.training.spec import (
 from gatehouse.components.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.components.training.transformation.columns import FeatureError
 from gatehouse.components.training.transformation.stage import FitRequest, fit_transformation
-from gatehouse.components.tuning import optimism, training_trials
+from gatehouse.components.tuning import controller, optimism, training_trials
 from gatehouse.components.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.components.tuning.controller import ExperimentFailedError
+from gatehouse.components.tuning.journal import ask_to_stop
 from gatehouse.components.tuning.reports.page import page
 from gatehouse.components.tuning.reports.summary import markdown
 from gatehouse.components.tuning.spec import ExperimentSpec, Objective
@@ -184,6 +185,27 @@ def test_an_experiment_goes_on_with_more_trials_and_removes_what_failed_trials_l
     assert not left.exists()
     other = more.model_copy(update={"seed": 12})
     assert study_key(more) == study_key(_request(store)) != study_key(other)
+
+
+def test_an_experiment_that_somebody_stopped_goes_on_when_it_is_asked_for_again(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, requests = _request(store), []
+    answer = _simulated(requests)
+
+    def train(each: TrainRequest, where: ArtifactStore) -> TrainResult:
+        result = answer(each, where)
+        if len(requests) == 2:
+            ask_to_stop(where.objects, study_key(request))
+        return result
+
+    _simulate(monkeypatch, train)
+    monkeypatch.setattr(controller, "_LOOK", 0.0)
+    first = tune(request, store)
+    assert (first.ended, len(_trials(store, first.experiment))) == ("stopped", 2)
+    second = tune(request, store)
+    assert (second.ended, len(_trials(store, second.experiment)), len(requests)) == ("max_trial_count", 3, 3)
+    assert tune(request, store) == second and len(requests) == 3
 
 
 def test_every_trial_has_the_transformation_of_the_request(

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.launchers.launcher import TrainingStoppedError
+from gatehouse.components.launchers.stopping import STOP, Stop
 from gatehouse.components.training.data.job import job_directory, prepare_job
 from gatehouse.components.training.data.parts import read_part
 from gatehouse.components.training.transformation.columns import FeatureError
@@ -122,3 +124,24 @@ def test_a_job_that_ends_in_an_error_keeps_its_checkpoints(store: ArtifactStore)
     descriptor = os.open(directory, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(descriptor)
+
+
+def test_a_training_that_waits_for_another_process_can_be_stopped(store: ArtifactStore) -> None:
+    descriptor = os.open(store.scratch("job"), os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    stop, errors = Stop(), list[BaseException]()
+
+    def wait() -> None:
+        STOP.set(stop)
+        try:
+            with job_directory(store, "job"):
+                pass
+        except TrainingStoppedError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    stop.ask()
+    waiting.join(timeout=60)
+    os.close(descriptor)
+    assert len(errors) == 1
