@@ -174,6 +174,15 @@ class ProjectFile(BaseModel):
         return configured(self.training, {}, tuning.trial_settings)
 
     @model_validator(mode="after")
+    def _priced(self) -> "ProjectFile":
+        if self.tuning is not None and self.tuning.budget.cost is not None and not self.prices.per_hour:
+            raise ValueError(
+                "tuning.budget.cost: expected the price of a machine under prices.per_hour, found none; add one, as "
+                "prices: {per_hour: {default: 1.2}}, or remove the budget"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _calibratable(self) -> "ProjectFile":
         problems = self.calibration.problems(task_of(self.training).name) if self.calibration else ()
         wrong = [

@@ -132,6 +132,12 @@ MISTAKES = {
         "  max_trial_count: 4\n  objective: mse",
         r"tuning\.objective: .*mse",
     ),
+    "a budget without a price": (
+        PROJECT,
+        "  max_trial_count: 4",
+        "  max_trial_count: 4\n  budget: {{cost: 2}}",
+        r"tuning\.budget\.cost: expected the price of a machine under prices\.per_hour",
+    ),
     "a stage that is none": (
         PROJECT,
         "monitoring:",

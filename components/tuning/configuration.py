@@ -91,7 +91,7 @@ def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
     found: dict[tuple[str | int, ...], Problem] = {}
     for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base), *_untrainable(spec, base)):
         found.setdefault(problem[0], problem)
-    for problem in () if found else _unmeasured(spec, base):
+    for problem in () if found else (*_unmeasured(spec, base), *_rungless(spec, base)):
         found.setdefault(problem[0], problem)
     return list(found.values())
 
@@ -144,6 +144,15 @@ def _reason(name: str, error: ValidationError) -> str:
     details = error.errors()
     own = [each for each in details if f"{'.'.join(map(str, each['loc']))}.".startswith(f"{name}.")]
     return f"{name}: {(own or details)[0]['msg'].removeprefix('Value error, ')}"
+
+
+def _rungless(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
+    """A first rung that lies beyond the end of every trial."""
+    rule, steps = spec.early_stopping, steps_of(spec, base)
+    first = getattr(rule, "min_resource", 0)
+    if rule is not None and first > steps:
+        why = f"{rule.name}: expected at most the {steps} steps of a trial, as else it stops none; take a smaller one"
+        yield ("early_stopping", "min_resource"), first, why
 
 
 def _unmeasured(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:

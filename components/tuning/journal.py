@@ -14,7 +14,7 @@ from optuna.storages.journal import BaseJournalBackend
 
 from gatehouse.components.artifacts.objects.base import ObjectStore
 from gatehouse.components.artifacts.records import author, create_record, read_record, read_records, remove_record
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import GatehouseError, StoreError
 
 STORAGE = "GATEHOUSE_TUNING_STORAGE"
 """URL of a database that holds studies in place of the artifact store, as a secret of the task."""
@@ -91,6 +91,31 @@ def studies(objects: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def database() -> optuna.storages.BaseStorage | None:
-    """The database that holds studies; None where they lie in the artifact store."""
-    url = os.environ.get(STORAGE, "")
-    return optuna.storages.RDBStorage(url) if url else None
+    """The database that holds studies; None where they lie in the artifact store.
+
+    Raises:
+        StoreError: if it cannot be opened.
+    """
+    if not (url := os.environ.get(STORAGE, "")):
+        return None
+    try:
+        return optuna.storages.RDBStorage(url)
+    except Exception as error:
+        raise StoreError(_unopened(url, error)) from None
+
+
+def _unopened(url: str, error: Exception) -> str:
+    """Why a database cannot be opened, without the password of its URL."""
+    from sqlalchemy.engine import make_url
+
+    wanted = f"{STORAGE}: expected the URL of a database that can be opened, such as postgresql+psycopg://…"
+    mend = "Mend the secret, or remove it to keep experiments in the artifact store."
+    try:
+        parsed = make_url(url)
+    except Exception:
+        return f"{wanted}, found what is no URL. {mend}"
+    said = " ".join(str(error.__cause__ or error).split())
+    for secret in (str(parsed.password or ""), *map(str, parsed.query.values())):
+        said = said.replace(secret, "***") if secret else said
+    shown = parsed.set(query={}).render_as_string(hide_password=True)
+    return f"{wanted}, found {shown}: {type(error).__name__}: {said} {mend}"

@@ -1,6 +1,7 @@
 """Opens the study of an experiment: for its controller, which holds it alone, and for whoever looks at it."""
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,7 +14,11 @@ from gatehouse.components.tuning.journal import StoreJournal, database
 from gatehouse.components.tuning.lease import ControllerLease, is_controlled
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.study import ExperimentStudy, trials_of
+from gatehouse.components.tuning.suggestion import outside
 from gatehouse.components.tuning.trial import Trial
+from gatehouse.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -57,13 +62,27 @@ def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["ru
     return trials, "ended" if all(trial.ended for trial in trials) else "interrupted"
 
 
-def best_configurations(store: ArtifactStore, experiments: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """The best configurations of earlier experiments: of each its best trial, then the rest of its front."""
+def best_configurations(store: ArtifactStore, spec: ExperimentSpec) -> tuple[dict[str, Any], ...]:
+    """The best configurations of the experiments of `warm_start`: of each its best trial, then the rest of its front.
+
+    One with a value that is now outside of the space is left out, with a warning.
+
+    Raises:
+        ConfigurationError: if the store does not hold one of the experiments.
+    """
     found: list[dict[str, Any]] = []
-    for reference in experiments:
+    if missing := [each for each in spec.warm_start if not store.exists(each)]:
+        raise ConfigurationError(
+            f"tuning.warm_start: expected experiments that {store.address} holds, found none of the name "
+            f"{', '.join(missing)}; copy a reference from gatehouse tuning list, or remove it"
+        )
+    for reference in spec.warm_start:
         about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
         by_number = {trial["number"]: trial["parameters"] for trial in trials}
         for number in dict.fromkeys([about["best_trial"], *about.get("front", [])]):
-            if by_number[number] not in found:
-                found.append(by_number[number])
+            chosen = by_number[number]
+            if wrong := outside(spec, chosen):
+                logger.warning("warm_start: trial %d of %s is left out: %s", number, reference, "; ".join(wrong))
+            elif chosen not in found:
+                found.append(chosen)
     return tuple(found)

@@ -45,6 +45,9 @@ class ParameterSpec(Spec):
                 raise ValueError(f"a categorical parameter has choices, and no {', '.join(given)}")
             if not self.choices:
                 raise ValueError("a categorical parameter needs choices")
+            known = [json.dumps(plain(each), sort_keys=True) for each in self.choices]
+            if repeated := sorted({each for each in known if known.count(each) > 1}):
+                raise ValueError(f"choices: expected each value once, found again {', '.join(repeated)}; remove it")
             return self
         if self.choices:
             raise ValueError(f"choices: a parameter of type {self.type} has min and max; remove them")
@@ -54,6 +57,11 @@ class ParameterSpec(Spec):
             raise ValueError("log: expected min above 0")
         if self.log and self.step is not None:
             raise ValueError("step: values of a logarithm have no even steps; remove step or log")
+        if self.step is not None and self.step > self.max - self.min:
+            raise ValueError(
+                f"step: expected at most max - min, which is {self.max - self.min:g}, found {self.step:g}: only min "
+                "would be tried; take a smaller step, or wider bounds"
+            )
         if self.type == "int" and self.step is not None and self.step != int(self.step):
             raise ValueError(f"step: expected a whole number for int, found {self.step:g}")
         return self
@@ -89,6 +97,13 @@ class ParameterSpec(Spec):
                 return None
             return known.index(plain(value)) if self.type == "categorical" else value
         return value if isinstance(value, int | float) and (self.min or 0) <= value <= (self.max or 0) else None
+
+    @property
+    def words(self) -> str:
+        """Its values, for people."""
+        if self.type == "categorical":
+            return f"one of {', '.join(str(plain(each)) for each in self.choices)}"
+        return f"from {self.min:g} to {self.max:g}" + (f" in steps of {self.step:g}" if self.step else "")
 
     def wanted(self, parent: str) -> tuple[Any, ...]:
         """The values of `parent` with which this parameter is open."""

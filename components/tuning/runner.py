@@ -70,7 +70,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Broken:
-    """A trial found what no trial can do without, as a store that answers: the controller ends with the error."""
+    """A trial lacks what every trial needs, as a store that answers: the controller ends with the error."""
 
     number: int
     error: Exception

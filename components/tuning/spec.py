@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, operational
+from gatehouse.components.artifacts.reference import is_identity
 from gatehouse.components.tasks.direction import is_minimized
 from gatehouse.components.training.optimizer.spec import CHANGEABLE
 from gatehouse.components.training.spec import setting_problem
@@ -136,7 +137,7 @@ class ExperimentSpec(Spec):
 
     @model_validator(mode="after")
     def _possible(self) -> "ExperimentSpec":
-        problems = [*self._setting_problems(), *condition_problems(self.parameters)]
+        problems = [*self._setting_problems(), *self._warm_start_problems(), *condition_problems(self.parameters)]
         problems = problems or [*self._overlaps(), *self._algorithm_problems(), *self._objective_problems()]
         if problems:
             raise ValueError("; ".join(problems))
@@ -148,6 +149,14 @@ class ExperimentSpec(Spec):
                 yield f"trial_settings: {name}: {why}"
             if name in ("model", "model.architecture"):
                 yield f"trial_settings: {name}: the best configuration would have another model; remove it"
+
+    def _warm_start_problems(self) -> Iterator[str]:
+        for reference in self.warm_start:
+            if not (is_identity(reference) and reference.startswith("experiments/")):
+                yield (
+                    f"warm_start: expected references experiments/<name>/sha256-<64 hex>, found {reference!r}; "
+                    "copy it from gatehouse tuning list"
+                )
 
     def _overlaps(self) -> Iterator[str]:
         for index, one in enumerate(self.parameters):

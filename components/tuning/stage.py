@@ -92,7 +92,8 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     experiment that was interrupted goes on, and so does one that is asked for with more trials or another budget.
 
     Raises:
-        ConfigurationError: if the model that is trained cannot take a value that is searched.
+        ConfigurationError: if the model that is trained cannot take a value that is searched, or an experiment
+            of `warm_start` is not in the store.
         ExperimentFailedError: if too many trials failed, or none can be taken.
         SecondControllerError: if another process runs the same experiment.
     """
@@ -140,7 +141,7 @@ def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
     from gatehouse.components.tuning.training_trials import TrainingTrials
 
     key, spec, steps = study_key(request), request.spec, steps_of(request.spec, request.base)
-    warm = best_configurations(store, spec.warm_start)
+    warm = best_configurations(store, spec)
     body = request.model_dump(mode="json")
     about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
     with opened_study(store.objects, key, spec, request.seed, steps, warm) as study:

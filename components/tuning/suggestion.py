@@ -35,13 +35,22 @@ def _value(trial: optuna.Trial, label: str, parameter: ParameterSpec) -> Any:
 
 
 def internal(spec: ExperimentSpec, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The values of open parameters as Optuna keeps them, by label; what is outside of the space is left out."""
+    """The values of open parameters as Optuna keeps them, by label."""
     found: dict[str, Any] = {}
     for parameter in spec.ordered:
         value = parameter.internal(chosen[parameter.name]) if parameter.name in chosen else None
         if value is not None and parameter.is_open(chosen):
             found[spec.label(parameter)] = value
     return found
+
+
+def outside(spec: ExperimentSpec, chosen: dict[str, Any]) -> list[str]:
+    """What of a configuration lies outside of the space: setting, value, and the values that it may have."""
+    return [
+        f"{parameter.name} is {chosen[parameter.name]}, expected {parameter.words}"
+        for parameter in spec.ordered
+        if parameter.name in chosen and parameter.is_open(chosen) and parameter.internal(chosen[parameter.name]) is None
+    ]
 
 
 def sampler_of(spec: ExperimentSpec, seed: int, number: int) -> optuna.samplers.BaseSampler:

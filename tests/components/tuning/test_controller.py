@@ -326,7 +326,6 @@ def test_earlier_configurations_are_tried_first_as_far_as_they_fit() -> None:
     warm = (
         {"model.architecture": "xgboost", "optimizer.learning_rate": 0.05, "model.max_depth": 7},
         {"model.architecture": "tabular_mlp", "optimizer.learning_rate": 7.0},
-        {"model.architecture": "forest"},
     )
     spec = experiment(parameters=SPACES["tpe"], max_trial_count=4)
     done = Controller(ExperimentStudy(spec, 3, STEPS, NAME, warm=warm), Scripted()).run()

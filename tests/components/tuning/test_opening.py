@@ -24,6 +24,7 @@ from gatehouse.components.tuning.journal import (
     SecondControllerError,
     StoreJournal,
     ask_to_stop,
+    database,
     is_asked_to_stop,
     remember,
     studies,
@@ -34,7 +35,8 @@ from gatehouse.components.tuning.opening import best_configurations, opened_stud
 from gatehouse.components.tuning.runner import Event, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.study import ExperimentStudy
-from tests.components.tuning.stand_in import SPACES, STEPS, Scripted, experiment, trained
+from gatehouse.errors import ConfigurationError, StoreError
+from tests.components.tuning.stand_in import DROPOUT, SPACES, STEPS, Scripted, experiment, trained
 
 SPEC = experiment(max_trial_count=6, parameters=SPACES["tpe"], early_stopping="median")
 TWELVE = SPEC.model_copy(update={"max_trial_count": 12})
@@ -153,8 +155,10 @@ def test_a_database_holds_the_same_experiment(
     assert (first, rest[1:]) == (expected[0], expected[3:]) and second.beside == (0,)
 
 
-def test_the_best_configurations_of_earlier_experiments_are_read_once_each(store: ArtifactStore) -> None:
-    trials = [{"number": number, "parameters": {"model.dropout": number % 3}} for number in range(5)]
+def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_each(
+    store: ArtifactStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    trials = [{"number": number, "parameters": {"model.dropout": number % 3 / 10}} for number in range(5)]
     references = [
         str(
             store.publish(
@@ -168,7 +172,34 @@ def test_the_best_configurations_of_earlier_experiments_are_read_once_each(store
         )
         for best, front in ((2, [0, 2, 3]), (1, [1]))
     ]
-    assert [each["model.dropout"] for each in best_configurations(store, references)] == [2, 0, 1]
+    wide, narrow = (experiment(warm_start=references, parameters=[DROPOUT | {"max": most}]) for most in (0.5, 0.1))
+    assert [each["model.dropout"] for each in best_configurations(store, wide)] == [0.2, 0.0, 0.1]
+    assert not caplog.messages
+    assert [each["model.dropout"] for each in best_configurations(store, narrow)] == [0.0, 0.1]
+    assert caplog.messages == [
+        f"warm_start: trial 2 of {references[0]} is left out: "
+        "model.dropout is 0.2, expected from 0 to 0.1 in steps of 0.1"
+    ]
+    unknown = f"experiments/flights/sha256-{'0' * 64}"
+    with pytest.raises(ConfigurationError, match=rf"tuning.warm_start: .*{unknown}; copy"):
+        best_configurations(store, experiment(warm_start=[unknown]))
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("no url", "found what is no URL"),
+        ("oracel://me:pa55word@db/studies?password=pa55word", r"found oracel://me:\*\*\*@db/studies: .*oracel"),
+        ("sqlite:////no/such/folder/studies.db", "found sqlite:////no/such/folder/studies.db: .*unable to open"),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, url: str, found: str
+) -> None:
+    monkeypatch.setenv(STORAGE, url)
+    with pytest.raises(StoreError, match=rf"{STORAGE}: expected the URL .*{found}.* Mend the secret") as raised:
+        database()
+    assert "pa55word" not in str(raised.value)
 
 
 def _to_be_killed(folder: Path) -> None:

@@ -71,6 +71,13 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
             "stopped early by one objective only",
         ),
         ({"parameters": [RATE], "objective": "size_bytes", "early_stopping": "median"}, "at the end of a trial only"),
+        (
+            {"parameters": [{"name": "data.batch_size", "type": "categorical", "choices": [64, 32, 64]}]},
+            "choices: expected each value once, found again 64",
+        ),
+        ({"parameters": [DEPTH | {"step": 7}]}, "step: expected at most max - min, which is 6, found 7"),
+        ({"parameters": [RATE], "warm_start": ["flights"]}, "warm_start: expected references experiments/.*'flights'"),
+        ({"parameters": [RATE], "warm_start": [f"models/a/sha256-{'0' * 64}"]}, "warm_start: expected references"),
         ({"parameters": [RATE], "constraints": [{"measure": "size_bytes"}]}, "one of at_most and at_least"),
     ],
 )
@@ -205,6 +212,18 @@ def test_objectives_and_constraints_that_are_not_measured_are_told() -> None:
     assert [where for where, *_ in infeasible(spec, NETWORK)] == [("objective", 1), ("constraints", 1, "measure")]
     assert spec.objective[0].is_reached(0.4) and not spec.objective[0].is_reached(0.6)
     assert [each.violation(10) for each in spec.constraints] == [1, 9.9]
+
+
+def test_a_first_rung_beyond_the_end_of_a_trial_is_told() -> None:
+    given = {"parameters": [RATE], "trial_settings": {"stopping.epochs": 4}}
+    for name in ("hyperband", "successive_halving"):
+        late, early = (
+            ExperimentSpec.model_validate(given | {"early_stopping": {"name": name, "min_resource": resource}})
+            for resource in (5, 4)
+        )
+        [(where, value, why)] = infeasible(late, NETWORK)
+        assert (where, value) == (("early_stopping", "min_resource"), 5) and "at most the 4 steps" in why
+        assert not infeasible(early, NETWORK)
 
 
 def test_choices_keep_their_types_and_may_be_whole_models() -> None:
