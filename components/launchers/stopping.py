@@ -19,9 +19,10 @@ class Stop:
         return self._asked
 
     def ask(self) -> None:
-        """End what runs in the context of this wish; what begins in it later does not begin."""
+        """End what runs in the context of this wish, once; what begins in it later does not begin."""
         with self._lock:
-            self._asked, ends = True, list(self._ends)
+            ends = [] if self._asked else list(self._ends)  # A second signal would end a job without its checkpoint.
+            self._asked = True
         for end in ends:
             end()
 

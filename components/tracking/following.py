@@ -1,5 +1,6 @@
 """Tells whoever made a training run what its job spools, while the job appends."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,6 +8,8 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from gatehouse.components.tracking.spool import Point, Position, read
+
+logger = logging.getLogger(__name__)
 
 Follower = Callable[[Sequence[Point]], None]
 
@@ -38,6 +41,13 @@ def followed(spool: Path) -> Iterator[None]:
 
 
 def _follow(spool: Path, follower: Follower, ended: threading.Event) -> None:
+    try:
+        _tell(spool, follower, ended)
+    except Exception:
+        logger.exception("%s is not followed further", spool)
+
+
+def _tell(spool: Path, follower: Follower, ended: threading.Event) -> None:
     position, last = Position(), False
     while not last:
         last = ended.wait(_LOOK_SECONDS)

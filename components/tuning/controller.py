@@ -126,8 +126,11 @@ class Controller:
         try:
             for trial in self._study.running:
                 self._start(trial)
+                if step := self._study.pruned_at(trial.number):
+                    self._stop_early(trial.number, step)
             while True:
-                ending = ending or self._fill()
+                if ending is None or ending in LAST_TRIALS_END:
+                    ending = self._fill()  # Also while the last trials run, another reason may come.
                 if ending and ending not in LAST_TRIALS_END:
                     self._stop_all(ending)
                 if ending and not self._running:
@@ -198,12 +201,15 @@ class Controller:
         if not math.isfinite(value):
             self._stop(event.number, "failed", "NonFiniteValue", f"{objective} is {value} at step {step} of {whole}")
         elif self._study.report(event.number, step, value):
-            logger.info("trial %d stopped early at step %d of %d", event.number, step, whole)
-            self._stop(event.number, "early_stopped", f"pruned at step {step} of {whole}")
+            self._stop_early(event.number, step)
         if self._clock() - self._flushed >= _LOOK:
             # A report that is lost before this is told again by the runner.
             self._study.flush()
             self._flushed = self._clock()
+
+    def _stop_early(self, number: int, step: int) -> None:
+        logger.info("trial %d stopped early at step %d of %d", number, step, self._study.steps)
+        self._stop(number, "early_stopped", f"pruned at step {step} of {self._study.steps}")
 
     def _stop(self, number: int, state: State, reason: str, told: str = "") -> None:
         running = self._running[number]

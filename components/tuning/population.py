@@ -120,8 +120,10 @@ class Population:
 
 
 def _perturbed(parameter: ParameterSpec, value: Any, factor: float) -> Any:
-    """A value times a factor, within its bounds; of listed values the one before, or the next for a factor above 1."""
+    """A value times a factor, within its bounds; of listed numbers the next smaller or greater one."""
     if parameter.finite is None:
         return min(max(value * factor, parameter.min or 0.0), parameter.max or 0.0)
     known = [plain(each) for each in parameter.finite]
-    return known[min(max(known.index(plain(value)) + (1 if factor > 1 else -1), 0), len(known) - 1)]
+    if all(isinstance(each, int | float) for each in known):
+        known.sort()
+    return known[min(max(known.index(plain(value)) + (factor > 1) - (factor < 1), 0), len(known) - 1)]

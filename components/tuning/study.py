@@ -14,7 +14,7 @@ from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.components.tuning.suggestion import internal, sampler_of, suggested
 from gatehouse.components.tuning.trial import Trial
 
-_ASKED, _ENDED, _TOOK, _BEGUN = (f"gatehouse:{each}" for each in ("asked", "ended", "took", "begun"))
+_ASKED, _ENDED, _TOOK, _BEGUN, _PRUNED = (f"gatehouse:{each}" for each in ("asked", "ended", "took", "begun", "pruned"))
 _STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
 
 
@@ -147,7 +147,15 @@ class ExperimentStudy:
         if not self._single:
             return False
         self.storage.set_trial_intermediate_value(self._ids[number], step, value)
-        return step < self.steps and self.optuna.pruner.prune(self.optuna, self.storage.get_trial(self._ids[number]))
+        identity = self._ids[number]
+        if step == self.steps or not self.optuna.pruner.prune(self.optuna, self.storage.get_trial(identity)):
+            return False
+        self.storage.set_trial_user_attr(identity, _PRUNED, step)  # Pruners judge a step once.
+        return True
+
+    def pruned_at(self, number: int) -> int | None:
+        """The step at which a running trial was judged not worth its end; None where it goes on."""
+        return self.storage.get_trial(self._ids[number]).user_attrs.get(_PRUNED)
 
     def end(self, trial: Trial, seconds: float = 0.0, elapsed: float = 0.0) -> Trial:
         """Tell how a trial ended, after how many seconds of its own and of the experiment.

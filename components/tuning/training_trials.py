@@ -139,7 +139,7 @@ class _Trial:
             ended = self._ended()
         except _OF_ALL as error:
             ended = Broken(self._number, error)
-        except Exception as error:
+        except BaseException as error:  # The controller waits for an end, whatever it is.
             name = type(error).__name__
             logger.warning("Trial %d: %s: %s", self._number, name, error)
             told = str(error).splitlines()[0] if str(error) else name

@@ -11,6 +11,8 @@ from gatehouse.components.training.spec import NetworkTraining, beginning, chang
 from gatehouse.components.tuning.configuration import infeasible
 from gatehouse.components.tuning.controller import Controller, Experiment, ExperimentFailedError
 from gatehouse.components.tuning.opening import opened_study
+from gatehouse.components.tuning.parameters import ParameterSpec
+from gatehouse.components.tuning.population import _perturbed
 from gatehouse.components.tuning.runner import Event, Failed, Reported, Succeeded
 from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.tuning.study import ExperimentStudy, replay
@@ -129,6 +131,13 @@ def test_a_failed_member_is_replaced_by_a_copy_of_a_good_one_and_counts() -> Non
     anew = run(population(max_failed_trial_count=SIZE), Scripted(failing(*range(SIZE))))
     assert [trial.parent for trial in anew.trials[SIZE : 2 * SIZE]] == [None] * SIZE, "nobody is there to copy"
     assert len({trial.parameters["optimizer.learning_rate"] for trial in anew.trials[: 2 * SIZE]}) == 2 * SIZE
+
+
+def test_the_neighbour_of_a_listed_number_is_the_next_greater_or_smaller() -> None:
+    given = {"name": RATE["name"], "type": "categorical", "choices": [0.1, 0.001, 0.01]}
+    rate = ParameterSpec.model_validate(given)
+    found = [_perturbed(rate, 0.01, factor) for factor in (0.8, 1.0, 1.25)]
+    assert found == [0.001, 0.01, 0.1] and _perturbed(rate, 0.1, 1.25) == 0.1
 
 
 def test_settings_are_perturbed_within_their_bounds_or_drawn_anew() -> None:
