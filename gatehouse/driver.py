@@ -102,6 +102,10 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     return pipeline
 
 
+_SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes", "integrate": "integration"}
+"""By stage of the training pipeline: the section of a project without which it does not run."""
+
+
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     """Take out the tasks that come after a stage. None before it needs them, as tasks are planned in order.
 
@@ -111,6 +115,11 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     from gatehouse.yaml_lines import nearest
 
     stages = [planned for _, planned, _ in pipeline.plan]
+    if stage not in stages and stage in _SECTIONS and "train" in stages:
+        raise ConfigurationError(
+            f"--until: expected a stage of this run, found {stage!r}: the project has no `{_SECTIONS[stage]}` section "
+            "that asks for it."
+        )
     if stage not in stages:
         known = ", ".join(dict.fromkeys(stages))
         raise ConfigurationError(

@@ -23,6 +23,7 @@ _EXPECTED = {
     "datetime_": "expected a time such as 2024-07-01T00:00:00Z",
 }
 _SECTION = (dict, list, date)
+_NAMES = re.compile("'([^']*)'")
 _PASSWORD = re.compile(r"://[^/@\s'\"]+@")
 
 
@@ -39,7 +40,7 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
         return model.model_validate(body)
     except ValidationError as error:
         lines, keys = lines_of(text), _keys_of(model)
-        problems.extend(_explain(name, lines, keys, detail) for detail in error.errors())
+        problems.extend(_explain(name, lines, keys, detail) for detail in _own(error.errors()))
         return None
 
 
@@ -59,10 +60,28 @@ def at_line(name: str, lines: Mapping[tuple[Any, ...], int], problem: str) -> st
 def in_words(detail: Any) -> str:
     """What an error of pydantic says was expected, for a person."""
     kind, said = str(detail["type"]), str(detail["msg"]).removeprefix("Value error, ")
+    context = detail.get("ctx", {})
+    if names := _NAMES.findall(str(context.get("expected_tags", context.get("expected", "")))):
+        offered = nearest(str(context.get("tag", detail["input"])), names)
+        return f"expected {'one of ' * (len(names) > 1)}{', '.join(names)}{offered}"
+    if kind == "union_tag_not_found":
+        return f"expected the key {context['discriminator'].strip(chr(39))} to say which"
+    if kind == "too_short" and "min_length" in context:
+        return f"expected at least {context['min_length']} of them"
     for beginning, expected in _EXPECTED.items():
         if kind.startswith(beginning):
             return expected
     return said.replace("Input should be ", "expected ").replace("Input should ", "expected to ")
+
+
+def _own(details: list[Any]) -> list[Any]:
+    """Errors without those that only follow from others: a list that is too short because its values are wrong."""
+    places = [tuple(each["loc"]) for each in details]
+    return [
+        each
+        for each, place in zip(details, places, strict=True)
+        if each["type"] != "too_short" or not any(other[:-1][: len(place)] == place for other in places)
+    ]
 
 
 def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detail: Any) -> str:
@@ -70,7 +89,8 @@ def _explain(name: str, lines: dict[tuple[Any, ...], int], keys: set[str], detai
     known = next((where[:length] for length in range(len(where), -1, -1) if where[:length] in lines), ())
     # A rule may be written without its key `value`.
     shown = where[:-1] if where not in lines and where[-1:] == ("value",) and detail["type"] != "missing" else where
-    found = "" if detail["type"] == "missing" else f", found {_short(detail['input'])}"
+    given = detail.get("ctx", {}).get("tag", detail["input"])
+    found = "" if detail["type"] == "missing" else f", found {_short(given)}"
     key = ".".join(str(part) for part in shown) or "the file"
     said = in_words(detail)
     if detail["type"] == "missing":

@@ -103,6 +103,12 @@ def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(project: Project) -> None:
         cut_after("leakage", with_a_short_stack(build, "training", project))
 
 
+def test_a_run_until_a_stage_whose_section_the_project_lacks_says_so(project: Project) -> None:
+    plain = dataclasses.replace(project, file=project.file.model_copy(update={"tuning": None}))
+    with pytest.raises(ConfigurationError, match="the project has no `tuning` section"):
+        cut_after("tune", with_a_short_stack(build, "training", plain))
+
+
 @pytest.mark.parametrize("asks", [{"approval": "manual"}, {"inconclusive": "approval"}], ids=str)
 def test_where_the_policy_asks_a_person_the_webhook_is_told_that_a_candidate_waits(
     project: Project, asks: dict[str, str]

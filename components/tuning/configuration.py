@@ -9,6 +9,7 @@ from gatehouse.components.training.models.spec import architecture_of
 from gatehouse.components.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, train_spec
 from gatehouse.components.tuning.parameters import combinations, deciding
 from gatehouse.components.tuning.spec import MEASURES, ExperimentSpec
+from gatehouse.yaml_lines import nearest
 
 _OF_THE_MODEL = ("model", "optimizer", "stopping")
 """Groups whose settings mean something else for another architecture."""
@@ -167,6 +168,6 @@ def _unmeasured(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
             if metric not in (*measured, *MEASURES):
                 why = (
                     f"expected what training measures: {', '.join(measured)}, or what training.stopping.metric names, "
-                    f"or {', '.join(MEASURES)}"
+                    f"or {', '.join(MEASURES)}{nearest(metric, (*measured, *MEASURES))}"
                 )
                 yield where, metric, why

@@ -35,10 +35,12 @@ class Imported:
     Attributes:
         tuning: The `tuning` section of a project, as YAML would hold it.
         left: What was not carried over: where it stands in Katib's file, and why.
+        valid: Whether the section is an experiment as it is; else `left` says what has to be changed by hand.
     """
 
     tuning: dict[str, Any] = field(default_factory=dict)
     left: list[tuple[str, str]] = field(default_factory=list)
+    valid: bool = True
 
     def text(self) -> str:
         """The section as YAML, each parameter on a line of its own."""
@@ -70,6 +72,7 @@ def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
     try:
         ExperimentSpec.model_validate(found.tuning)
     except ValidationError as error:
+        found.valid = False
         for each in error.errors():
             where = ".".join(map(str, each["loc"])) or "tuning"
             found.left.append((f"here: {where}", f"{each['msg'].removeprefix('Value error, ')}; change it by hand"))
@@ -221,11 +224,18 @@ class _Reading:
         for each in _mappings(self._spec.get("parameters")):
             theirs = str(each.get("name", ""))
             if theirs == self._resource:
-                continue  # Its steps are rungs, and no dimension.
+                lengths = self._tuning.get("trial_settings") or {"training.stopping": "as it stands there"}
+                length = ", ".join(f"{name} is {value}" for name, value in lengths.items())
+                why = f"it is how long a trial trains, so it is not searched: its rungs are steps, and {length}"
+                self._leave(f"parameters {theirs}", why)
+                continue
             ours = self._setting([theirs, *called.get(theirs, ())])
             if ours is None:
                 why = f"no setting of training is called so; say which with --map {theirs}=SETTING"
                 self._leave(f"parameters {theirs}", why)
+            elif inner := [name for name in SETTINGS if name.startswith(f"{ours}.")]:
+                why = f"{ours} is a whole section of training; say which of its settings is meant with --map {theirs}="
+                self._leave(f"parameters {theirs}", f"{why}…: {', '.join(inner)}")
             elif ours in taken:
                 self._leave(f"parameters {theirs}", f"{ours} is searched already")
             elif parameter := self._parameter(theirs, ours, each):

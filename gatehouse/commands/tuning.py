@@ -177,7 +177,10 @@ def import_katib(
         bool, typer.Option("--write", help=f"Put the section into {PROJECT_FILE} of this folder.")
     ] = False,
 ) -> None:
-    """Print an Experiment of Katib as the `tuning` section of a project, and what could not be carried over."""
+    """Print an Experiment of Katib as the `tuning` section of a project, and what could not be carried over.
+
+    It ends with 1 where the section is not valid as it is.
+    """
     from gatehouse.components.tuning.katib import imported, with_section
 
     names = {theirs.strip(): ours.strip() for theirs, _, ours in (each.partition("=") for each in mapped or ())}
@@ -203,6 +206,9 @@ def import_katib(
         project = project_folder(None) / PROJECT_FILE
         project.write_text(with_section(project.read_text(encoding="utf-8"), found.text()), encoding="utf-8")
         typer.echo(f"Written to {project}; `gatehouse check` says whether it fits the model.", err=True)
+    if not found.valid:
+        typer.echo("\nThe section is not valid as it is: change it by hand where `here:` stands above.", err=True)
+        raise typer.Exit(1)
 
 
 def _time(seconds: float) -> str:

@@ -289,11 +289,13 @@ def test_a_file_of_katib_is_printed_and_written(tmp_path: Path, monkeypatch: pyt
     Path("katib.yaml").write_text(KATIB)
     Path("project.yaml").write_text("name: flights\ntuning: {max_trial_count: 1}\nsplit: {}\n")
     result = CliRunner().invoke(app, ["import-katib", "katib.yaml"])
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert "--map units=SETTING" in result.stderr
+    assert "not valid as it is" in result.stderr.splitlines()[-1]
     refused = CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write"])
     assert isinstance(refused.exception, ConfigurationError)
-    CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write", "--map", "units=model.blocks"])
+    result = CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write", "--map", "units=model.blocks"])
+    assert result.exit_code == 0
     written = Path("project.yaml").read_text()
     assert "- {name: model.blocks, type: categorical, choices: [2, 4]}" in written
     assert written.startswith("name: flights\n")

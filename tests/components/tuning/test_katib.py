@@ -108,6 +108,18 @@ def test_hyperband_becomes_random_search_that_stops_at_rungs() -> None:
     assert found.tuning["early_stopping"] == {"name": "hyperband", "reduction_factor": 2}
     assert found.tuning["trial_settings"] == {"stopping.epochs": 9}
     assert searched(found) == ["optimizer.learning_rate"]
+    assert "not searched: its rungs are steps, and stopping.epochs is 9" in reasons(found, "parameters num-epochs")
+
+
+@pytest.mark.parametrize("names", [{}, {"optimizer": "optimizer"}, {"optimizer": "model"}], ids=str)
+def test_a_whole_section_is_no_parameter(names: dict[str, str]) -> None:
+    rate = {"name": "lr", "parameterType": "double", "feasibleSpace": {"min": "0.001", "max": "0.05"}}
+    kinds = {"name": "optimizer", "parameterType": "categorical", "feasibleSpace": {"list": ["sgd", "adam"]}}
+    found = imported(katib(parameters=[rate, kinds]), names)
+    assert searched(found) == ["optimizer.learning_rate"]
+    assert "is a whole section of training" in reasons(found, "parameters optimizer")
+    assert found.valid
+    assert not imported(katib(parameters=[kinds]), names).valid
 
 
 def test_median_stopping_has_the_defaults_of_katib() -> None:

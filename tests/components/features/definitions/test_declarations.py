@@ -257,7 +257,7 @@ def test_no_time_goes_backwards(copy: Path) -> None:
         ('task="multiclass", classes=("a", "a"),', "classes: expected two different names at least"),
         ('task="ranking",', "group: expected the entity whose rows are ranked together .*, found ''"),
         ('task="regression", group="carrier",', "group: expected none for the task regression, found 'carrier'"),
-        ('task="clustering",', "task: expected 'binary', 'multiclass', 'regression' or 'ranking'"),
+        ('task="clustering",', "task: expected one of binary, multiclass, regression, ranking"),
     ],
 )
 def test_what_a_label_declares_fits_its_task(copy: Path, declared: str, problem: str) -> None:
