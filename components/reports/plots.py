@@ -28,6 +28,7 @@ class Axis:
         high: Its upper end.
         log: Whether it shows logarithms; both ends are above 0 then.
         choices: For an axis of categories, their names: the number of one is its place among them.
+        whole: Whether its ticks are whole numbers from 0 on only, as of what is counted.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Axis:
     high: float = 1.0
     log: bool = False
     choices: tuple[str, ...] = ()
+    whole: bool = False
 
     @classmethod
     def of(cls, label: str, values: Sequence[float], log: bool = False) -> "Axis":
@@ -67,6 +69,10 @@ class Axis:
         if self.choices:
             every = math.ceil(len(self.choices) / _MOST_LABELS)
             return [(float(at), _cut(name)) for at, name in enumerate(self.choices) if at % every == 0]
+        if self.whole:
+            wanted = max(1, min(5, 1 + math.floor(high) - max(0, math.ceil(low))))
+            found = number_ticks(low, high, wanted)
+            return [(at, str(int(at))) for at, _ in found if at >= 0 and at == int(at)]
         return _log_ticks(low, high) if self.log else number_ticks(low, high)
 
 

@@ -58,7 +58,7 @@ def history(shown: Shown, objective: Objective) -> tuple[Html, str]:
     if objective.goal is not None:
         ends = (0.0, float(len(shown.trials)))
         layers.append(Layer("goal", "s2", lines=[[(at, float(objective.goal)) for at in ends]]))
-    x = Axis("trial", -0.5, max(1.0, len(shown.trials) - 0.5))
+    x = Axis("trial", -0.5, max(1.0, len(shown.trials) - 0.5), whole=True)
     said = f" {beyond:,} lie beyond the chart." if beyond else ""
     return plot(layers, x, y), f"The value of every trial, and the best until then.{said}"
 
@@ -85,7 +85,7 @@ def curves(shown: Shown, objective: Objective) -> tuple[Html, str]:
     left = len(stopped) + len(others) - sum(map(len, drawn.values()))
     told = "Validation values by step." + (" Dashed: the rungs at which trials are compared." if marks else "")
     told += f" {left:,} of {len(stopped) + len(others):,} trials are left out, evenly by rank." if left else ""
-    return plot(layers, Axis("step", 0, last * 1.03), y, marks), told
+    return plot(layers, Axis("step", 0, last * 1.03, whole=True), y, marks), told
 
 
 def rungs(shown: Shown) -> list[int]:

@@ -123,7 +123,7 @@ def _searched(made: Report, shown: Shown) -> None:
     }
     if about.get("warm_start"):
         facts["warm start"] = ", ".join(map(str, about["warm_start"]))
-    made.facts({name: value for name, value in facts.items() if value is not None})
+    made.facts({name: value for name, value in facts.items() if value not in (None, "")})
 
 
 def _named(body: Body) -> str:

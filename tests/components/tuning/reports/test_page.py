@@ -10,6 +10,7 @@ import pytest
 
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.reports.plots import Axis
 from gatehouse.components.tuning.reports.history import axis_of_values
 from gatehouse.components.tuning.reports.page import drawn, page
 from gatehouse.components.tuning.reports.shown import Shown
@@ -204,3 +205,9 @@ def test_ten_thousand_trials_are_drawn_in_seconds_of_one_processor() -> None:
     assert time.process_time() - began < 40  # 5 s on a quiet machine: this catches what grows with the square.
     assert "All 10,000 trials" in html
     assert len(html) < 8_000_000
+
+
+def test_trials_are_counted_in_whole_numbers_and_what_is_empty_is_left_out() -> None:
+    assert [label for _, label in Axis("trial", -0.5, 11.5, whole=True).ticks(-0.5, 11.5)] == ["0", "5", "10"]
+    assert [label for _, label in Axis("trial", -0.5, 2.5, whole=True).ticks(-0.5, 2.5)] == ["0", "1", "2"]
+    assert "settings of a trial" not in drawn(Shown("flights", about() | {"trial_settings": {}}, trials(4)))
