@@ -2,6 +2,7 @@
 
 from typing import Any, get_args
 
+import yaml
 from _pages import main, table
 from pydantic import BaseModel
 
@@ -205,6 +206,9 @@ def _default(schema: dict[str, Any], required: bool) -> str:
     value = schema.get("default")
     if value is None or value in ("", [], {}) or isinstance(value, dict):
         return ""
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        value = [{name: each for name, each in one.items() if each is not None} for one in value]
+        return f"`{yaml.safe_dump(value, default_flow_style=True, width=10**6).strip()}`"
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return ", ".join(f"`{each}`" if each else "the empty text" for each in value)
     return f"`{value}`".replace("'", "").replace("True", "true").replace("False", "false")
@@ -231,7 +235,10 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
         for inner in dict.fromkeys(_models(field.annotation)):
             if name not in skip:
                 many = f"{prefix}{name}" + (".*" if _many(field.annotation) else "")
-                parts.append(section(f"`{many}`", inner, min(level + 1, 4), f"{many}."))
+                named = inner.model_fields.get("name")
+                tag = named and isinstance(named.default, str) and named.default
+                by = f" by `{tag}`" if tag else ""
+                parts.append(section(f"`{many}`{by}", inner, min(level + 1, 4), f"{many}."))
     return "\n".join(parts)
 
 
