@@ -31,6 +31,12 @@ class ExperimentFailedError(GatehouseError):
     """Too many trials of an experiment failed, or none gave a model that could be taken."""
 
 
+class ExperimentStoppedError(ExperimentFailedError):
+    """Somebody asked an experiment to end before a trial succeeded; another attempt of the task is not wanted."""
+
+    permanent = True
+
+
 class Inbox(Protocol):
     """Where events arrive, from any thread."""
 
@@ -255,7 +261,8 @@ class Controller:
         study, trials = self._study, tuple(self._study.trials)
         best = best_trial(trials, study.spec)
         if ending == "max_failed_trial_count" or best is None:
-            raise ExperimentFailedError(failure(trials, study.spec, ending, study.name))
+            error = ExperimentStoppedError if ending == "stopped" else ExperimentFailedError
+            raise error(failure(trials, study.spec, ending, study.name))
         front = tuple(trial.number for trial in pareto_front(trials, study.spec))
         return Experiment(trials, best, study.training(best), front, ending, self._endings.steps, dict(study.seconds))
 

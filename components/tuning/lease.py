@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import socket
 import threading
 import time
@@ -27,10 +28,11 @@ class ControllerLease:
 
     def __init__(self, objects: ObjectStore, study: str, beat: float = 5.0) -> None:
         self._objects, self._key, self._beat = objects, f"{FOLDER}/{study}/controller.json", beat
-        self._ended = threading.Event()
+        self._ended, self._own = threading.Event(), author() | _here() | {"token": secrets.token_hex(8)}
+        self._lost = False
 
     def __enter__(self) -> "ControllerLease":
-        while not create_record(self._objects, self._key, author() | _here()):
+        while not create_record(self._objects, self._key, self._own):
             self._wait_for_the_other()
         threading.Thread(target=self._renew, name="controller lease", daemon=True).start()
         return self
@@ -39,12 +41,30 @@ class ControllerLease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        if kind is None or not issubclass(kind, SecondControllerError):
+        if self._is_held():
             remove_record(self._objects, self._key)
+
+    def require(self) -> None:
+        """Go on only while the lease is held, as far as the last beat knows.
+
+        Raises:
+            SecondControllerError: if another controller took it, as it saw no beat of this one.
+        """
+        if self._lost:
+            raise SecondControllerError(
+                f"{self._key}: another controller took the experiment over, as this one was silent for "
+                f"{3 * self._beat:g} s, and goes on with it; this one ends."
+            )
+
+    def _is_held(self) -> bool:
+        return read_record(self._objects, self._key) == self._own
 
     def _renew(self) -> None:
         while not self._ended.wait(self._beat):
             try:
+                if not self._is_held():
+                    self._lost = True
+                    return
                 self._objects.renew(self._key)
             except Exception as error:
                 logger.warning("%s could not be renewed: %s", self._key, error)

@@ -43,14 +43,19 @@ def opened_study(
     Raises:
         SecondControllerError: if the experiment has a controller.
     """
-    with ControllerLease(objects, key):
+    with ControllerLease(objects, key) as lease:
         if spec.resume_policy == "never":
-            yield ExperimentStudy(spec, seed, steps, key, warm=warm)
+            yield ExperimentStudy(spec, seed, steps, key, flush=lease.require, warm=warm)
         elif (stored := database()) is not None:
-            yield ExperimentStudy(spec, seed, steps, key, stored, warm=warm)
+            yield ExperimentStudy(spec, seed, steps, key, stored, lease.require, warm)
         else:
             journal = StoreJournal(objects, key)
-            yield ExperimentStudy(spec, seed, steps, key, JournalStorage(journal), journal.flush, warm)
+
+            def flush() -> None:
+                lease.require()
+                journal.flush()
+
+            yield ExperimentStudy(spec, seed, steps, key, JournalStorage(journal), flush, warm)
 
 
 def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["running", "interrupted", "ended"]]:

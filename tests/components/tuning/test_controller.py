@@ -392,58 +392,6 @@ def test_an_error_of_the_store_ends_the_controller_and_its_trials_are_gone_on_wi
     assert runner.started == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("given", "ended"),
-    [
-        ({"budget": {"steps": 11}}, "steps"),
-        ({"budget": {"minutes": 0.5}}, "minutes"),
-        ({"budget": {"cost": 0.5}}, "cost"),
-        ({"objective": {"metric": "log_loss", "goal": 9.0}}, "goal"),
-        ({}, "stopped"),
-    ],
-)
-@pytest.mark.parametrize("parallel", [1, 3], ids=["one at a time", "all at once"])
-def test_an_ending_comes_also_while_the_last_trials_run(given: dict[str, Any], ended: str, parallel: int) -> None:
-    """The last trial comes to its end only once it is told to."""
-    runner = _LastRunsOn()
-    study = ExperimentStudy(experiment(max_trial_count=3, parallel_trial_count=parallel, **given), 3, STEPS, NAME)
-
-    def late() -> bool:
-        return len(runner.started) == 3 and sum(trial.ended for trial in study.trials) == 2
-
-    done = Controller(
-        study,
-        runner,
-        stopped=lambda: ended == "stopped" and late(),
-        clock=lambda: 100.0 * late(),
-        cost=lambda _: 1.0 * late(),
-    ).run()
-    assert done.ended == ended and done.trials[0].state == "succeeded"
-    assert done.trials[-1].state == "killed" or (ended == "goal" and parallel == 1)
-
-
-class _LastRunsOn(Scripted):
-    """A runner whose third trial reports three steps, and ends when it is stopped."""
-
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Any:
-        if number < 2:
-            return super().start(number, parameters, told)
-        self.started.append(number)
-        for event, _ in zip(trained(number, parameters), range(3), strict=False):
-            told(event)
-        return _Ends(lambda: told(Stopped(number, "job")))
-
-
-class _Ends:
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self.stop = stop
-
-
-def test_the_last_trial_may_be_one_failure_too_many() -> None:
-    with pytest.raises(ExperimentFailedError, match="2 of 3 trials failed, expected at most 1"):
-        run(experiment(max_trial_count=3, max_failed_trial_count=1), failing(0, 2))
-
-
 @pytest.mark.parametrize("name", ["successive_halving", "patience"])
 def test_a_trial_that_was_to_be_stopped_is_stopped_by_the_next_controller(store: ArtifactStore, name: str) -> None:
     def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
