@@ -194,7 +194,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(request.spec.max_trial_count)
         logging.getLogger("gatehouse.components.tuning.controller").info("trial 3 started: model.dropout 0.2")
         experiment = str(published(store, study=STUDY))
-        return stage.TuneResult(experiment=experiment, best="{}", summary="trial 3: log_loss 0.5")
+        return stage.TuneResult(
+            experiment=experiment, best="{}", summary="trial 3: log_loss 0.5", ended="max_trial_count"
+        )
 
     monkeypatch.setattr(stage, "tune", tune)
     monkeypatch.setattr(stage, "study_key", lambda request: STUDY)
