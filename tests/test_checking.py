@@ -132,30 +132,6 @@ MISTAKES = {
         "  max_trial_count: 4\n  objective: mse",
         r"tuning\.objective: .*mse",
     ),
-    "a budget without a price": (
-        PROJECT,
-        "  max_trial_count: 4",
-        "  max_trial_count: 4\n  budget: {{cost: 2}}",
-        r"tuning\.budget\.cost: expected the price of a machine under prices\.per_hour",
-    ),
-    "an objective that is misspelled": (
-        PROJECT,
-        "  max_trial_count: 4",
-        "  max_trial_count: 4\n  objective: logloss",
-        r"tuning\.objective: .*did you mean log_loss\?.*found 'logloss'",
-    ),
-    "an algorithm that is misspelled": (
-        PROJECT,
-        "  max_trial_count: 4",
-        "  max_trial_count: 4\n  algorithm: tpee",
-        r"tuning\.algorithm: expected one of random, grid,.* \(did you mean tpe\?\), found 'tpee'",
-    ),
-    "an early stopping that is misspelled": (
-        PROJECT,
-        "  max_trial_count: 4",
-        "  max_trial_count: 4\n  early_stopping: {{name: medain}}",
-        r"tuning\.early_stopping: expected one of .* \(did you mean median\?\), found 'medain'",
-    ),
     "a stage that is none": (
         PROJECT,
         "monitoring:",

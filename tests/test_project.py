@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -137,6 +138,29 @@ def test_a_metric_of_another_task_is_refused_with_what_is_offered(project: Path)
     (project / "policy.yaml").write_text(yaml.safe_dump(body))
     expected = r"policy\.yaml:\d+: bars: the task binary has the metrics accuracy, .*; found r2"
     with pytest.raises(ConfigurationError, match=expected):
+        load_project(project)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"budget": {"cost": 2}}, r"tuning\.budget\.cost: expected the price of a machine under prices\.per_hour"),
+        ({"objective": "logloss"}, r"tuning\.objective: .*did you mean log_loss\?.*found 'logloss'"),
+        (
+            {"algorithm": "tpee"},
+            r"tuning\.algorithm: expected one of random, grid,.* \(did you mean tpe\?\), found 'tpee'",
+        ),
+        (
+            {"early_stopping": {"name": "medain"}},
+            r"tuning\.early_stopping: expected one of .* \(did you mean median\?\), found 'medain'",
+        ),
+    ],
+)
+def test_what_no_experiment_can_be_is_refused(project: Path, given: dict[str, Any], told: str) -> None:
+    body = yaml.safe_load((project / "project.yaml").read_text())
+    body["tuning"] |= given
+    (project / "project.yaml").write_text(yaml.safe_dump(body))
+    with pytest.raises(ConfigurationError, match=told):
         load_project(project)
 
 
