@@ -63,9 +63,25 @@ class StoreJournal(BaseJournalBackend):
         self._next, self._flushed = self._next + 1, len(self._lines)
 
 
-def remember(objects: ObjectStore, study: str, about: dict[str, Any]) -> None:
-    """Say what an experiment is: its request, for whoever lists or resumes it. What was said first stays."""
-    create_record(objects, f"{FOLDER}/{study}/about.json", about)
+def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str = "") -> None:
+    """Say what an experiment is, for whoever lists or resumes it, in place of what was said before.
+
+    An earlier wish to stop is withdrawn, unless the same run begins once more, as KFP's does after an eviction.
+
+    Args:
+        objects: The store.
+        study: Key of the experiment.
+        about: Its request among other things. Call it as the controller, under the lease.
+        run: The run of a pipeline that asks for it; empty for none.
+    """
+    key = f"{FOLDER}/{study}/about.json"
+    known = read_record(objects, key)
+    if not run or known is None or known.get("run") != run:
+        withdraw_stop(objects, study)
+    if known != about | {"run": run}:
+        if known is not None:
+            remove_record(objects, key)
+        create_record(objects, key, about | {"run": run})
 
 
 def ask_to_stop(objects: ObjectStore, study: str) -> bool:

@@ -14,6 +14,7 @@ from gatehouse.components.tuning.journal import FOLDER, SecondControllerError
 
 logger = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.5
 _SILENT = 60.0
 """Seconds without a beat after which whoever only looks takes a controller for dead."""
 
@@ -80,7 +81,7 @@ class ControllerLease:
             return
         until = time.monotonic() + (0 if _is_gone(body) else 3 * self._beat)
         while time.monotonic() < until:
-            time.sleep(self._beat / 5)
+            time.sleep(min(self._beat / 5, _LOOK_SECONDS))
             if _renewed(found, self._objects.stat(self._key)):
                 raise SecondControllerError(
                     f"{self._key}: the experiment has a controller, process {body.get('process')} on "

@@ -1,11 +1,13 @@
 """The tune stage: a search space becomes an experiment, and the spec of its best trial on the full budget."""
 
+import os
 from typing import TYPE_CHECKING
 
 from gatehouse.components.artifacts.builder_code import builder_code
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.identity import identity_of
+from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.training.spec import TrainSpec, settings_of
@@ -136,7 +138,7 @@ def study_key(request: TuneRequest, code: str = "") -> str:
 
 def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
     from gatehouse.components.tuning.controller import Controller
-    from gatehouse.components.tuning.journal import is_asked_to_stop, remember, withdraw_stop
+    from gatehouse.components.tuning.journal import is_asked_to_stop, remember
     from gatehouse.components.tuning.opening import best_configurations, opened_study
     from gatehouse.components.tuning.training_trials import TrainingTrials
 
@@ -145,8 +147,7 @@ def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
     body = request.model_dump(mode="json")
     about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
     with opened_study(store.objects, key, spec, request.seed, steps, warm) as study:
-        remember(store.objects, key, about)
-        withdraw_stop(store.objects, key)  # Whoever asked for an end then does not ask for one now.
+        remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
         with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as trials:
             return Controller(study, trials, stopped=lambda: is_asked_to_stop(store.objects, key)).run()
 

@@ -142,19 +142,7 @@ def test_trials_in_parallel_are_suggested_by_what_their_record_says() -> None:
         parameters=SPACES["tpe"],
         early_stopping="median",
     )
-    most, now, lock = [0], [0], threading.Lock()
-
-    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        for event in trained(number, parameters):
-            if isinstance(event, Succeeded):
-                with lock:
-                    now[0] -= 1
-            yield event
-
-    done = Controller(ExperimentStudy(spec, 3, STEPS, NAME), Threaded(script)).run()
+    done = Controller(ExperimentStudy(spec, 3, STEPS, NAME), Threaded(trained)).run()
     assert [trial.number for trial in done.trials] == list(range(30)) and all(trial.ended for trial in done.trials)
     assert any(len(trial.beside) == 3 for trial in done.trials) and max(len(trial.beside) for trial in done.trials) == 3
     assert replay(spec, 3, STEPS, NAME, done.trials) is None

@@ -28,7 +28,6 @@ from gatehouse.components.tuning.journal import (
     is_asked_to_stop,
     remember,
     studies,
-    withdraw_stop,
 )
 from gatehouse.components.tuning.lease import ControllerLease, is_controlled
 from gatehouse.components.tuning.opening import best_configurations, opened_study, read_study
@@ -68,7 +67,7 @@ def test_a_trial_is_in_the_journal_as_a_whole_or_not_at_all(store: ArtifactStore
 def test_a_second_controller_is_refused_while_the_first_lives(store: ArtifactStore) -> None:
     with ControllerLease(store.objects, "k1", beat=0.05):
         with pytest.raises(SecondControllerError, match=f"has a controller, process {os.getpid()} on"):
-            ControllerLease(store.objects, "k1", beat=0.2).__enter__()
+            ControllerLease(store.objects, "k1", beat=60).__enter__()
         assert read_study(store.objects, "k1")[1] == "running"
     with ControllerLease(store.objects, "k1"):
         pass
@@ -116,19 +115,23 @@ def test_a_controller_that_lost_its_journal_to_another_ends(store: ArtifactStore
         other.flush()
 
 
-def test_an_experiment_is_asked_to_stop_until_that_is_withdrawn(store: ArtifactStore) -> None:
+def test_an_experiment_is_asked_to_stop_until_another_run_begins_it(store: ArtifactStore) -> None:
+    remember(store.objects, "k1", {}, "run 1")
     assert not is_asked_to_stop(store.objects, "k1")
     assert ask_to_stop(store.objects, "k1") and not ask_to_stop(store.objects, "k1")
-    assert is_asked_to_stop(store.objects, "k1")
-    withdraw_stop(store.objects, "k1")
-    assert not is_asked_to_stop(store.objects, "k1")
+    remember(store.objects, "k1", {}, "run 1")
+    assert is_asked_to_stop(store.objects, "k1"), "a retry of the task that was stopped goes on"
+    for run in ("run 2", ""):
+        ask_to_stop(store.objects, "k1")
+        remember(store.objects, "k1", {}, run)
+        assert not is_asked_to_stop(store.objects, "k1")
 
 
 def test_the_experiments_of_a_store_are_listed_with_what_they_are(store: ArtifactStore) -> None:
     remember(store.objects, "k1", {"model_name": "flights"})
     remember(store.objects, "k1", {"model_name": "another"})
     store.objects.put_bytes("tuning/k0/stop.json", b"{}")
-    assert list(studies(store.objects)) == [("k1", {"model_name": "flights"})]
+    assert list(studies(store.objects)) == [("k1", {"model_name": "another", "run": ""})]
 
 
 def test_nothing_is_kept_of_an_experiment_that_is_never_resumed(store: ArtifactStore) -> None:

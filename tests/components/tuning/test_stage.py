@@ -181,7 +181,6 @@ def test_an_experiment_goes_on_with_more_trials_and_removes_what_failed_trials_l
     assert len(requests) == 5, "trials were trained again"
     assert _trials(store, result.experiment)[:3] == _trials(store, first.experiment)
     assert not left.exists()
-    assert not left.exists()
     other = more.model_copy(update={"seed": 12})
     assert study_key(more) == study_key(_request(store)) != study_key(other)
 
