@@ -19,6 +19,7 @@ def _register(verb: str) -> None:
     """Register `verb`, or every verb where it is none of them: what a verb imports is not paid for by the others."""
     verbs = {
         "run": _run,
+        "backfill": _backfill,
         "check": _check,
         "init": _init,
         "compile": _compile,
@@ -41,6 +42,12 @@ def _run() -> None:
     from gatehouse.commands import run
 
     app.command("run")(run.run)
+
+
+def _backfill() -> None:
+    from gatehouse.commands import backfill
+
+    app.command("backfill")(backfill.backfill)
 
 
 def _check() -> None:

@@ -41,7 +41,7 @@ def run(
     arguments = {name: value for name, value in given.items() if value}
     if seed is not None:
         arguments["seed"] = seed
-    arguments |= dict(_parameter(text) for text in param or ())
+    arguments |= dict(parameter(text) for text in param or ())
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
@@ -70,7 +70,8 @@ def _import_for_the_end() -> None:
     importlib.import_module("gatehouse.components.tracking.stages")
 
 
-def _parameter(text: str) -> tuple[str, Any]:
+def parameter(text: str) -> tuple[str, Any]:
+    """Name and value of `NAME=VALUE`; the value is JSON, or a text. Raises ConfigurationError."""
     name, found, value = text.partition("=")
     if not found:
         raise ConfigurationError(f"--param: expected NAME=VALUE, found {text!r}.")

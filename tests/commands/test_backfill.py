@@ -1,0 +1,34 @@
+"""`gatehouse backfill`: one run for each window, and what a failed one does to the others."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gatehouse.cli import app
+from gatehouse.commands import backfill as command
+from gatehouse.local_run import LocalRun
+from tests.small_example import EXAMPLE
+
+app.command("backfill")(command.backfill)
+WINDOWS = "2013-01-01/2013-04-01/P1M"
+
+
+@pytest.mark.parametrize(("codes", "exit_code"), [((0, 2, 0), 2), ((0, 0, 0), 0), ((0, 130), 130)])
+def test_each_window_is_one_run_and_a_failed_one_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], exit_code: int
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def ran(project: Path, pipeline: str, store: object, arguments: dict[str, Any], watch: object) -> LocalRun:
+        asked.append(arguments)
+        return LocalRun(f"run-{len(asked)}", tmp_path / "log", exit_code=codes[len(asked) - 1])
+
+    monkeypatch.setattr(command, "run_pipeline", ran)
+    options = ["--windows", WINDOWS, "--store", str(tmp_path / "store"), "--param", "force=score"]
+    result = CliRunner().invoke(app, ["backfill", str(EXAMPLE), *options])
+    assert result.exit_code == exit_code, result.output
+    starts = ["2013-01-01T00:00:00Z", "2013-02-01T00:00:00Z", "2013-03-01T00:00:00Z"][: len(codes)]
+    assert [each["since"] for each in asked] == starts
+    assert all(each["force"] == "score" for each in asked)
