@@ -41,6 +41,7 @@ PROJECT_FILE = "project.yaml"
 TESTS = "integration"
 _CRON_FIELDS = 6
 _Model = TypeVar("_Model", bound=BaseModel)
+_Value = TypeVar("_Value")
 
 
 class Schedules(BaseModel):
@@ -81,6 +82,18 @@ class TaskResources(BaseModel):
     def _number(cls, given: Any) -> Any:
         """YAML reads `cpu: 8` as a number."""
         return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+
+def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
+    """What is given by stage, where every key is the name of one that is a task.
+
+    Raises:
+        ValueError: naming the keys that are none.
+    """
+    stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
+    if unknown := sorted(given.keys() - stages):
+        raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
+    return given
 
 
 class ProjectFile(BaseModel):
@@ -141,10 +154,7 @@ class ProjectFile(BaseModel):
     @field_validator("resources")
     @classmethod
     def _of_stages(cls, given: dict[str, TaskResources]) -> dict[str, TaskResources]:
-        stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
-        if unknown := sorted(given.keys() - stages):
-            raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
-        return given
+        return of_stages(given)
 
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":

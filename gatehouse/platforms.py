@@ -1,0 +1,184 @@
+"""A platform profile: one YAML file that says where a project's pipelines run, and what their pods get there.
+
+By convention `platforms/<name>.yaml` beside `project.yaml`. Nothing of it changes what comes out of a stage.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from gatehouse.components.launchers.spec import FromSecret, Toleration, Volume
+from gatehouse.errors import ConfigurationError
+from gatehouse.project import Project, TaskResources, of_stages
+from gatehouse.yaml_lines import load_model
+
+_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+_LOCAL = ("file", "sqlite", "duckdb", "memory")
+_PLACES = ("path", "url", "catalog_url", "warehouse", "uri", "metadata")
+"""Keys of sources and of their tables that say where data lies."""
+Name = Annotated[str, Field(pattern=_NAME, max_length=253)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Mounted(_Part):
+    """A secret or a config map whose keys are files in a folder of the pod."""
+
+    source: Literal["secret", "config_map"] = "secret"
+    name: Name
+    path: str = Field(pattern="^/", description="The folder.")
+    optional: bool = Field(False, description="Whether a pod starts where it does not exist.")
+
+
+class Pods(_Part):
+    """What pods get beside their resources."""
+
+    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that they run on.")
+    tolerations: tuple[Toleration, ...] = Field((), description="Taints that they bear with.")
+    labels: dict[str, str] = Field({}, description="Labels of the pods.")
+    annotations: dict[str, str] = Field({}, description="Annotations of the pods.")
+    priority_class: str = Field("", description="Kueue's workload priority class; empty for none.")
+    image_pull_secrets: tuple[Name, ...] = Field((), description="Secrets that open the registry.")
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = Field(
+        "", description="Empty for the cluster's own."
+    )
+    run_as_user: int | None = Field(None, ge=1, description="User id; null for the image's.")
+    run_as_group: int | None = Field(None, ge=1, description="Group id; null for the image's.")
+    volumes: tuple[Volume, ...] = Field((), description="Claims that are mounted.")
+    environment: tuple[FromSecret, ...] = Field(
+        (), description="Variables from further secrets and config maps, besides `settings` and `credentials`."
+    )
+    mounted: tuple[Mounted, ...] = Field((), description="Secrets and config maps as files.")
+
+    @field_validator("volumes")
+    @classmethod
+    def _writable(cls, given: tuple[Volume, ...]) -> tuple[Volume, ...]:
+        if wrong := [each.claim for each in given if each.read_only]:
+            raise ValueError(f"KFP mounts every claim for writing: leave read_only out of {', '.join(wrong)}")
+        return given
+
+    def over(self, general: "Pods") -> dict[str, Any]:
+        """These settings over more general ones: lists are joined, keys are added, and what is said here wins."""
+        merged: dict[str, Any] = {}
+        for name in Pods.model_fields:
+            mine, theirs = getattr(self, name), getattr(general, name)
+            if isinstance(mine, dict):
+                merged[name] = {**theirs, **mine}
+            elif isinstance(mine, tuple):
+                merged[name] = tuple(dict.fromkeys((*theirs, *mine)))
+            else:
+                merged[name] = mine or theirs
+        return merged
+
+
+class StagePods(Pods, TaskResources):
+    """What the pods of one stage get; where it is silent, they get what the project, the stage and `pods` say."""
+
+
+class Mlflow(_Part):
+    """What KFP's own integration of MLflow is told with every run; it is off unless an administrator set it up."""
+
+    experiment: str = Field("", description="Name of MLflow's experiment; empty for the one KFP takes.")
+    disabled: bool = Field(False, description="Whether KFP is to leave MLflow alone.")
+
+
+class ModelRegistry(_Part):
+    """The Kubeflow Model Registry in which models that pass the gate are shown as well."""
+
+    server: str = Field(pattern="^https?://", description="Its address.")
+    port: int = Field(443, ge=1, le=65535)
+    author: str = Field("gatehouse", min_length=1, description="Who registers.")
+
+
+class Platform(_Part):
+    """Where pipelines run, and what their pods get there."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name of the platform.")
+    description: str = Field("", max_length=400, description="What it is, for people.")
+    store: str = Field(min_length=1, description="The store, as an address or a mounted folder that every pod reaches.")
+    endpoint: str = Field("", pattern="^(https?://.*)?$", description="KFP's API, for commands that call it.")
+    namespace: Name | Literal[""] = Field("", description="Of the runs; empty for that of a single-user KFP.")
+    experiment: str = Field("", max_length=128, description="KFP's experiment; empty for the project's name.")
+    service_account: Name | Literal[""] = Field("", description="Whose rights the pods have; empty for KFP's own.")
+    images: dict[str, str] = Field({}, description="By name of an image: what pods pull, repository@sha256:….")
+    settings: Name = Field("gatehouse-settings", description="Config map with addresses; it may be missing.")
+    credentials: Name = Field("gatehouse-credentials", description="Secret with credentials; it may be missing.")
+    pods: Pods = Field(Pods(), description="What every pod gets.")
+    stages: dict[str, StagePods] = Field({}, description="What the pods of single stages get, by the stage's name.")
+    queue: Name | Literal[""] = Field("", description="Kueue's local queue of every pod; empty for none.")
+    ttl_hours: float = Field(0, ge=0, le=24 * 365, description="Until an ended run's pods are removed; 0 for never.")
+    mlflow: Mlflow = Field(Mlflow(), description="What KFP's own integration of MLflow is told.")
+    model_registry: ModelRegistry | None = Field(None, description="The Kubeflow Model Registry; null for none.")
+
+    @field_validator("stages")
+    @classmethod
+    def _of_stages(cls, given: dict[str, StagePods]) -> dict[str, StagePods]:
+        return of_stages(given)
+
+    @model_validator(mode="after")
+    def _reached(self) -> "Platform":
+        if not self.reaches(self.store):
+            mounted = ", ".join(volume.path for volume in self.pods.volumes) or "none"
+            raise ValueError(
+                "store: expected an address that every pod reaches, as gs://bucket/gatehouse or s3://bucket/gatehouse, "
+                f"or a folder in a volume under pods.volumes ({mounted}), found {self.store}"
+            )
+        return self
+
+    @property
+    def plugins_input(self) -> dict[str, Any]:
+        """What a run, and a recurring run, tells KFP's plug-ins; empty where the profile says nothing of them."""
+        told = {"experiment_name": self.mlflow.experiment, "disabled": self.mlflow.disabled}
+        given = {name: value for name, value in told.items() if value}
+        return {"mlflow": given} if given else {}
+
+    def of(self, stage: str) -> StagePods:
+        """What the pods of a stage get, besides what the project and the stage itself say of their resources."""
+        own = self.stages.get(stage, StagePods())
+        merged = own.over(self.pods)
+        labels = {"kueue.x-k8s.io/queue-name": self.queue, "kueue.x-k8s.io/priority-class": merged["priority_class"]}
+        merged["labels"] = {name: value for name, value in labels.items() if value} | merged["labels"]
+        return own.model_copy(update=merged)
+
+    def reaches(self, place: str) -> bool:
+        """Whether every pod reaches a folder or an address: one of a network, or one in a volume that all mount."""
+        scheme, separator, rest = place.partition("://")
+        if separator and scheme not in _LOCAL:
+            return True
+        # After three slashes SQLAlchemy has a relative path, and after four an absolute one.
+        path = Path(rest.removeprefix("/") if scheme in ("sqlite", "duckdb") else rest if separator else place)
+        volumes = [Path(volume.path) for volume in self.pods.volumes]
+        return ".." not in path.parts and any(path.is_relative_to(volume) for volume in volumes)
+
+    def problems(self, project: Project) -> Iterator[str]:
+        """What keeps the pipelines of `project` from running here, one sentence each."""
+        source = project.file.source
+        places = {key: getattr(source, key, "") for key in _PLACES}
+        for name, table in source.tables.items():
+            places |= {f"tables.{name}.{key}": getattr(table, key, "") for key in _PLACES}
+        for key, place in places.items():
+            if place and not self.reaches(place):
+                yield (
+                    f"source.{key} of {project.name}: expected an address that every pod of {self.name} reaches, or a "
+                    f"folder in a volume under pods.volumes, found {place}"
+                )
+
+
+def load_platform(path: Path) -> Platform:
+    """Read and validate a platform profile.
+
+    Raises:
+        ConfigurationError: listing every problem of the file at once, each with line and key.
+    """
+    if not path.is_file():
+        raise ConfigurationError(f"There is no platform profile {path}: expected a YAML file, as platforms/NAME.yaml.")
+    problems: list[str] = []
+    platform = load_model(path.name, path.read_text(), Platform, problems)
+    if platform is None or problems:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ConfigurationError(f"{len(problems)} problem{'s' * (len(problems) > 1)} in the profile {path}:{listed}")
+    return platform
