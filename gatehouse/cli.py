@@ -26,6 +26,7 @@ def _register(verb: str) -> None:
         "data": _data,
         "features": _features,
         "gate": _gate,
+        "kueue": _kueue,
         "models": _models,
         "predictor": _predictor,
         "report": _report,
@@ -84,6 +85,12 @@ def _gate() -> None:
     from gatehouse.commands import gate
 
     app.add_typer(gate.app, name="gate")
+
+
+def _kueue() -> None:
+    from gatehouse.commands import kueue
+
+    app.add_typer(kueue.app, name="kueue")
 
 
 def _models() -> None:

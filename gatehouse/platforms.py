@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from gatehouse.components.launchers.spec import FromSecret, Toleration, Volume
 from gatehouse.errors import ConfigurationError
+from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project, TaskResources, of_stages
 from gatehouse.yaml_lines import load_model
 
@@ -113,6 +114,7 @@ class Platform(_Part):
     ttl_hours: float = Field(0, ge=0, le=24 * 365, description="Until an ended run's pods are removed; 0 for never.")
     mlflow: Mlflow = Field(Mlflow(), description="What KFP's own integration of MLflow is told.")
     model_registry: ModelRegistry | None = Field(None, description="The Kubeflow Model Registry; null for none.")
+    kueue: Kueue | None = Field(None, description="Teams that share the cluster; null where none is set up from here.")
 
     @field_validator("stages")
     @classmethod
@@ -127,6 +129,23 @@ class Platform(_Part):
                 "store: expected an address that every pod reaches, as gs://bucket/gatehouse or s3://bucket/gatehouse, "
                 f"or a folder in a volume under pods.volumes ({mounted}), found {self.store}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _queued(self) -> "Platform":
+        if self.kueue is None:
+            return self
+        if not self.queue:
+            raise ValueError("queue: expected the name of the local queue of each team's namespaces, found none")
+        namespaces = [namespace for team in self.kueue.teams for namespace in team.namespaces]
+        if self.namespace and self.namespace not in namespaces:
+            raise ValueError(f"namespace: expected one of a team, {', '.join(namespaces)}, found {self.namespace}")
+        for each in (self.pods, *self.stages.values()):
+            if each.priority_class and each.priority_class not in self.kueue.priorities:
+                known = ", ".join(self.kueue.priorities) or "none"
+                raise ValueError(
+                    f"priority_class: expected one of kueue.priorities ({known}), found {each.priority_class}"
+                )
         return self
 
     @property

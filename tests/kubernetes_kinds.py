@@ -33,12 +33,15 @@ def validator(kind: str) -> Any:
     return validator_of(KINDS[kind].crd)
 
 
+@cache
 def validator_of(crd: str) -> Any:
-    """The schema of a CRD, and no unknown fields."""
+    """The schema of a CRD in the version that a cluster stores, and no unknown fields."""
     from jsonschema import Draft202012Validator
 
     definition = yaml.load((CRDS / crd).read_text(), Loader=yaml.CSafeLoader)
-    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    (schema,) = [
+        version["schema"]["openAPIV3Schema"] for version in definition["spec"]["versions"] if version["storage"]
+    ]
     return Draft202012Validator(_strict(schema))
 
 

@@ -1,0 +1,109 @@
+"""The section `kueue` of a platform profile: who shares the cluster, and how."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from gatehouse.components.launchers.spec import Toleration
+from gatehouse.kueue.quantity import Quantity, amount_of
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class Quota(BaseModel):
+    """How much of one resource a team has."""
+
+    model_config = _STRICT
+
+    nominal: Quantity = Field(description="What is the team's own: it gets it back from borrowers whenever it asks.")
+    borrowing_limit: Quantity | None = Field(None, description="Most that it borrows from others; null for no limit.")
+    lending_limit: Quantity | None = Field(None, description="Most of its own that it lends; null for all of it.")
+
+    @model_validator(mode="after")
+    def _lends_its_own(self) -> "Quota":
+        if self.lending_limit is not None and amount_of(self.lending_limit) > amount_of(self.nominal):
+            raise ValueError(f"lending_limit: expected at most nominal, {self.nominal}, found {self.lending_limit}")
+        return self
+
+
+class Flavor(BaseModel):
+    """A kind of node, which quotas name."""
+
+    model_config = _STRICT
+
+    name: Name = Field(description="Name of Kueue's resource flavor.")
+    node_labels: Mapping[str, str] = Field(
+        {}, description="Labels of its nodes, set as node selector of admitted pods."
+    )
+    tolerations: tuple[Toleration, ...] = Field((), description="Added to admitted pods.")
+
+
+class Team(BaseModel):
+    """One team: a ClusterQueue, and a LocalQueue in each of its namespaces."""
+
+    model_config = _STRICT
+
+    name: Name = Field(description="Name of the team, and of its cluster queue.")
+    namespaces: tuple[Name, ...] = Field(min_length=1, description="Where its runs are; none belongs to two teams.")
+    weight: float = Field(1, ge=0, description="Share of what is free to borrow, beside those of other teams.")
+    quotas: Mapping[Name, Mapping[str, Quota]] = Field(
+        min_length=1,
+        description="By flavor, then by resource (cpu, memory, nvidia.com/gpu). Flavors in order of choice.",
+    )
+
+
+class Kueue(BaseModel):
+    """Teams on one cluster, in one cohort: each has its own, and borrows what others do not use."""
+
+    model_config = _STRICT
+
+    cohort: Name = Field("gatehouse", description="Name of Kueue's cohort, in which teams lend and borrow.")
+    flavors: tuple[Flavor, ...] = Field(min_length=1, description="Kinds of nodes.")
+    priorities: Mapping[Name, int] = Field({}, description="Workload priority classes by name; higher goes first.")
+    teams: tuple[Team, ...] = Field(min_length=1, description="Who shares the cluster.")
+    order: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
+        "BestEffortFIFO", description="Whether a job that does not fit lets later ones of its team pass."
+    )
+    within_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
+        "LowerPriority", description="Which running jobs of its own team a waiting job may end."
+    )
+    reclaim: Literal["Never", "LowerPriority", "Any"] = Field(
+        "Any", description="Which jobs of teams that borrow a waiting job may end."
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Kueue":
+        problems = list(self._problems())
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        known = [flavor.name for flavor in self.flavors]
+        for what, names in {
+            "flavor": known,
+            "team": [team.name for team in self.teams],
+            "namespace": [namespace for team in self.teams for namespace in team.namespaces],
+        }.items():
+            for name in sorted({name for name in names if names.count(name) > 1}):
+                yield f"expected each {what} once, found {name} twice"
+        covered: dict[str, frozenset[str]] = {}
+        for team in self.teams:
+            for flavor, quotas in team.quotas.items():
+                if flavor not in known:
+                    yield f"team {team.name}: expected a flavor of {', '.join(known)}, found {flavor}"
+                group = frozenset(quotas)
+                if any(covered.setdefault(resource, group) != group for resource in group):
+                    yield (
+                        f"team {team.name}, flavor {flavor}: expected the same resources together in every flavor that "
+                        f"has one of them (Kueue's resource groups), found {', '.join(sorted(group))}"
+                    )
+
+    def groups(self, team: Team) -> list[tuple[tuple[str, ...], list[str]]]:
+        """Kueue's resource groups of a team: resources that are counted together, and the flavors that have them."""
+        found: dict[frozenset[str], list[str]] = {}
+        for flavor, quotas in team.quotas.items():
+            found.setdefault(frozenset(quotas), []).append(flavor)
+        return [(tuple(sorted(resources)), flavors) for resources, flavors in found.items()]
