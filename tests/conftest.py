@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.local_run import LocalRun
+from tests.kfp_api import KfpServer, serving
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
 
 ROOT = Path(__file__).parents[1]
@@ -256,3 +257,10 @@ def copy(first: tuple[ArtifactStore, LocalRun], tmp_path: Path) -> ArtifactStore
     """A copy of that store in another place."""
     shutil.copytree(first[0].address, tmp_path / "elsewhere")
     return ArtifactStore.open(tmp_path / "elsewhere")
+
+
+@pytest.fixture
+def kfp_server() -> Iterator[KfpServer]:
+    """A stand-in for the API of Kubeflow Pipelines, of one user."""
+    with serving() as server:
+        yield server

@@ -21,6 +21,7 @@ LIBRARIES = {
     f"{_COMPONENTS}.reports": "Draws pages from artifacts.",
     f"{_COMPONENTS}.launchers": "Runs the training program somewhere, and tells whether it ended well.",
     f"{_COMPONENTS}.alerting": "Tells a webhook of verdicts.",
+    f"{_COMPONENTS}.kfp_api": "Asks Kubeflow Pipelines for runs, versions and schedules.",
     f"{_COMPONENTS}.control": "Checks what a run needs before it starts, and ends it where a verdict says no.",
 }
 """Packages that carry, each with the reason."""

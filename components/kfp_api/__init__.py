@@ -1,0 +1,1 @@
+"""The API of Kubeflow Pipelines: runs, versions of pipelines and schedules, from a laptop and from a pod."""

@@ -1,0 +1,205 @@
+"""What the API answers, as far as we rely on it: each class reads one kind of answer, and nothing else reads them.
+
+The server leaves out fields that are empty, writes whole numbers of 64 bits as strings, and gives a run that has not
+finished the time 1970-01-01. `tests/kfp_answers.yaml` lists every field that is read here, by route.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+ENDED = frozenset({"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"})
+"""The states of a run that are the last ones, unless somebody retries the run."""
+
+Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server itself.
+
+    Attributes:
+        version: Its release, as `2.17.0`; empty where it does not say.
+        multi_user: Whether every request needs a namespace and a user.
+    """
+
+    version: str
+    multi_user: bool
+
+    @classmethod
+    def read(cls, answer: Answer) -> "Server":
+        """Of the health route."""
+        version = str(answer.get("tag_name", ""))
+        return cls(version if version[:1].isdigit() else "", bool(answer.get("multi_user", False)))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment, in which runs are listed together."""
+
+    id: str
+    name: str
+
+    @classmethod
+    def read(cls, answer: Answer) -> "Experiment":
+        """Of an experiment."""
+        return cls(answer["experiment_id"], answer["display_name"])
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline, which has versions."""
+
+    id: str
+    name: str
+    tags: Mapping[str, str]
+
+    @classmethod
+    def read(cls, answer: Answer) -> "Pipeline":
+        """Of a pipeline. A server before 2.15 knows no `name` beside the displayed one, and no tags."""
+        return cls(answer["pipeline_id"], answer.get("name") or answer["display_name"], answer.get("tags", {}))
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a pipeline.
+
+    Attributes:
+        pipeline: Id of its pipeline.
+        spec: What was uploaded: the pipeline spec, or `{pipeline_spec, platform_spec}`.
+    """
+
+    id: str
+    pipeline: str
+    name: str
+    tags: Mapping[str, str]
+    created_at: datetime
+    spec: Answer
+
+    @classmethod
+    def read(cls, answer: Answer) -> "Version":
+        """Of a version."""
+        return cls(
+            answer["pipeline_version_id"],
+            answer["pipeline_id"],
+            answer.get("name") or answer["display_name"],
+            answer.get("tags", {}),
+            _time(answer["created_at"]),
+            answer.get("pipeline_spec", {}),
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run.
+
+    Attributes:
+        state: `PENDING`, `RUNNING`, `SUCCEEDED`, `SKIPPED`, `FAILED`, `CANCELING`, `CANCELED` or `PAUSED`; empty before
+            the first.
+        history: States and since when, the oldest first.
+        finished_at: None where it goes on.
+        recurring_run: Id of the recurring run that started it; empty for none.
+        pipeline: Id of its pipeline; empty where the run brought its own spec. So is `version`.
+        error: What the server says against it; empty for nothing.
+        archived: Whether somebody put it away.
+    """
+
+    id: str
+    name: str
+    experiment: str
+    state: str
+    history: tuple[tuple[str, datetime], ...]
+    created_at: datetime
+    scheduled_at: datetime
+    finished_at: datetime | None
+    recurring_run: str
+    pipeline: str
+    version: str
+    parameters: Mapping[str, Any]
+    error: str
+    archived: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.state in ENDED
+
+    @classmethod
+    def read(cls, answer: Answer) -> "Run":
+        """Of a run. Where the server cannot read a run of its own, it answers with the id and an error alone."""
+        source = answer.get("pipeline_version_reference", {})
+        state = answer.get("state", "")
+        return cls(
+            id=answer["run_id"],
+            name=answer.get("display_name", ""),
+            experiment=answer.get("experiment_id", ""),
+            state="" if state == "RUNTIME_STATE_UNSPECIFIED" else state,
+            history=tuple((each["state"], _time(each["update_time"])) for each in answer.get("state_history", [])),
+            created_at=_time(answer.get("created_at", "")),
+            scheduled_at=_time(answer.get("scheduled_at", "")),
+            finished_at=_time(answer.get("finished_at", "")) if state in ENDED else None,
+            recurring_run=answer.get("recurring_run_id", ""),
+            pipeline=source.get("pipeline_id", ""),
+            version=source.get("pipeline_version_id", ""),
+            parameters=answer.get("runtime_config", {}).get("parameters", {}),
+            error=answer.get("error", {}).get("message", ""),
+            archived=answer.get("storage_state", "") == "ARCHIVED",
+        )
+
+
+@dataclass(frozen=True)
+class RecurringRun:
+    """A recurring run: a schedule, as KFP keeps it. KFP can enable, disable and delete one, but not change it.
+
+    Attributes:
+        cron: Its cron expression; empty where it goes by `interval`, in seconds.
+        enabled: Whether it starts runs.
+    """
+
+    id: str
+    name: str
+    description: str
+    experiment: str
+    pipeline: str
+    version: str
+    cron: str
+    interval: int
+    start: datetime | None
+    end: datetime | None
+    catch_up: bool
+    max_concurrency: int
+    service_account: str
+    parameters: Mapping[str, Any]
+    plugins_input: Mapping[str, Any]
+    enabled: bool
+    created_at: datetime
+
+    @classmethod
+    def read(cls, answer: Answer) -> "RecurringRun":
+        """Of a recurring run."""
+        source, trigger = answer.get("pipeline_version_reference", {}), answer.get("trigger", {})
+        times = trigger.get("cron_schedule") or trigger.get("periodic_schedule") or {}
+        return cls(
+            id=answer["recurring_run_id"],
+            name=answer["display_name"],
+            description=answer.get("description", ""),
+            experiment=answer.get("experiment_id", ""),
+            pipeline=source.get("pipeline_id", ""),
+            version=source.get("pipeline_version_id", ""),
+            cron=times.get("cron", ""),
+            interval=int(times.get("interval_second", 0)),
+            start=_time(times["start_time"]) if "start_time" in times else None,
+            end=_time(times["end_time"]) if "end_time" in times else None,
+            catch_up=not answer.get("no_catchup", False),
+            max_concurrency=int(answer.get("max_concurrency", 0)),
+            service_account=answer.get("service_account", ""),
+            parameters=answer.get("runtime_config", {}).get("parameters", {}),
+            plugins_input=answer.get("plugins_input", {}),
+            enabled=answer.get("status", "") == "ENABLED",
+            created_at=_time(answer["created_at"]),
+        )
+
+
+def _time(written: str) -> datetime:
+    return datetime.fromisoformat(written) if written else datetime.fromtimestamp(0, UTC)

@@ -1,0 +1,443 @@
+"""What Kubeflow Pipelines keeps, and what it does with a request: a stand-in, after the source of its API server 2.17.
+
+Requests come in here with their JSON and their query; answers go out as the server's models say. What the real server
+refuses is refused with the same code and message (`backend/src/apiserver`: `server/`, `resource/resource_manager.go`,
+`list/`, `filter/`, `validation/`, `template/v2_template.go`). Nothing is compiled to Argo, and no pod runs: tests move
+runs on with `set_state`, and let schedules fall due with `fire`.
+"""
+
+import itertools
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import yaml
+
+from gatehouse.components.kfp_api.specs import check_parameters
+from gatehouse.cron import Cron
+from gatehouse.errors import ConfigurationError
+from tests.kfp_lists import ABORTED, DENIED, EXISTS, INTERNAL, INVALID, NOT_FOUND, UNAUTHENTICATED, Body, Refusal, page
+
+TERMINAL = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
+_EPOCH = "1970-01-01T00:00:00Z"
+_MOST_TAGS, _LONGEST_TAG, _LONGEST_NAME, _LONGEST_VERSION = 20, 63, 128, 127
+
+
+@dataclass
+class Objects:
+    """The state of the server.
+
+    Attributes:
+        multi_user: Whether it serves several users, each in namespaces.
+        rights: In multi-user mode, the namespaces of each user.
+        pod_namespace: Where the server itself runs.
+        clock: What time it is, in seconds; `now` moves on by one with each object that is created.
+    """
+
+    multi_user: bool = False
+    rights: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    pod_namespace: str = "kubeflow"
+    clock: float = 1_790_000_000.0
+    experiments: dict[str, Body] = field(default_factory=dict)
+    pipelines: dict[str, Body] = field(default_factory=dict)
+    pipeline_versions: dict[str, Body] = field(default_factory=dict)
+    runs: dict[str, Body] = field(default_factory=dict)
+    recurring_runs: dict[str, Body] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    # Experiments
+
+    def create_experiment(self, user: str, body: Body) -> Body:
+        """POST /experiments."""
+        namespace = self._allowed(user, body.get("namespace", ""), "experiment")
+        name = self._named(body, "display_name", _LONGEST_NAME)
+        if any(
+            (each["display_name"], each.get("namespace", "")) == (name, namespace) for each in self.experiments.values()
+        ):
+            raise Refusal(
+                EXISTS, f"Failed to create a new experiment. The name {name} already exists. Please specify a new name"
+            )
+        made = {
+            "experiment_id": self._id(),
+            "display_name": name,
+            "description": body.get("description", ""),
+            "namespace": namespace,
+            "created_at": self._now(),
+            "last_run_created_at": _EPOCH,
+            "storage_state": "AVAILABLE",
+        }
+        return self._kept(self.experiments, made, "experiment_id")
+
+    def list_experiments(self, user: str, query: Mapping[str, str]) -> Body:
+        """GET /experiments."""
+        namespace = self._allowed(user, query.get("namespace", ""), "experiment")
+        return page(
+            "experiments", [each for each in self.experiments.values() if each["namespace"] == namespace], query
+        )
+
+    # Pipelines
+
+    def create_pipeline(self, user: str, body: Body) -> Body:
+        """POST /pipelines: a pipeline without a version."""
+        namespace = self._allowed(user, body.get("namespace", ""), "pipeline")
+        name = body.get("name") or body.get("display_name", "")
+        if not name:
+            raise Refusal(INVALID, "name is required")
+        if len(name) > _LONGEST_NAME:
+            raise Refusal(INTERNAL, "Internal Server Error", f"Pipeline.Name length cannot exceed {_LONGEST_NAME}")
+        if any((each["name"], each["namespace"]) == (name, namespace) for each in self.pipelines.values()):
+            raise Refusal(
+                EXISTS, f"Failed to create a new pipeline. The name {name} already exist. Please specify a new name"
+            )
+        made = {
+            "pipeline_id": self._id(),
+            "name": name,
+            "display_name": body.get("display_name") or name,
+            "description": body.get("description", ""),
+            "namespace": namespace,
+            "created_at": self._now(),
+            "tags": self._tags(body.get("tags", {})),
+        }
+        return self._kept(self.pipelines, made, "pipeline_id")
+
+    def pipeline_by_name(self, user: str, name: str, query: Mapping[str, str]) -> Body:
+        """GET /pipelines/names/{name}."""
+        namespace = self._allowed(user, query.get("namespace", ""), "pipeline")
+        for each in self.pipelines.values():
+            if (each["name"], each["namespace"]) == (name, namespace):
+                return each
+        raise Refusal(NOT_FOUND, f"Namespace/Pipeline {namespace}/{name} not found")
+
+    def pipeline(self, user: str, pipeline: str) -> Body:
+        """GET /pipelines/{pipeline_id}."""
+        if pipeline not in self.pipelines:
+            raise Refusal(NOT_FOUND, f"Pipeline {pipeline} not found")
+        self._allowed(user, self.pipelines[pipeline]["namespace"], "pipeline")
+        return self.pipelines[pipeline]
+
+    def list_pipelines(self, user: str, query: Mapping[str, str]) -> Body:
+        """GET /pipelines."""
+        namespace = self._allowed(user, query.get("namespace", ""), "pipeline")
+        return page("pipelines", [each for each in self.pipelines.values() if each["namespace"] == namespace], query)
+
+    def upload_version(self, user: str, query: Mapping[str, str], file: tuple[str, bytes]) -> Body:
+        """POST /pipelines/upload_version, which has errors of its own: every refusal of rights or ids is a 400."""
+        try:
+            parent = self.pipeline(user, query.get("pipelineid", ""))
+        except Refusal as refusal:
+            raise Refusal(INVALID, "Failed to create a pipeline version") from refusal
+        name = query.get("name") or query.get("display_name") or file[0]
+        if len(name) > _LONGEST_VERSION:
+            raise Refusal(INVALID, f"PipelineVersion.Name length cannot exceed {_LONGEST_VERSION}")
+        spec, *platform = yaml.load_all(file[1], Loader=yaml.CSafeLoader)
+        if not isinstance(spec, dict) or spec.get("schemaVersion") != "2.1.0" or "root" not in spec:
+            raise Refusal(INVALID, "unknown template format")
+        tags = self._tags(json.loads(query.get("tags") or "{}"))
+        if any(
+            (each["pipeline_id"], each["name"]) == (parent["pipeline_id"], name)
+            for each in self.pipeline_versions.values()
+        ):
+            raise Refusal(EXISTS, "Failed to create a pipeline version")
+        made = {
+            "pipeline_id": parent["pipeline_id"],
+            "pipeline_version_id": self._id(),
+            "name": name,
+            "display_name": query.get("display_name") or name,
+            "description": query.get("description", ""),
+            "created_at": self._now(),
+            "tags": tags,
+            "pipeline_spec": {"pipeline_spec": spec, "platform_spec": platform[0]} if platform else spec,
+        }
+        return self._kept(self.pipeline_versions, made, "pipeline_version_id")
+
+    def version(self, user: str, pipeline: str, version: str) -> Body:
+        """GET /pipelines/{pipeline_id}/versions/{pipeline_version_id}."""
+        if version not in self.pipeline_versions:
+            raise Refusal(NOT_FOUND, f"PipelineVersion {version} not found")
+        self.pipeline(user, self.pipeline_versions[version]["pipeline_id"])
+        return self.pipeline_versions[version]
+
+    def list_versions(self, user: str, pipeline: str, query: Mapping[str, str]) -> Body:
+        """GET /pipelines/{pipeline_id}/versions."""
+        self.pipeline(user, pipeline)
+        versions = [each for each in self.pipeline_versions.values() if each["pipeline_id"] == pipeline]
+        return page("pipeline_versions", versions, query)
+
+    # Runs
+
+    def create_run(self, user: str, body: Body) -> Body:
+        """POST /runs."""
+        if not body.get("display_name"):
+            raise Refusal(INTERNAL, "Internal Server Error", "Run name cannot be empty")
+        if "plugins_output" in body:
+            raise Refusal(
+                ABORTED, "plugins_output is server-owned and populated exclusively via plugin lifecycle hooks"
+            )
+        experiment, _ = self._experiment_of(user, body.get("experiment_id", ""), "")
+        source = self._source(body, wrapped=True)
+        now = self._now()
+        made = {
+            "run_id": self._id(),
+            "experiment_id": experiment,
+            "recurring_run_id": body.get("recurring_run_id", ""),
+            "display_name": body["display_name"],
+            "description": body.get("description", ""),
+            "service_account": body.get("service_account") or "pipeline-runner",
+            "runtime_config": body.get("runtime_config", {}),
+            "storage_state": "AVAILABLE",
+            "state": "PENDING",
+            "state_history": [{"update_time": now, "state": "PENDING"}],
+            "created_at": now,
+            "scheduled_at": now,
+            "finished_at": _EPOCH,
+            "plugins_input": body.get("plugins_input", {}),
+        } | source
+        return self._kept(self.runs, made, "run_id")
+
+    def run(self, user: str, run: str) -> Body:
+        """GET /runs/{run_id}."""
+        if run not in self.runs:
+            raise Refusal(NOT_FOUND, f"Run {run} not found")
+        self._allowed(user, self.experiments[self.runs[run]["experiment_id"]]["namespace"], "run")
+        return self.runs[run]
+
+    def list_runs(self, user: str, query: Mapping[str, str]) -> Body:
+        """GET /runs, of a namespace or of an experiment."""
+        return page("runs", self._of_scope(user, self.runs, query, "run"), query)
+
+    def delete_run(self, user: str, run: str) -> Body:
+        """DELETE /runs/{run_id}."""
+        self.run(user, run)
+        del self.runs[run]
+        return {}
+
+    def archive_run(self, user: str, run: str, archived: bool = True) -> Body:
+        """POST /runs/{run_id}:archive, and :unarchive."""
+        self.run(user, run)["storage_state"] = "ARCHIVED" if archived else "AVAILABLE"
+        return {}
+
+    def terminate_run(self, user: str, run: str) -> Body:
+        """POST /runs/{run_id}:terminate: the state is CANCELING, which the history does not tell, until pods ended."""
+        found = self.run(user, run)
+        if found["state"] not in ("PENDING", "RUNNING", "PAUSED"):
+            raise Refusal(INVALID, f"Failed to terminate a run {run}. Row not found")
+        found["state"] = "CANCELING"
+        return {}
+
+    def retry_run(self, user: str, run: str) -> Body:
+        """POST /runs/{run_id}:retry: the same run goes on; its end is forgotten."""
+        found = self.run(user, run)
+        if found["state"] not in ("FAILED", "CANCELED"):
+            raise Refusal(INTERNAL, "Internal Server Error", f"Failed to retry run {run} as it does not allow retries")
+        found["finished_at"] = _EPOCH
+        self.set_state(run, "PENDING")
+        return {}
+
+    def set_state(self, run: str, state: str) -> None:
+        """Let a run be in another state, as the controller reports it."""
+        found, now = self.runs[run], self._now()
+        found["state"] = state
+        found["state_history"].append({"update_time": now, "state": state})
+        if state in TERMINAL:
+            found["finished_at"] = now
+
+    # Recurring runs
+
+    def create_recurring_run(self, user: str, body: Body) -> Body:
+        """POST /recurringruns."""
+        if not body.get("display_name"):
+            raise Refusal(INTERNAL, "Internal Server Error", "Recurring run's name cannot be empty")
+        most = int(body.get("max_concurrency", 0))
+        if not 1 <= most <= 10:
+            raise Refusal(
+                INVALID, f"Max concurrency of a recurring run must be at least 1 and at most 10. Received {most}"
+            )
+        trigger = body.get("trigger", {})
+        if expression := trigger.get("cron_schedule", {}).get("cron"):
+            try:
+                Cron.parse(expression, fields=(5, 6))
+            except ValueError as error:
+                raise Refusal(INVALID, f"Schedule cron is not a supported format. Error: {error}") from error
+        seconds = trigger.get("periodic_schedule", {}).get("interval_second")
+        if seconds is not None and int(seconds) < 1:
+            raise Refusal(
+                INVALID, f"Found invalid period schedule interval {seconds}. Set at interval to least 1 second"
+            )
+        experiment, namespace = self._experiment_of(user, body.get("experiment_id", ""), body.get("namespace", ""))
+        enabled, now = body.get("mode") == "ENABLE", self._now()
+        made = {
+            "recurring_run_id": self._id(),
+            "display_name": body["display_name"],
+            "description": body.get("description", ""),
+            "service_account": body.get("service_account") or "pipeline-runner",
+            "status": "ENABLED" if enabled else "DISABLED",
+            "mode": "ENABLE" if enabled else "DISABLE",
+            "created_at": now,
+            "updated_at": now,
+            "max_concurrency": str(most),
+            "no_catchup": body.get("no_catchup", False),
+            "trigger": trigger,
+            "runtime_config": body.get("runtime_config", {}),
+            "namespace": namespace or self.pod_namespace,
+            "experiment_id": experiment,
+            "plugins_input": body.get("plugins_input", {}),
+        } | self._source(body, wrapped=True)
+        return self._kept(self.recurring_runs, made, "recurring_run_id")
+
+    def recurring_run(self, user: str, recurring_run: str) -> Body:
+        """GET /recurringruns/{recurring_run_id}."""
+        if recurring_run not in self.recurring_runs:
+            raise Refusal(NOT_FOUND, f"Job {recurring_run} not found")
+        self._allowed(user, self.recurring_runs[recurring_run]["namespace"], "recurring run")
+        return self.recurring_runs[recurring_run]
+
+    def list_recurring_runs(self, user: str, query: Mapping[str, str]) -> Body:
+        """GET /recurringruns, of a namespace or of an experiment."""
+        return page("recurring_runs", self._of_scope(user, self.recurring_runs, query, "recurring run"), query)
+
+    def enable(self, user: str, recurring_run: str, enabled: bool = True) -> Body:
+        """POST /recurringruns/{recurring_run_id}:enable, and :disable."""
+        found = self.recurring_run(user, recurring_run)
+        found["status"], found["mode"] = ("ENABLED", "ENABLE") if enabled else ("DISABLED", "DISABLE")
+        found["updated_at"] = self._now()
+        return {}
+
+    def delete_recurring_run(self, user: str, recurring_run: str) -> Body:
+        """DELETE /recurringruns/{recurring_run_id}. Its runs stay."""
+        self.recurring_run(user, recurring_run)
+        del self.recurring_runs[recurring_run]
+        return {}
+
+    def fire(self) -> list[Body]:
+        """Let every schedule that is enabled and due start what is due, as the controller of scheduled workflows does.
+
+        It goes on from the last run, else from the start, else from when it was created; without catching up only the
+        last of what is due is run.
+        """
+        made = []
+        for each in self.recurring_runs.values():
+            if each["status"] == "ENABLED":
+                made += [self._fired(each, when) for when in due(each, self.clock)]
+        return made
+
+    def _fired(self, schedule: Body, when: float) -> Body:
+        schedule["last"] = when
+        body = {key: schedule[key] for key in ("experiment_id", "runtime_config", "pipeline_version_reference")}
+        name = f"{schedule['display_name']}-{next(self._numbers)}"
+        run = self.create_run("", body | {"display_name": name, "recurring_run_id": schedule["recurring_run_id"]})
+        run["scheduled_at"] = written(when)
+        return run
+
+    # What requests share
+
+    def _source(self, body: Body, wrapped: bool) -> Body:
+        """The version that a body names, and its parameters held against the spec; errors of the version are 500."""
+        named = body.get("pipeline_version_reference", {})
+        if not named and "pipeline_spec" not in body:
+            raise Refusal(
+                INTERNAL, "Internal Server Error", "Failed to fetch a template with an empty pipeline spec manifest"
+            )
+        if named:
+            version = self.pipeline_versions.get(named.get("pipeline_version_id", ""))
+            if version is None or named.get("pipeline_id") not in (None, version["pipeline_id"]):
+                raise Refusal(
+                    INTERNAL, "Internal Server Error", "Failed to create a run due to error fetching manifest"
+                )
+            spec = version["pipeline_spec"]
+        else:
+            spec = body["pipeline_spec"]
+        values = body.get("runtime_config", {}).get("parameters", {})
+        try:
+            check_parameters(spec.get("pipeline_spec", spec), values)
+        except ConfigurationError as error:
+            raise Refusal(INVALID, str(error)) from error
+        return {key: body[key] for key in ("pipeline_version_reference", "pipeline_spec") if key in body}
+
+    def _experiment_of(self, user: str, experiment: str, namespace: str) -> tuple[str, str]:
+        if not experiment:
+            if self.multi_user:
+                raise Refusal(INVALID, "Experiment id can not be empty in multi-user mode")
+            default = next((each for each in self.experiments.values() if each["display_name"] == "Default"), None)
+            experiment = (default or self.create_experiment(user, {"display_name": "Default"}))["experiment_id"]
+        if experiment not in self.experiments:
+            raise Refusal(NOT_FOUND, f"Experiment {experiment} not found")
+        belongs = self.experiments[experiment]["namespace"]
+        if namespace not in ("", belongs):
+            raise Refusal(INVALID, f"Experiment {experiment} belongs to namespace '{belongs}' instead of '{namespace}'")
+        self._allowed(user, belongs, "run")
+        return experiment, belongs
+
+    def _of_scope(self, user: str, objects: dict[str, Body], query: Mapping[str, str], kind: str) -> list[Body]:
+        if experiment := query.get("experiment_id", ""):
+            self._experiment_of(user, experiment, "")
+            return [each for each in objects.values() if each["experiment_id"] == experiment]
+        namespace = self._allowed(user, query.get("namespace", ""), kind)
+        return [each for each in objects.values() if self.experiments[each["experiment_id"]]["namespace"] == namespace]
+
+    def _allowed(self, user: str, namespace: str, kind: str) -> str:
+        """The namespace that counts: none for a server of one user, else one that the user may use."""
+        if not self.multi_user:
+            return ""
+        if not namespace:
+            raise Refusal(INVALID, f"A {kind} cannot have an empty namespace in multi-user mode")
+        if not user:
+            raise Refusal(
+                UNAUTHENTICATED, "Failed to check authorization. User identity is empty in the request header"
+            )
+        if user != "system" and namespace not in self.rights.get(user, ()):
+            raise Refusal(DENIED, f"User '{user}' is not authorized with reason:  (namespace: {namespace})")
+        return namespace
+
+    def _named(self, body: Body, key: str, longest: int) -> str:
+        name = str(body.get(key, ""))
+        if not name or len(name) > longest:
+            raise Refusal(INVALID, f"{key}: expected 1 to {longest} characters")
+        return name
+
+    def _tags(self, tags: Mapping[str, str]) -> dict[str, str]:
+        if len(tags) > _MOST_TAGS:
+            raise Refusal(INVALID, f"number of tags ({len(tags)}) exceeds maximum of {_MOST_TAGS} per entity")
+        for key, value in tags.items():
+            if not key or "." in key or len(key) > _LONGEST_TAG or len(value) > _LONGEST_TAG:
+                raise Refusal(INVALID, f"tag key {key!r} or its value {value!r} is not allowed")
+        return dict(tags)
+
+    def _kept(self, objects: dict[str, Body], made: Body, key: str) -> Body:
+        objects[made[key]] = made
+        return made
+
+    def _id(self) -> str:
+        return str(uuid.UUID(int=next(self._numbers)))
+
+    def _now(self) -> str:
+        self.clock += 1
+        return written(self.clock)
+
+
+def due(schedule: Body, now: float) -> list[float]:
+    """When a recurring run should have started runs since the last, and did not."""
+    trigger = schedule["trigger"]
+    times = trigger.get("cron_schedule") or trigger["periodic_schedule"]
+    created = datetime.fromisoformat(schedule["created_at"]).timestamp()
+    start, end = (
+        datetime.fromisoformat(times[key]).timestamp() if key in times else None for key in ("start_time", "end_time")
+    )
+    last = schedule.get("last", created if start is None else start)
+    if start is not None:
+        last = max(last, start)
+    found = []
+    while True:
+        if "cron" in times:
+            last = Cron.parse(times["cron"], fields=(5, 6)).following(datetime.fromtimestamp(last, UTC)).timestamp()
+        else:
+            last += int(times["interval_second"])
+        if last > now or (end is not None and last > end):
+            return found[-1:] if schedule["no_catchup"] else found
+        found.append(last)
+
+
+def written(seconds: float) -> str:
+    """A time as the server writes it."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
