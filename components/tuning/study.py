@@ -115,16 +115,20 @@ class ExperimentStudy:
         """Begin the next trial, with the parameters that the sampler suggests by what has ended and what runs."""
         beside = tuple(each.number for each in self.running)
         number = len(self.trials)
-        self.optuna.sampler = sampler_of(self.spec, self.seed, number)
+        self._sample_for(number)
         asked = self.optuna.ask()
         self._ids[number] = asked._trial_id
         self.trials.append(self._suggest(asked, number, beside))
         self.flush()
         return self.trials[-1]
 
+    def _sample_for(self, number: int) -> None:
+        """Give the study the sampler of one trial, which goes on from the space that the one before has read."""
+        self.optuna.sampler = sampler_of(self.spec, self.seed, number, self.optuna.sampler)
+
     def _suggest_again(self, number: int) -> Trial:
         """Complete a trial of which a database took only a part before its controller was killed."""
-        self.optuna.sampler = sampler_of(self.spec, self.seed, number)
+        self._sample_for(number)
         beside = tuple(each.number for each in self.running)
         return self._suggest(optuna.Trial(self.optuna, self._ids[number]), number, beside)
 
@@ -171,7 +175,7 @@ class ExperimentStudy:
         self.storage.set_trial_user_attr(identity, _ENDED, ended.to_json() | {"told": ended.told})
         self.storage.set_trial_user_attr(identity, _TOOK, [seconds, elapsed])
         self.seconds[trial.number], self.elapsed = seconds, max(self.elapsed, elapsed)
-        self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
+        self._sample_for(trial.number)
         values = [ended.values[each.metric] for each in self.spec.objective] if ended.state == "succeeded" else None
         self.optuna.tell(trial.number, values, state=_STATES.get(ended.state, TrialState.FAIL))
         self.trials[trial.number] = ended
