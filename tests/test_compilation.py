@@ -115,7 +115,8 @@ def test_where_the_policy_asks_a_person_the_webhook_is_told_that_a_candidate_wai
 ) -> None:
     policy = project.policy.model_copy(update=asks)
     told = dataclasses.replace(project, file=project.file.model_copy(update={"alerts": "fail"}))
-    plans = [build("training", each).plan for each in (told, dataclasses.replace(told, policy=policy))]
+    both = (told, dataclasses.replace(told, policy=policy))
+    plans = [with_a_short_stack(build, "training", each).plan for each in both]
     assert [title for _, _, title in plans[1][len(plans[0]) :]] == ["Tell of the register"]
 
 
