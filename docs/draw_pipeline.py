@@ -46,7 +46,7 @@ class Flow:
 def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
     """Everything that flows between tasks, in order of the task that gives it; nonces of `prepare` are left out."""
     found: dict[tuple[str, str], Flow] = {}
-    tasks = spec["root"]["dag"]["tasks"]
+    tasks = next(each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
     for task in sorted(tasks, key=lambda name: row_of[name]):
         inputs = spec["components"][tasks[task]["componentRef"]["name"]]["inputDefinitions"]["parameters"]
         for name, given in tasks[task]["inputs"].get("parameters", {}).items():

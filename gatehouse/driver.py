@@ -107,14 +107,17 @@ _SECTIONS = {"tune": "tuning", "calibrate": "calibration", "probe": "probes", "i
 
 
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
-    """Take out the tasks that come after a stage. None before it needs them, as tasks are planned in order.
+    """Take out the tasks that come after a stage, but those that end the run.
+
+    None before the stage needs them, as tasks are planned in order.
 
     Raises:
         ConfigurationError: if the pipeline has no such stage.
     """
     from gatehouse.yaml_lines import nearest
 
-    stages = [planned for _, planned, _ in pipeline.plan]
+    planned, ends = pipeline.plan[:-2], pipeline.plan[-2:]
+    stages = [each for _, each, _ in planned]
     if stage not in stages and stage in _SECTIONS and "train" in stages:
         raise ConfigurationError(
             f"--until: expected a stage of this run, found {stage!r}: the project has no `{_SECTIONS[stage]}` section "
@@ -126,9 +129,9 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
             f"--until: expected a stage of this pipeline ({known}), found {stage!r}{nearest(stage, stages)}."
         )
     last = len(stages) - stages[::-1].index(stage)
-    for task, _, _ in pipeline.plan[last:]:
-        del pipeline.function.pipeline_spec.root.dag.tasks[task]
-    return replace(pipeline, plan=pipeline.plan[:last])
+    for task, _, _ in planned[last:]:
+        del pipeline.tasks[task]
+    return replace(pipeline, plan=[*planned[:last], *ends])
 
 
 def _import_kfp() -> None:

@@ -14,10 +14,19 @@ _NAMES = ("training", "promotion", "monitoring", "materialization", "scoring")
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline of one project: what KFP compiles and runs, and the tasks in order for the terminal."""
+    """A pipeline of one project: what KFP compiles and runs, and the tasks in order for the terminal.
+
+    The last two of these end the run: they require that the others ended well, and report how they did.
+    """
 
     function: Any
     plan: list[tuple[str, str, str]]
+
+    @property
+    def tasks(self) -> Any:
+        """The tasks by name as KFP compiled them, without the two that end the run: an exit handler holds them."""
+        compiled = self.function.pipeline_spec.components.values()
+        return next(each.dag.tasks for each in compiled if each.HasField("dag"))
 
 
 def build(name: str, project: Project, *, local: bool = False) -> Pipeline:

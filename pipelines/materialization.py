@@ -36,21 +36,21 @@ def materialization(project: Project, tasks: Tasks) -> Any:
             force: Stages to run whatever the memo holds; empty for none.
             rewrite: Write the online store from the beginning, also where it was brought to a later time before.
         """
-        tasks.begin(store, force)
-        data = add_data_tasks(tasks, source, window, backfill)
-        written = tasks.add(
-            materialize,
-            snapshot=data.snapshot,
-            feature_tables=data.feature_tables,
-            definitions=str(project.definitions.reference),
-            project=project.name,
-            service=file.features.service,
-            as_of=data.as_of,
-            max_skew=file.features.max_skew,
-            rewrite=rewrite,
-        )
-        tasks.entrust(written, "online-store", ONLINE_STORE)
-        verdict, reasons, report = (written.outputs[name] for name in ("verdict", "reasons", "report"))
-        tasks.add(require_no_skew, verdict=verdict, reasons=reasons, report=report)
+        with tasks.begin(store, force):
+            data = add_data_tasks(tasks, source, window, backfill)
+            written = tasks.add(
+                materialize,
+                snapshot=data.snapshot,
+                feature_tables=data.feature_tables,
+                definitions=str(project.definitions.reference),
+                project=project.name,
+                service=file.features.service,
+                as_of=data.as_of,
+                max_skew=file.features.max_skew,
+                rewrite=rewrite,
+            )
+            tasks.entrust(written, "online-store", ONLINE_STORE)
+            verdict, reasons, report = (written.outputs[name] for name in ("verdict", "reasons", "report"))
+            tasks.add(require_no_skew, verdict=verdict, reasons=reasons, report=report)
 
     return pipeline

@@ -34,17 +34,17 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             since: Judge rows decided after this time (ISO 8601 with zone); empty for all after the last train row.
             force: Stages to run whatever the memo holds; empty for none.
         """
-        tasks.begin(store, force)
-        found = tasks.add(champion, model_name=file.model)
-        data = add_data_tasks(tasks, source, window, backfill)
-        tasks.add(
-            monitor,
-            reference=found.outputs["training_set"],
-            split=found.outputs["split"],
-            current=data.training_set,
-            since=since,
-            spec=configuration_slice(file.monitoring),
-            model=found.outputs["model"],
-        )
+        with tasks.begin(store, force):
+            found = tasks.add(champion, model_name=file.model)
+            data = add_data_tasks(tasks, source, window, backfill)
+            tasks.add(
+                monitor,
+                reference=found.outputs["training_set"],
+                split=found.outputs["split"],
+                current=data.training_set,
+                since=since,
+                spec=configuration_slice(file.monitoring),
+                model=found.outputs["model"],
+            )
 
     return pipeline

@@ -26,7 +26,7 @@ def promotion(project: Project, tasks: Tasks) -> Any:
             reason: Why; kept in the ledger. To promote what was rolled back takes its number and a reason.
             to: The alias that a promoted version gets: staging, shadow, canary or champion.
         """
-        tasks.begin(store)
-        tasks.add(promote, model_name=file.model, action=action, version=version, reason=reason, to=to)
+        with tasks.begin(store):
+            tasks.add(promote, model_name=file.model, action=action, version=version, reason=reason, to=to)
 
     return pipeline

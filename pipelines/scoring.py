@@ -37,20 +37,20 @@ def scoring(project: Project, tasks: Tasks) -> Any:
             force: Stages to run whatever the memo holds; empty for none.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
-        tasks.begin(store, force)
-        found = tasks.add(champion, model_name=file.model)
-        data = add_data_tasks(tasks, source, window, backfill, labelled=False)
-        retrieved = tasks.add(
-            retrieve_decisions,
-            snapshot=data.snapshot,
-            feature_tables=data.feature_tables,
-            definitions=str(project.definitions.reference),
-            service=file.features.service,
-            as_of=data.as_of,
-            since=since,
-            until=until,
-        )
-        rows = retrieved.outputs["decisions"]
-        tasks.add(score, model=found.outputs["model"], rows=rows, version=found.outputs["version"])
+        with tasks.begin(store, force):
+            found = tasks.add(champion, model_name=file.model)
+            data = add_data_tasks(tasks, source, window, backfill, labelled=False)
+            retrieved = tasks.add(
+                retrieve_decisions,
+                snapshot=data.snapshot,
+                feature_tables=data.feature_tables,
+                definitions=str(project.definitions.reference),
+                service=file.features.service,
+                as_of=data.as_of,
+                since=since,
+                until=until,
+            )
+            rows = retrieved.outputs["decisions"]
+            tasks.add(score, model=found.outputs["model"], rows=rows, version=found.outputs["version"])
 
     return pipeline

@@ -1,12 +1,15 @@
 """The tasks of a pipeline: each gets what its stage declares, and what every task of a run shares."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from kfp.dsl import PipelineTask
+from kfp.dsl import ExitHandler, PipelineTask
 
 from gatehouse.components.artifacts.stage import Stage, declared_stages
-from gatehouse.components.control.stage import prepare
+from gatehouse.components.control.stage import prepare, require_success
+from gatehouse.components.operations.ending.stage import report_end
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.preparation import prepare_component
 from gatehouse.project import Project
@@ -30,19 +33,33 @@ class Tasks:
         self._store: Any = project.store
         self._prepared: PipelineTask | None = None
 
-    def begin(self, store: Any, force: Any = None) -> None:
-        """Say where the run keeps its artifacts; with `force`, add the task that hands each stage its nonce.
+    def at(self, store: Any) -> None:
+        """Say where the run keeps its artifacts: the pipeline's parameter `store`. `begin` does this too."""
+        self._store = store
+
+    @contextmanager
+    def begin(self, store: Any, force: Any = None) -> Iterator[None]:
+        """Within this context the tasks of the run are added; however these end, one more task reports the end.
+
+        Another requires that all of them ended well, as KFP at times reports success although one failed.
 
         Args:
             store: The pipeline's parameter `store`.
-            force: The pipeline's parameter `force`.
+            force: The pipeline's parameter `force`: with it, the first task hands each stage its nonce.
         """
-        self._store = store
-        if force is not None:
-            stages = forcible_stages()
-            configs = [str(config.reference) for config in self.project.configs()]
-            arguments = {"force": force, "stages": list(stages), "configs": configs}
-            self._prepared = self._add(prepare_component(stages), prepare, "", 0, arguments)
+        self.at(store)
+        told = {"project": self.project.name, "pipeline": self.pipeline}
+        reported = self._add(component_of(report_end.name), report_end, "", 0, told)
+        last = self.plan.pop()
+        with ExitHandler(reported, name=f"The {self.pipeline}") as handled:
+            if force is not None:
+                stages = forcible_stages()
+                configs = [str(config.reference) for config in self.project.configs()]
+                arguments = {"force": force, "stages": list(stages), "configs": configs}
+                self._prepared = self._add(prepare_component(stages), prepare, "", 0, arguments)
+            yield
+        self.add(require_success).after(handled)
+        self.plan.append(last)
 
     def add(self, stage: Stage[Any, Any], /, *, title: str = "", minutes: int = 0, **arguments: Any) -> PipelineTask:
         """Add the task of a stage, with the settings that it declares; store, code and nonce are given to it.

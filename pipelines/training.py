@@ -54,15 +54,17 @@ def training(project: Project, tasks: Tasks) -> Any:
             seed: Seed of trials and weights.
             force: Stages to run whatever the memo holds, e.g. train,evaluate@2; empty for none.
         """
-        tasks.begin(store, force)
-        data = add_data_tasks(tasks, source, window, backfill)
-        parts, checks = _add_split_tasks(tasks, data)
-        candidate = _add_candidate_tasks(tasks, data, parts, seed)
-        data_given = {"training_set": data.training_set, "split": parts}
-        probes = file.probes
-        probed = tasks.add(probe, model=candidate, **data_given, spec=configuration_slice(probes)) if probes else None
-        checks |= {"validation": data.validation, "integration": _add_suite(tasks, data, parts, candidate)}
-        _add_gate_tasks(tasks, data, parts, candidate, checks, probed)
+        with tasks.begin(store, force):
+            data = add_data_tasks(tasks, source, window, backfill)
+            parts, checks = _add_split_tasks(tasks, data)
+            candidate = _add_candidate_tasks(tasks, data, parts, seed)
+            data_given = {"training_set": data.training_set, "split": parts}
+            probes = file.probes
+            probed = (
+                tasks.add(probe, model=candidate, **data_given, spec=configuration_slice(probes)) if probes else None
+            )
+            checks |= {"validation": data.validation, "integration": _add_suite(tasks, data, parts, candidate)}
+            _add_gate_tasks(tasks, data, parts, candidate, checks, probed)
 
     return pipeline
 

@@ -19,6 +19,7 @@ from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.stage import FAULT, declared_stages
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.worker.fault_injection import FAULT as TRAINING_FAULT
+from gatehouse.components.operations.ending.outcome import end_of
 from gatehouse.components.registry.ledger import Ledger
 from gatehouse.components.validation.report import page
 from gatehouse.local_run import LocalRun
@@ -46,6 +47,8 @@ def memoised(outcome: LocalRun) -> dict[str, str]:
 def test_the_first_run_registers_a_champion_and_every_reference_verifies(first: tuple[ArtifactStore, LocalRun]) -> None:
     store, outcome = first
     assert set(states(outcome).values()) == {"finished"}
+    end = end_of(store, outcome.run)
+    assert end is not None and (end["state"], end["pipeline"]) == ("succeeded", "training")
     registered = outcome.result("register")
     assert (registered["decision"], registered["version"]) == ("approved", 1)
     assert set(registered["aliases"]) == {"champion", "staging"}
@@ -137,6 +140,8 @@ def test_a_breach_of_contract_stops_before_training_and_names_column_and_rows(
     assert ended["validate"] == "finished" and ended["require_contract"] == "failed"
     assert not {"compute_features", "tune", "train"} & set(ended)
     assert "<html" in page(store, outcome.result("validate")["validation"])
+    end = end_of(store, outcome.run)
+    assert end is not None and (end["state"], end["stage"]) == ("failed", "require_contract")
 
 
 def test_one_changed_raw_row_runs_everything_that_reads_it(

@@ -22,6 +22,7 @@ LIBRARIES = {
     f"{_COMPONENTS}.launchers": "Runs the training program somewhere, and tells whether it ended well.",
     f"{_COMPONENTS}.alerting": "Tells a webhook of verdicts.",
     f"{_COMPONENTS}.kfp_api": "Asks Kubeflow Pipelines for runs, versions and schedules.",
+    f"{_COMPONENTS}.operations": "Says how runs ended and what they cost, after they ended.",
     f"{_COMPONENTS}.control": "Checks what a run needs before it starts, and ends it where a verdict says no.",
 }
 """Packages that carry, each with the reason."""

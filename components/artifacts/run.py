@@ -23,7 +23,8 @@ _RETRY_SECONDS = 900.0
 class Event:
     """One thing that happened to one attempt of a stage.
 
-    `event` is `started`, then `hit`, `finished`, `failed` or `stopped`; between them `paused` and `warned`.
+    `event` is `started`, then `hit`, `finished`, `failed`, `stopped` or `tolerated`; between them `paused` and
+    `warned`. What is asked for again in the same run, as a task that KFP tries again, has the same `asked`.
     """
 
     stage: str
@@ -35,9 +36,17 @@ class Event:
 class Attempt:
     """One attempt at a stage within the run that `GATEHOUSE_RUN_ID` names. Without a run nothing is recorded."""
 
-    def __init__(self, store: ArtifactStore, stage: str) -> None:
+    def __init__(self, store: ArtifactStore, stage: str, asked: str = "") -> None:
+        """Begin an attempt, and record that.
+
+        Args:
+            store: Holds the run record.
+            stage: The stage.
+            asked: What identifies the request.
+        """
         self._store = store
         self._stage = stage
+        self._asked = asked
         self._run = os.environ.get(RUN_ID, "")
         self._number = 1
         self._began = time.time()
@@ -49,24 +58,29 @@ class Attempt:
 
     def _write(self, event: str, body: dict[str, Any]) -> bool:
         key = f"runs/{self._run}/{self._stage}.{self._number}.{event}.json"
-        return self._store.record(key, body | {"at": time.time(), "seconds": round(time.time() - self._began, 3)})
+        asked = {"asked": self._asked} if self._asked else {}
+        return self._store.record(
+            key, body | asked | {"at": time.time(), "seconds": round(time.time() - self._began, 3)}
+        )
 
     def note(self, event: str, **body: Any) -> None:
         """Record an event of this attempt."""
         if self._run:
             self._write(event, self.facts | body)
 
-    def found_before(self, asked: str) -> dict[str, Any] | None:
+    @property
+    def number(self) -> int:
+        """Which attempt at the stage it is, from 1."""
+        return self._number
+
+    def found_before(self) -> dict[str, Any] | None:
         """The permanent error that an earlier attempt at the same found in this run, or None.
 
         An older one does not count: somebody may have mended the cause, and had the task of the same run tried again.
-
-        Args:
-            asked: What identifies the request; an event of a failure names it.
         """
         for number in range(1, self._number):
             body = read_record(self._store.objects, f"runs/{self._run}/{self._stage}.{number}.failed.json")
-            if body and body.get("permanent") and body.get("asked") == asked and "message" in body:
+            if body and body.get("permanent") and body.get("asked") == self._asked and "message" in body:
                 return body if time.time() - float(body["at"]) < _RETRY_SECONDS else None
         return None
 

@@ -143,10 +143,10 @@ class Stage(Generic[Req, Res]):
         if not outer:
             follow_owner()
             _end_on_sigterm()
-        attempt, asked = Attempt(store, label), digest_of([identity_of(request), code, force])
+        attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
         token = _outer.set(label)
         try:
-            _require_no_verdict(attempt, asked)
+            _require_no_verdict(attempt)
             inject_fault(self.name, "start", attempt)
             result, hit = self._recall_or_run(request, store, attempt, code, force)
             inject_fault(self.name, "finish", attempt)
@@ -154,7 +154,7 @@ class Stage(Generic[Req, Res]):
             error = _explained(raised)
             with contextlib.suppress(StoreError):  # the cause is worth more than that a full disk cannot record it
                 ended = "stopped" if isinstance(error, StoppedError) else "failed"
-                attempt.note(ended, asked=asked, **_told(error))
+                attempt.note(ended, **_told(error))
             if error is raised:
                 raise
             raise error from raised
@@ -293,9 +293,9 @@ def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
         raise RuntimeError(f"injected fault at {wanted}")
 
 
-def _require_no_verdict(attempt: Attempt, asked: str) -> None:
+def _require_no_verdict(attempt: Attempt) -> None:
     """Raise at once what an earlier attempt at the same found for good: KFP tries every failed task again."""
-    before = attempt.found_before(asked)
+    before = attempt.found_before()
     if before is not None:
         raise RepeatedError(before["message"], before["error"], before["exit_code"])
 

@@ -3,14 +3,18 @@
 A stage that judges succeeds; the task that requires its verdict does not.
 """
 
+import os
 from collections.abc import Collection
 
 from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.outcome import run_outcome
 from gatehouse.errors import (
     ConfigurationError,
     ContractBreachError,
+    GatehouseError,
     LeakageError,
     MissingArtifactError,
     SkewError,
@@ -125,4 +129,32 @@ def require_no_skew(request: Requirement, store: ArtifactStore) -> Satisfied:
     """End the run unless the online store gives what the offline store gives. Raises SkewError."""
     if request.verdict != "pass":
         raise SkewError(_explain("The online store differs from the offline store", request))
+    return Satisfied()
+
+
+class EndOfStages(StageModel):
+    """The run that this process is part of, which says nothing more than its record does."""
+
+
+class FailedStageError(GatehouseError):
+    """A stage of the run failed, and KFP went on as if it had not."""
+
+    permanent = True
+
+
+@stage(
+    "require_success",
+    title="Require success of all stages",
+    effects=Effects(reads="the run's record", why="Ends the run where a stage failed; costs nothing to repeat."),
+    resources=_SMALL,
+)
+def require_success(request: EndOfStages, store: ArtifactStore) -> Satisfied:
+    """End the run unless every stage ended well: KFP at times reports success although a task failed.
+
+    Raises:
+        FailedStageError: if a stage failed, or began and was killed; what another attempt made good does not count.
+    """
+    outcome = run_outcome(store, os.environ.get(RUN_ID, ""))
+    if outcome.state != "succeeded":
+        raise FailedStageError(f"Stage {outcome.stage} {outcome.state}: {outcome.error}: {outcome.message}")
     return Satisfied()

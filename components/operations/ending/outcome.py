@@ -1,0 +1,116 @@
+"""What came of a run, read from its record: whatever KFP says of it, a stage that failed is on the record here."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gatehouse.components.artifacts.run import Event, events
+from gatehouse.components.artifacts.store import ArtifactStore
+
+END = "end.json"
+ENDED = ("finished", "hit", "failed", "stopped", "tolerated")
+"""The events that end an attempt."""
+_ENDS = ("report_end", "require_success")
+State = Literal["succeeded", "failed", "stopped"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        state: `succeeded`, `failed`, or `stopped` by a signal or by whoever runs it.
+        stage: The stage that failed first; empty for none.
+        error: Class of its error.
+        message: What the error says, without secrets.
+        began: When the first stage began, in seconds since 1970; None where none did.
+        seconds: From there to the last event.
+        warnings: Stage and message of each warning on the record.
+    """
+
+    state: State
+    stage: str = ""
+    error: str = ""
+    message: str = ""
+    began: float | None = None
+    seconds: float = 0.0
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
+    """What came of a run.
+
+    Args:
+        found: Its events.
+        said: How KFP says that it ended (`SUCCEEDED`, `FAILED`, `CANCELED`, …); empty where nobody says.
+    """
+    listed = sorted((event for event in found if event.stage not in _ENDS), key=_at)
+    broken = unsuccessful(listed)
+    times = (
+        {"began": _at(listed[0]) - seconds_of(listed[0]), "seconds": _at(listed[-1]) - _at(listed[0])} if listed else {}
+    )
+    warned = tuple((one.stage, str(one.body.get("message", ""))) for one in listed if one.event == "warned")
+    if not broken and said in ("", "SUCCEEDED"):
+        return Outcome("succeeded", **times, warnings=warned)
+    if not broken:
+        state: State = "stopped" if said.startswith("CANCEL") else "failed"
+        told = f"KFP says {said}, and no stage left a failure on the record: a pod that never began or was evicted."
+        return Outcome(state, message=told, **times, warnings=warned)
+    first = broken[0]
+    if first.event == "started":
+        told = f"{first.stage} began and left no end: it was killed, as for memory, or with its node."
+        return Outcome("failed", first.stage, "KilledError", told, **times, warnings=warned)
+    state = "stopped" if all(one.event == "stopped" for one in broken) else "failed"
+    error, message = str(first.body.get("error", "")), str(first.body.get("message", ""))
+    return Outcome(state, first.stage, error, message, **times, warnings=warned)
+
+
+def unsuccessful(found: Iterable[Event]) -> list[Event]:
+    """The last event of each task that did not end well, in order of time; a later attempt at the same counts alone.
+
+    That is a failure, a stop, or a start that nothing followed. Parts of stages are left out: their stage fails too.
+    """
+    last: dict[tuple[str, str], Event] = {}
+    for event in sorted(found, key=lambda one: (one.attempt, one.event in ENDED)):
+        if ":" not in event.stage and event.stage not in _ENDS and event.event in ("started", *ENDED):
+            last[event.stage, str(event.body.get("asked", ""))] = event
+    return sorted((one for one in last.values() if one.event in ("started", "failed", "stopped")), key=_at)
+
+
+def end_of(store: ArtifactStore, run: str) -> dict[str, Any] | None:
+    """The record of a run's end, or None where nobody has recorded one."""
+    key = f"runs/{run}/{END}"
+    body: dict[str, Any] | None = None
+    if store.objects.stat(key) is not None:
+        body = json.loads(store.objects.get_bytes(key))
+    return body
+
+
+def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **about: str) -> bool:
+    """Record how a run ended; False where that is on the record already.
+
+    Args:
+        store: Holds the record.
+        run: The run.
+        outcome: What came of it.
+        by: Who found out.
+        **about: What else is known: project and pipeline.
+    """
+    said = {"state": outcome.state, "stage": outcome.stage, "error": outcome.error, "message": outcome.message}
+    times = {"began": outcome.began, "seconds": round(outcome.seconds, 3)}
+    return store.record(f"runs/{run}/{END}", about | said | times | {"by": by})
+
+
+def run_outcome(store: ArtifactStore, run: str, said: str = "") -> Outcome:
+    """What came of a run, by its id; see `outcome_of`."""
+    return outcome_of((event for _, event in events(store, run)), said)
+
+
+def seconds_of(event: Event) -> float:
+    """How long an attempt had worked when it left an event."""
+    return float(event.body.get("seconds", 0.0))
+
+
+def _at(event: Event) -> float:
+    return float(event.body["at"])

@@ -1,0 +1,79 @@
+"""What came of a run: its own record decides, whatever KFP says, and a later attempt makes good an earlier one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.components.artifacts.run import RUN_ID, Event
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.control.stage import EndOfStages, FailedStageError, require_success
+from gatehouse.components.operations.ending.outcome import end_of, outcome_of
+from gatehouse.components.operations.ending.stage import EndRequest, report_end
+
+RUN = "20240110-000000-abcd"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
+    monkeypatch.setenv(RUN_ID, RUN)
+    return ArtifactStore.open(tmp_path)
+
+
+def happened(*told: str) -> list[Event]:
+    """Events written as `stage.attempt.event`, with what is asked for behind a slash where it matters, in order."""
+    found = []
+    for at, text in enumerate(told):
+        name, _, asked = text.partition("/")
+        stage, attempt, event = name.split(".")
+        error = {"error": "StoreError", "message": "away"} if event in ("failed", "stopped") else {}
+        body: dict[str, Any] = {"at": 100.0 + at, "seconds": 0.0, "asked": asked} | error
+        found.append(Event(stage, int(attempt), event, body))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("told", "said", "state", "stage"),
+    [
+        (["snapshot.1.started", "snapshot.1.finished"], "SUCCEEDED", "succeeded", ""),
+        (["snapshot.1.started", "snapshot.1.hit"], "FAILED", "failed", ""),
+        (["snapshot.1.started", "snapshot.1.hit"], "CANCELED", "stopped", ""),
+        (["train.1.started", "train.1.failed", "probe.1.started", "probe.1.finished"], "SUCCEEDED", "failed", "train"),
+        (["train.1.started", "train.1.failed", "train.2.started", "train.2.finished"], "", "succeeded", ""),
+        (["train.1.started", "train.2.started", "train.2.finished"], "", "succeeded", ""),
+        (["train.1.started"], "SUCCEEDED", "failed", "train"),
+        (["train.1.started", "train.1.stopped"], "FAILED", "stopped", "train"),
+        (["train.1.started", "train.1.tolerated"], "", "succeeded", ""),
+        (["tune.1.started", "tune:train.1.started", "tune:train.1.failed", "tune.1.finished"], "", "succeeded", ""),
+        (["alert.1.started/a", "alert.1.failed/a", "alert.2.started/b", "alert.2.finished/b"], "", "failed", "alert"),
+        (["alert.1.failed/a", "alert.2.finished/b", "alert.3.finished/a"], "", "succeeded", ""),
+        (["require_success.1.started", "report_end.1.started"], "SUCCEEDED", "succeeded", ""),
+    ],
+)
+def test_the_record_of_a_run_says_how_it_ended(told: list[str], said: str, state: str, stage: str) -> None:
+    found = outcome_of(happened(*told), said)
+    assert (found.state, found.stage) == (state, stage)
+
+
+def test_a_stage_that_was_killed_is_named_with_the_likely_cause() -> None:
+    found = outcome_of(happened("train.1.started"))
+    assert found.error == "KilledError" and "killed, as for memory" in found.message
+
+
+def test_success_that_kfp_reports_wrongly_ends_the_run_and_is_recorded_as_a_failure(store: ArtifactStore) -> None:
+    for event in happened("train.1.started", "train.1.failed", "split.1.started", "split.1.finished"):
+        store.record(f"runs/{RUN}/{event.stage}.{event.attempt}.{event.event}.json", event.body)
+    with pytest.raises(FailedStageError, match="Stage train failed: StoreError: away"):
+        require_success(EndOfStages(), store)
+    report_end(EndRequest(project="flights", pipeline="training", said="SUCCEEDED"), store)
+    end = end_of(store, RUN)
+    assert end is not None
+    assert (end["state"], end["stage"], end["project"], end["pipeline"]) == ("failed", "train", "flights", "training")
+    assert (end["began"], end["seconds"]) == (100.0, 3.0)
+
+
+def test_the_end_of_a_run_is_recorded_once(store: ArtifactStore) -> None:
+    for said in ("SUCCEEDED", "FAILED"):
+        report_end(EndRequest(project="flights", pipeline="training", said=said), store)
+    end = end_of(store, RUN)
+    assert end is not None and end["state"] == "succeeded"
