@@ -96,6 +96,21 @@ def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
     return given
 
 
+class StageSettings(BaseModel):
+    """Who answers for a stage, and what happens where it fails."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    owner: str = Field("", max_length=200, description="Who is named where it fails; empty for the project's owner.")
+    on_failure: Literal["stop", "warn"] = Field(
+        "stop",
+        description="`stop` ends the run; `warn` lets it go on with a warning, where nothing that decides needs it.",
+    )
+    retries: int | None = Field(
+        None, ge=1, le=10, description="How often KFP tries it again, where that is safe; null for twice."
+    )
+
+
 class ProjectFile(BaseModel):
     """The content of `project.yaml`."""
 
@@ -144,17 +159,31 @@ class ProjectFile(BaseModel):
     monitoring: MonitoringSpec
     statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")
     alerts: Literal["fail", "warn", "always", "never"] = Field(
-        "never", description="Which verdicts on the data are told to the webhook GATEHOUSE_ALERT_WEBHOOK."
+        "never", description="Which verdicts and ends of runs are told to the webhook GATEHOUSE_ALERT_WEBHOOK."
     )
+    alert_form: Literal["generic", "slack", "teams"] = Field(
+        "generic", description="What the webhook takes: plain JSON, Slack's blocks, or an adaptive card for Teams."
+    )
+    owner: str = Field("", max_length=200, description="Who answers for the project, as notices of failures name them.")
     schedules: Schedules = Schedules()
     prices: Prices = Field(Prices(), description="What an hour of each type of machine costs; tracked with every run.")
 
     resources: dict[str, TaskResources] = Field({}, description="Resources of single tasks, by the stage's name.")
 
-    @field_validator("resources")
+    stages: dict[str, StageSettings] = Field(
+        {}, description="Owner and failure policy of single tasks, by the stage's name."
+    )
+
+    @field_validator("resources", "stages")
     @classmethod
-    def _of_stages(cls, given: dict[str, TaskResources]) -> dict[str, TaskResources]:
+    def _of_stages(cls, given: dict[str, Any]) -> dict[str, Any]:
         return of_stages(given)
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """Who answers for a stage, by its name; under "" who answers for every other."""
+        named = {"": self.owner} | {name: settings.owner for name, settings in self.stages.items()}
+        return {name: owner for name, owner in named.items() if owner}
 
     @model_validator(mode="after")
     def _launchable(self) -> "ProjectFile":

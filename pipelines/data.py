@@ -17,7 +17,7 @@ from gatehouse.components.snapshot.sources.catalog import SourceSpec, parse_sour
 from gatehouse.components.snapshot.stage import snapshot
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.components.validation.stage import validate
-from gatehouse.pipelines.tasks import Tasks
+from gatehouse.pipelines.tasks import WEBHOOK, Tasks
 from gatehouse.project import Project
 
 
@@ -84,8 +84,9 @@ def add_alert(tasks: Tasks, judged: PipelineTask, stage: str, report: Any) -> Pi
         reasons=judged.outputs["reasons"],
         report=report,
         when=tasks.project.file.alerts,
+        form=tasks.project.file.alert_form,
     )
-    tasks.entrust(told, "alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
+    tasks.entrust(told, *WEBHOOK)
     return told
 
 

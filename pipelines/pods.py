@@ -7,7 +7,6 @@ from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.project import TaskResources
 
-RETRIES = 2
 SETTINGS = "gatehouse-settings"
 CREDENTIALS = "gatehouse-credentials"
 SETTINGS_KEYS = {
@@ -22,7 +21,7 @@ CREDENTIAL_KEYS = {
 }
 
 
-def equip(task: PipelineTask, declared: Declaration, minutes: int, given: TaskResources | None) -> None:
+def equip(task: PipelineTask, declared: Declaration, minutes: int, given: TaskResources | None, retries: int) -> None:
     """Give a task's pod everything that its stage declares.
 
     Settings and endpoints come from the config map `gatehouse-settings` and the secret `gatehouse-credentials`, both
@@ -33,6 +32,7 @@ def equip(task: PipelineTask, declared: Declaration, minutes: int, given: TaskRe
         declared: The declaration of its stage.
         minutes: The least timeout.
         given: What the project says of its resources; None where it says nothing.
+        retries: How often it is tried again where it fails, where that is safe.
     """
     resources = declared.resources
     cpu, memory = (given and given.cpu) or resources.cpu, (given and given.memory) or resources.memory
@@ -41,7 +41,7 @@ def equip(task: PipelineTask, declared: Declaration, minutes: int, given: TaskRe
     if given and given.accelerator:
         task.set_accelerator_type(given.accelerator_type).set_accelerator_limit(given.accelerator)
     if declared.effects.retry_safe:
-        task.set_retry(num_retries=RETRIES, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
+        task.set_retry(num_retries=retries, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
     kubernetes.set_timeout(task, max(resources.minutes, minutes) * 60)
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, SETTINGS, SETTINGS_KEYS, optional=True)

@@ -7,12 +7,23 @@ from typing import Any
 
 from kfp.dsl import ExitHandler, PipelineTask
 
-from gatehouse.components.artifacts.stage import Stage, declared_stages
+from gatehouse.components.alerting.stage import alert
+from gatehouse.components.artifacts.canonical import canonical_json
+from gatehouse.components.artifacts.stage import TOLERATE, Stage, declared_stages
 from gatehouse.components.control.stage import prepare, require_success
 from gatehouse.components.operations.ending.stage import report_end
+from gatehouse.components.tracking.cost import PRICES
+from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.preparation import prepare_component
-from gatehouse.project import Project
+from gatehouse.project import Project, StageSettings
+
+RETRIES = 2
+"""How often KFP tries a task again, where the project says nothing else."""
+WEBHOOK = ("alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
+"""Key of the secret `gatehouse-credentials`, and the variable of the environment that gets it."""
+_TELLERS = (alert.name,)
+"""Stages that decide nothing of a run: they tell what others decided."""
 
 
 class Tasks:
@@ -32,6 +43,7 @@ class Tasks:
         self.plan: list[tuple[str, str, str]] = []
         self._store: Any = project.store
         self._prepared: PipelineTask | None = None
+        self._takers: dict[str, set[str]] = {}
 
     def at(self, store: Any) -> None:
         """Say where the run keeps its artifacts: the pipeline's parameter `store`. `begin` does this too."""
@@ -48,9 +60,7 @@ class Tasks:
             force: The pipeline's parameter `force`: with it, the first task hands each stage its nonce.
         """
         self.at(store)
-        told = {"project": self.project.name, "pipeline": self.pipeline}
-        reported = self._add(component_of(report_end.name), report_end, "", 0, told)
-        last = self.plan.pop()
+        reported, last = self._add_report()
         with ExitHandler(reported, name=f"The {self.pipeline}") as handled:
             if force is not None:
                 stages = forcible_stages()
@@ -58,8 +68,39 @@ class Tasks:
                 arguments = {"force": force, "stages": list(stages), "configs": configs}
                 self._prepared = self._add(prepare_component(stages), prepare, "", 0, arguments)
             yield
+        self._require_needless()
         self.add(require_success).after(handled)
         self.plan.append(last)
+
+    def _add_report(self) -> tuple[PipelineTask, tuple[str, str, str]]:
+        """The task that reports the end of the run, and its line of the plan, in which it comes last."""
+        file = self.project.file
+        about = {"project": self.project.name, "pipeline": self.pipeline, "owners": file.owners}
+        component = component_of(report_end.name)
+        reported = self._add(component, report_end, "", 0, about | {"when": file.alerts, "form": file.alert_form})
+        if file.prices.per_hour:
+            reported.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
+        self.entrust(reported, *WEBHOOK)
+        return reported, self.plan.pop()
+
+    def _require_needless(self) -> None:
+        """Refuse that a run goes on without a stage which it needs.
+
+        Raises:
+            ConfigurationError: naming each such stage, and what needs it.
+        """
+        deciding = [(task, stage) for task, stage, _ in self.plan if stage not in _TELLERS]
+        problems = []
+        for task, stage in deciding:
+            settings = self.project.file.stages.get(stage)
+            if settings is None or settings.on_failure == "stop":
+                continue
+            takers = sorted(taker for taker in self._takers.get(task, ()) if taker not in _TELLERS)
+            why = f"{', '.join(takers)} needs what it gives" if takers else "it is what the pipeline is for"
+            if takers or (task, stage) == deciding[-1]:
+                problems.append(f"stages.{stage}.on_failure: expected stop in {self.pipeline}, found warn: {why}")
+        if problems:
+            raise ConfigurationError("\n".join(dict.fromkeys(problems)))
 
     def add(self, stage: Stage[Any, Any], /, *, title: str = "", minutes: int = 0, **arguments: Any) -> PipelineTask:
         """Add the task of a stage, with the settings that it declares; store, code and nonce are given to it.
@@ -84,12 +125,21 @@ class Tasks:
         task = component(store=self._store, **arguments)
         title = title or stage.declared.title
         self.plan.append((task.name, stage.name, title))
+        for channel in task.channel_inputs:
+            if channel.task_name:
+                self._takers.setdefault(channel.task_name, set()).add(stage.name)
         task.set_display_name(title)
-        task.set_caching_options(enable_caching=stage.declared.effects.memo)
+        settings = self.project.file.stages.get(stage.name, StageSettings())
+        retries, tolerated = settings.retries or RETRIES, settings.on_failure == "warn"
+        if tolerated:
+            attempts = 1 + retries if stage.declared.effects.retry_safe and not self.local else 1
+            task.set_env_variable(TOLERATE, str(attempts))
+        # What a stage gave that failed and was let pass must not come out of KFP's cache.
+        task.set_caching_options(enable_caching=stage.declared.effects.memo and not tolerated)
         if not self.local:
             from gatehouse.pipelines.pods import equip
 
-            equip(task, stage.declared, minutes, self.project.file.resources.get(stage.name))
+            equip(task, stage.declared, minutes, self.project.file.resources.get(stage.name), retries)
         return task
 
     def entrust(self, task: PipelineTask, key: str, variable: str) -> None:

@@ -1,18 +1,16 @@
 """The alert stage: tells a webhook of a verdict. It never fails a run, and never hides that nobody was told."""
 
-import logging
 import os
 from typing import Any, Literal
 
+from gatehouse.components.alerting.notice import Form, Notice, body_of
 from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.pages import pages_of
 from gatehouse.components.artifacts.reference import Reference
-from gatehouse.components.artifacts.run import RUN_ID, Attempt
+from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
-
-logger = logging.getLogger(__name__)
 
 VERSION = 1
 _MOST_REASONS = 20
@@ -32,6 +30,7 @@ class AlertRequest(StageModel):
         reasons: Why, as the stage gave them: redacted already where a column is sensitive.
         report: Reference of the artifact that the report shows.
         when: `fail` for every verdict that is a no; `warn` for these and for warnings; `always`; or `never`.
+        form: What the webhook takes: `generic`, `slack` or `teams`.
     """
 
     project: str
@@ -41,6 +40,7 @@ class AlertRequest(StageModel):
     reasons: tuple[str, ...] = ()
     report: str = ""
     when: Literal["fail", "warn", "always", "never"] = "fail"
+    form: Form = "generic"
 
 
 class AlertResult(StageModel):
@@ -66,8 +66,10 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     A webhook that is not set, is down or refuses is part of the result, and a warning in the run record; it raises
     nothing. A repeat within the same run posts nothing that was delivered before.
     """
-    from gatehouse.components.alerting import webhook
+    from gatehouse.components.alerting.telling import tell
 
+    if not request.verdict:
+        return AlertResult(wanted=False, delivered=False, attempts=0, why="the stage failed, and the project lets it")
     found = _anomalies(store, request)
     said = "warn" if request.verdict == "pass" and found else request.verdict
     if not _is_wanted(request.when, said):
@@ -75,30 +77,14 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
             wanted=False, delivered=False, attempts=0, why=f"{said} is not told when {request.when} is asked for"
         )
     body = payload(request, said, found if len(found) > len(request.reasons) else request.reasons, store)
-    key, run = str(body["idempotency_key"]), str(body["run"])
-    if run and store.objects.stat(_receipt(run, key)):
-        return AlertResult(wanted=True, delivered=True, attempts=0, why="was delivered by an earlier attempt")
-    url = webhook.address()
-    if not url:
-        why = f"no webhook is set: {webhook.ADDRESS} is empty"
-        message = f"Nobody was told that {request.stage} says {said}: {why}"
-        logger.warning("%s.", message)
-        Attempt(store, "alert:webhook").note("warned", message=message)
-        return AlertResult(wanted=True, delivered=False, attempts=0, why=why)
-    posted = webhook.post(url, body, key)
-    if not posted.delivered:
-        message = f"Nobody was told that {request.stage} says {said}: the webhook {posted.why}"
-        logger.warning("%s (attempts: %d).", message, posted.attempts)
-        Attempt(store, "alert:webhook").note("warned", message=message, attempts=posted.attempts)
-    elif run:
-        store.record(_receipt(run, key), {"attempts": posted.attempts, "verdict": said})
-    return AlertResult(wanted=True, delivered=posted.delivered, attempts=posted.attempts, why=posted.why)
+    key, run = idempotency_key(request, said), os.environ.get(RUN_ID, "")
+    receipt = _receipt(run, key) if run else ""
+    told = tell(store, f"{request.stage} says {said}", body, key, receipt, verdict=said)
+    return AlertResult(wanted=True, delivered=told.delivered, attempts=told.attempts, why=told.why)
 
 
-def payload(
-    request: AlertRequest, said: str, reasons: tuple[str, ...], store: ArtifactStore
-) -> dict[str, str | int | list[str]]:
-    """What is posted: for programs, and with `text` for people, as Slack and those that speak its format show it.
+def payload(request: AlertRequest, said: str, reasons: tuple[str, ...], store: ArtifactStore) -> dict[str, Any]:
+    """What is posted: in the generic form for programs, and with `text` for people.
 
     Args:
         request: The verdict.
@@ -107,17 +93,20 @@ def payload(
         store: Where the report is.
     """
     run = os.environ.get(RUN_ID, "")
-    identity = [request.project, request.pipeline, run, request.stage, said, request.report]
     kept = [_cut(reason, _LONGEST_REASON) for reason in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:
         kept.append(f"and {len(reasons) - _MOST_REASONS} more in the report")
     label, place = _place(store, request.report) if request.report else ("", "")
-    title = f"Gatehouse, {request.project}: {request.stage} says {said}"
-    lines = [title, *(f"• {_cut(reason, _LONGEST_SHOWN)}" for reason in kept[:_SHOWN])]
+    lines = [f"• {_cut(reason, _LONGEST_SHOWN)}" for reason in kept[:_SHOWN]]
     if len(kept) > _SHOWN:
         lines.append(f"and {len(reasons) - _SHOWN} more in the report")
-    lines += [f"{name}: {value}" for name, value in ((label, place), ("run", run)) if value]
-    return {
+    notice = Notice(
+        f"Gatehouse, {request.project}: {request.stage} says {said}",
+        "good" if said == "pass" else "warn" if said == "warn" else "bad",
+        lines,
+        links={name: value for name, value in ((label, place), ("run", run)) if value},
+    )
+    about = {
         "version": VERSION,
         "project": request.project,
         "pipeline": request.pipeline,
@@ -127,9 +116,16 @@ def payload(
         "reasons": kept,
         "report": str(Reference.parse(request.report)) if request.report else "",
         "address": place,
-        "idempotency_key": sha256_bytes(canonical_json(identity).encode()),
-        "text": _inert("\n".join(lines)),
+        "idempotency_key": idempotency_key(request, said),
     }
+    return body_of(notice, request.form, about)
+
+
+def idempotency_key(request: AlertRequest, said: str) -> str:
+    """What identifies one verdict that is told, so that a repeat can be told from another."""
+    run = os.environ.get(RUN_ID, "")
+    identity = [request.project, request.pipeline, run, request.stage, said, request.report]
+    return sha256_bytes(canonical_json(identity).encode())
 
 
 def _place(store: ArtifactStore, reference: str) -> tuple[str, str]:
@@ -167,8 +163,3 @@ def _receipt(run: str, key: str) -> str:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _inert(text: str) -> str:
-    """Text in which no value from data can become a mention or a link (Slack's format: `<!channel>`, `<http://…>`)."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

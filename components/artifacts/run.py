@@ -15,7 +15,8 @@ logger = logging.getLogger(__name__)
 
 RUN_ID = "GATEHOUSE_RUN_ID"
 REASON = "GATEHOUSE_REASON"
-"""Variables of the environment: the run that a process belongs to, and why a person started it."""
+MACHINE = "GATEHOUSE_MACHINE"
+"""Variables of the environment: the run that a process belongs to, why a person started it, and the type of machine."""
 _RETRY_SECONDS = 900.0
 
 

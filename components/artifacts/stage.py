@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
+from typing import Any, Generic, NoReturn, TypeVar, cast, get_origin, get_type_hints
 
 from pydantic import ValidationError, model_validator
 
@@ -42,6 +42,8 @@ from gatehouse.errors import (
 from gatehouse.process import follow_owner
 
 FAULT = "GATEHOUSE_FAULT"
+TOLERATE = "GATEHOUSE_TOLERATE"
+"""Variable of the environment: a task whose stage fails in this attempt, or for good, ends well with a warning."""
 _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
 _outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
 
@@ -152,9 +154,13 @@ class Stage(Generic[Req, Res]):
             inject_fault(self.name, "finish", attempt)
         except Exception as raised:
             error = _explained(raised)
+            tolerated = not outer and _is_tolerated(error, attempt)
             with contextlib.suppress(StoreError):  # the cause is worth more than that a full disk cannot record it
-                ended = "stopped" if isinstance(error, StoppedError) else "failed"
+                ended = "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
                 attempt.note(ended, **_told(error))
+            if tolerated:
+                attempt.warn(f"{self.name} failed, and the run goes on without it: {_told(error)['message']}")
+                return _nothing(self.result)
             if error is raised:
                 raise
             raise error from raised
@@ -298,6 +304,24 @@ def _require_no_verdict(attempt: Attempt) -> None:
     before = attempt.found_before()
     if before is not None:
         raise RepeatedError(before["message"], before["error"], before["exit_code"])
+
+
+def _is_tolerated(error: Exception, attempt: Attempt) -> bool:
+    """Whether the project lets a run go on without this stage, and trying it again would not help or was done."""
+    attempts = int(os.environ.get(TOLERATE, "0"))
+    permanent = isinstance(error, GatehouseError) and error.permanent
+    return attempts > 0 and not isinstance(error, StoppedError) and (permanent or attempt.number >= attempts)
+
+
+def _nothing(result: type[Res]) -> Res:
+    """A result that says nothing: empty text, no numbers but 0, no entries. Nothing that decides takes it."""
+    fields = result.model_fields.items()
+    empty: dict[str, Any] = {name: _empty(get_origin(field.annotation) or field.annotation) for name, field in fields}
+    return cast(Res, result.model_construct(None, **empty))
+
+
+def _empty(kind: Any) -> Any:
+    return kind() if kind in (int, float, bool, tuple, list, dict) else ""
 
 
 def _told(error: Exception) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import Annotated
 from pydantic import Field
 
 from gatehouse.components.artifacts.identity import Spec, operational
+from gatehouse.components.artifacts.run import MACHINE
 
-PRICES, MACHINE = "GATEHOUSE_PRICES", "GATEHOUSE_MACHINE"
+PRICES = "GATEHOUSE_PRICES"
 _HOUR = 3600.0
 
 

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import gatehouse
-from gatehouse.components.tracking.cost import MACHINE
+from gatehouse.components.artifacts.run import MACHINE
 
 COMMIT, IMAGE = "GATEHOUSE_COMMIT", "GATEHOUSE_IMAGE"
 _DISTRIBUTIONS = (

@@ -20,5 +20,10 @@ def check(
     from gatehouse.checking import check_project
 
     checked = check_project(project_folder(project), data=data)
+    if any(settings.on_failure == "warn" for settings in checked.file.stages.values()):
+        from gatehouse.pipelines.catalog import build, names
+
+        for name in names():  # Only the built pipelines know what needs a stage.
+            build(name, checked, local=True)
     told = "files, queries and the names that they use fit each other"
     typer.echo(f"✓ {checked.name}: {told}{', and the first rows of the data' * data}.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.components.artifacts.canonical import digest_of
-from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.artifacts.run import MACHINE, RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
 from gatehouse.components.launchers.kubernetes.logs import PodLogs
@@ -44,7 +44,6 @@ from gatehouse.components.launchers.launcher import (
 from gatehouse.components.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
 from gatehouse.components.launchers.stopping import stop_here
 from gatehouse.components.launchers.timeouts import job_minutes
-from gatehouse.components.tracking.cost import MACHINE
 from gatehouse.components.tracking.environment import COMMIT, IMAGE
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, MissingArtifactError
 from gatehouse.images import image

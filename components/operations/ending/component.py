@@ -8,9 +8,16 @@ from gatehouse.images import image
 
 
 @dsl.component(base_image=image("gatehouse"), packages_to_install=[], install_kfp_package=False)
-def report_end(store: str, project: str, pipeline: str, status: dsl.PipelineTaskFinalStatus) -> NamedTuple(
-    "Outputs", [("state", str), ("failed_stage", str)]
-):
+def report_end(
+    store: str,
+    project: str,
+    pipeline: str,
+    status: dsl.PipelineTaskFinalStatus,
+    summary: dsl.Output[dsl.Markdown],
+    when: str,
+    form: str,
+    owners: dict,
+) -> NamedTuple("Outputs", [("state", str), ("failed_stage", str), ("told", bool)]):
     """Record how the run ended, and tell it.
 
     Args:
@@ -18,11 +25,19 @@ def report_end(store: str, project: str, pipeline: str, status: dsl.PipelineTask
         project: The project.
         pipeline: The pipeline that ran.
         status: How KFP says that the tasks before ended.
+        summary: What happened to each stage, for the UI.
+        when: Which ends the webhook is told: fail, warn, always or never.
+        form: What the webhook takes: generic, slack or teams.
+        owners: Who answers for a stage, by its name.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.operations.ending.report import summary_of
     from gatehouse.components.operations.ending.stage import EndRequest
     from gatehouse.components.operations.ending.stage import report_end as report
 
-    request = EndRequest(project=project, pipeline=pipeline, said=status.state)
-    result = report(request, ArtifactStore.open(store))
-    return (result.state, result.failed_stage)
+    request = EndRequest(project=project, pipeline=pipeline, said=status.state, when=when, form=form, owners=owners)
+    opened = ArtifactStore.open(store)
+    result = report(request, opened)
+    with open(summary.path, "w", encoding="utf-8") as stream:
+        stream.write(summary_of(opened, result))
+    return (result.state, result.failed_stage, result.told)

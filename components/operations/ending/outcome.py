@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gatehouse.components.artifacts.run import Event, events
@@ -47,23 +47,25 @@ def outcome_of(found: Iterable[Event], said: str = "") -> Outcome:
     """
     listed = sorted((event for event in found if event.stage not in _ENDS), key=_at)
     broken = unsuccessful(listed)
-    times = (
-        {"began": _at(listed[0]) - seconds_of(listed[0]), "seconds": _at(listed[-1]) - _at(listed[0])} if listed else {}
-    )
-    warned = tuple((one.stage, str(one.body.get("message", ""))) for one in listed if one.event == "warned")
+    known = Outcome("succeeded", warnings=tuple(_warning(one) for one in listed if one.event == "warned"))
+    if listed:
+        known = replace(known, began=_at(listed[0]) - seconds_of(listed[0]), seconds=_at(listed[-1]) - _at(listed[0]))
     if not broken and said in ("", "SUCCEEDED"):
-        return Outcome("succeeded", **times, warnings=warned)
+        return known
     if not broken:
-        state: State = "stopped" if said.startswith("CANCEL") else "failed"
         told = f"KFP says {said}, and no stage left a failure on the record: a pod that never began or was evicted."
-        return Outcome(state, message=told, **times, warnings=warned)
+        return replace(known, state="stopped" if said.startswith("CANCEL") else "failed", message=told)
     first = broken[0]
     if first.event == "started":
         told = f"{first.stage} began and left no end: it was killed, as for memory, or with its node."
-        return Outcome("failed", first.stage, "KilledError", told, **times, warnings=warned)
-    state = "stopped" if all(one.event == "stopped" for one in broken) else "failed"
+        return replace(known, state="failed", stage=first.stage, error="KilledError", message=told)
+    state: State = "stopped" if all(one.event == "stopped" for one in broken) else "failed"
     error, message = str(first.body.get("error", "")), str(first.body.get("message", ""))
-    return Outcome(state, first.stage, error, message, **times, warnings=warned)
+    return replace(known, state=state, stage=first.stage, error=error, message=message)
+
+
+def _warning(event: Event) -> tuple[str, str]:
+    return event.stage, str(event.body.get("message", ""))
 
 
 def unsuccessful(found: Iterable[Event]) -> list[Event]:

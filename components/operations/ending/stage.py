@@ -1,15 +1,16 @@
 """The last task of every run, which KFP starts however the run ends: it records the end, and tells whom it concerns."""
 
-import logging
 import os
+from typing import Literal
 
+from pydantic import Field
+
+from gatehouse.components.alerting.notice import Form
 from gatehouse.components.artifacts.declaration import Effects, Resources
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import record_end, run_outcome
-
-logger = logging.getLogger(__name__)
 
 
 class EndRequest(StageModel):
@@ -19,18 +20,27 @@ class EndRequest(StageModel):
         project: The project.
         pipeline: The pipeline that ran.
         said: KFP's state of the tasks before: SUCCEEDED, FAILED or CANCELED.
+        when: Which ends the webhook is told: `fail` for runs that did not succeed, `warn` for these and for warnings,
+            `always`, or `never`.
+        form: What the webhook takes: `generic`, `slack` or `teams`.
+        owners: Who answers for a stage, by its name; under "" who answers for every other.
     """
 
     project: str
     pipeline: str
     said: str = ""
+    when: Literal["fail", "warn", "always", "never"] = "never"
+    form: Form = "generic"
+    owners: dict[str, str] = Field({})
 
 
 class EndResult(StageModel):
-    """What came of the run, and the stage that failed."""
+    """What came of the run, the stage that failed, and whether the webhook took the notice, or why not."""
 
     state: str
     failed_stage: str
+    told: bool
+    why: str
 
 
 @stage(
@@ -38,18 +48,25 @@ class EndResult(StageModel):
     title="Report the end",
     effects=Effects(
         reads="the run's record",
-        writes="the run's end",
-        why="Says how this run ended, which nobody knows before; an end is recorded once.",
+        writes="the run's end, the webhook",
+        why="Says how this run ended, which nobody knows before; an end is recorded once and told once.",
     ),
     resources=Resources(cpu="500m", memory="512M", minutes=5),
 )
 def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
-    """Record the end of the run that this process is part of.
+    """Record the end of the run that this process is part of, and post it to the webhook where `when` asks for it.
 
-    What KFP says is held against the run's own record: where a stage failed, the run failed.
+    What KFP says is held against the run's own record: where a stage failed, the run failed. A webhook that is down is
+    part of the result; it raises nothing.
     """
     run = os.environ.get(RUN_ID, "")
     outcome = run_outcome(store, run, request.said)
+    about = {"project": request.project, "pipeline": request.pipeline}
+    told, why = False, f"{outcome.state} is not told when {request.when} is asked for"
     if run:
-        record_end(store, run, outcome, "report_end", project=request.project, pipeline=request.pipeline)
-    return EndResult(state=outcome.state, failed_stage=outcome.stage)
+        record_end(store, run, outcome, "report_end", **about)
+        from gatehouse.components.operations.ending.telling import is_wanted, tell_end
+
+        if is_wanted(request.when, outcome):
+            told, why = tell_end(store, run, outcome, about, request.owners, request.form)
+    return EndResult(state=outcome.state, failed_stage=outcome.stage, told=told, why=why)

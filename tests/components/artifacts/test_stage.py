@@ -12,7 +12,7 @@ from gatehouse.components.artifacts import run as run_module
 from gatehouse.components.artifacts import stage as stage_module
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
-from gatehouse.components.artifacts.stage import Stage, StageModel
+from gatehouse.components.artifacts.stage import TOLERATE, Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.stage import forced
 from gatehouse.errors import (
@@ -276,3 +276,24 @@ def test_force_names_stages_and_an_optional_nonce() -> None:
     assert forced("train, evaluate@2", stages) == {"train": "2", "evaluate": "2"}
     with pytest.raises(ConfigurationError, match=r"'trian'.*train"):
         forced("trian", stages)
+
+
+@pytest.mark.parametrize(("error", "attempts"), [(StoreError, 3), (ConfigurationError, 1)])
+def test_a_stage_that_may_fail_ends_well_with_a_warning_once_trying_again_does_not_help(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: type[Exception], attempts: int
+) -> None:
+    monkeypatch.setenv(TOLERATE, "3")
+
+    def failing(request: Request, store: ArtifactStore) -> Result:
+        raise error("no answer")
+
+    stage = Stage(Declaration("split", "Split"), failing)
+    for _ in range(attempts - 1):
+        with pytest.raises(error):
+            stage(Request(value=1), store)
+    assert stage(Request(value=1), store).split == ""
+    ended = [event.event for event in _events(store) if event.event not in ("started", "warned")]
+    assert ended == ["failed"] * (attempts - 1) + ["tolerated"]
+    (warned,) = [event.body["message"] for event in _events(store) if event.event == "warned"]
+    assert warned == "split failed, and the run goes on without it: no answer"
+    assert not list(store.objects.list("memo"))

@@ -1,0 +1,96 @@
+"""The notice of a run's end: what happened, why, whom it concerns, where a person reads on, how long and how dear."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from gatehouse.components.alerting.notice import Notice, Tone
+from gatehouse.components.artifacts.pages import pages_of
+from gatehouse.components.artifacts.redaction import redacted
+from gatehouse.components.artifacts.reference import references_in
+from gatehouse.components.artifacts.run import Event
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.outcome import ENDED, Outcome, seconds_of
+from gatehouse.components.reports.format import duration
+from gatehouse.components.tracking.cost import prices_here
+from gatehouse.components.tracking.mlflow_client import URI
+
+ENDPOINT, UI = "GATEHOUSE_KFP_ENDPOINT", "GATEHOUSE_KFP_UI"
+"""Variables of the environment: the address of KFP's API, and of its pages, where these are elsewhere."""
+_MOST_LINES, _LONGEST_LINE = 8, 400
+_WARNINGS = 5
+
+
+def notice_of(
+    store: ArtifactStore,
+    run: str,
+    outcome: Outcome,
+    found: Sequence[Event],
+    about: Mapping[str, str],
+    owners: Mapping[str, str],
+) -> Notice:
+    """What is told of a run's end.
+
+    Args:
+        store: Holds the reports.
+        run: The run.
+        outcome: What came of it.
+        found: Its events.
+        about: Project and pipeline.
+        owners: Who answers for a stage, by its name; under "" who answers for every other.
+    """
+    where = f" in {outcome.stage}" if outcome.stage else ""
+    title = f"Gatehouse, {about['project']}: {about['pipeline']} {outcome.state}{where}"
+    facts = {
+        "pipeline": about["pipeline"],
+        "run": run,
+        "stage": outcome.stage,
+        "error": outcome.error,
+        "owner": owners.get(outcome.stage, "") or owners.get("", ""),
+        "duration": duration(outcome.seconds) if outcome.began is not None else "",
+        "cost": _cost(found),
+    }
+    tone: Tone = "good" if outcome.state == "succeeded" else "bad" if outcome.state == "failed" else "warn"
+    if tone == "good" and outcome.warnings:
+        tone = "warn"
+    lines = _first_lines(outcome.message)
+    lines += [_cut(f"warning in {stage}: {message}") for stage, message in outcome.warnings[:_WARNINGS]]
+    if len(outcome.warnings) > _WARNINGS:
+        lines.append(f"and {len(outcome.warnings) - _WARNINGS} more warnings in the run's record")
+    return Notice(
+        title, tone, lines, {name: value for name, value in facts.items() if value}, _links(store, run, found)
+    )
+
+
+def _first_lines(message: str) -> list[str]:
+    lines = [_cut(line) for line in redacted(message).splitlines() if line.strip()]
+    more = [f"and {len(lines) - _MOST_LINES} more lines in the run's record"] if len(lines) > _MOST_LINES else []
+    return lines[:_MOST_LINES] + more
+
+
+def _links(store: ArtifactStore, run: str, found: Sequence[Event]) -> dict[str, str]:
+    ui, tracking = os.environ.get(UI) or os.environ.get(ENDPOINT, ""), os.environ.get(URI, "")
+    links = {"KFP": f"{ui.rstrip('/')}/#/runs/details/{run}" if ui else "", "report": _report(store, found)}
+    links["MLflow"] = redacted(tracking) if tracking.startswith("http") else ""
+    return {name: place for name, place in links.items() if place}
+
+
+def _report(store: ArtifactStore, found: Sequence[Event]) -> str:
+    """The page that was drawn last: of what made the run end, where a verdict did."""
+    for event in sorted(found, key=lambda one: float(one.body["at"]), reverse=True):
+        for reference in references_in(list(event.body.get("result", {}).values())):
+            if drawn := list(pages_of(store, reference)):
+                return f"{store.address}/{drawn[-1]}"
+    return ""
+
+
+def _cost(found: Sequence[Event]) -> str:
+    """What the stages cost together, at the prices of the machines that they name; empty where a price is not known."""
+    prices = prices_here()
+    ended = [event for event in found if event.event in ENDED and ":" not in event.stage]
+    costs = [prices.cost(seconds_of(event), str(event.body.get("machine", ""))) for event in ended]
+    known = [cost for cost in costs if cost is not None]
+    return f"{sum(known):.2f} {prices.currency}" if known and len(known) == len(costs) else ""
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

@@ -1,0 +1,55 @@
+"""Tells the end of a run, once: whoever finds it out first, the task at its end or whoever looks after it."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from gatehouse.components.alerting.notice import Form, body_of
+from gatehouse.components.alerting.telling import tell
+from gatehouse.components.artifacts.canonical import sha256_bytes
+from gatehouse.components.artifacts.run import events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.notice import notice_of
+from gatehouse.components.operations.ending.outcome import Outcome
+
+When = Literal["fail", "warn", "always", "never"]
+TOLD = "told.json"
+VERSION = 1
+
+
+def is_wanted(when: When, outcome: Outcome) -> bool:
+    """Whether somebody wants to hear of an end."""
+    if when in ("always", "never"):
+        return when == "always"
+    return outcome.state != "succeeded" or (when == "warn" and bool(outcome.warnings))
+
+
+def tell_end(
+    store: ArtifactStore,
+    run: str,
+    outcome: Outcome,
+    about: Mapping[str, str],
+    owners: Mapping[str, str],
+    form: Form = "generic",
+) -> tuple[bool, str]:
+    """Post the end of a run to the webhook; nothing where that was delivered before.
+
+    Args:
+        store: Holds the run's record.
+        run: The run.
+        outcome: What came of it.
+        about: Project and pipeline.
+        owners: Who answers for a stage, by its name; under "" who answers for every other.
+        form: What the webhook takes.
+
+    Returns:
+        Whether it was delivered, and what the webhook said.
+    """
+    found = [event for _, event in events(store, run)]
+    notice = notice_of(store, run, outcome, found, about, owners)
+    key = sha256_bytes(f"end/{run}".encode())
+    said = {"version": VERSION, "event": "run-ended", "run": run, "state": outcome.state, "stage": outcome.stage}
+    said |= {"error": outcome.error, "message": "\n".join(notice.lines), "idempotency_key": key, **about}
+    body = body_of(notice, form, {**said, "facts": dict(notice.facts), "links": dict(notice.links)})
+    what = f"{about['pipeline']} {outcome.state}"
+    told = tell(store, what, body, key, f"runs/{run}/{TOLD}", state=outcome.state)
+    return told.delivered, told.why

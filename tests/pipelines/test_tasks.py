@@ -1,0 +1,64 @@
+"""What a project says of single stages reaches their tasks, and what a pipeline needs cannot be let fail."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gatehouse.components.artifacts.stage import TOLERATE
+from gatehouse.components.probing.spec import ProbeSpec
+from gatehouse.errors import ConfigurationError
+from gatehouse.pipelines.catalog import Pipeline, build
+from gatehouse.project import Project, ProjectFile, StageSettings, load_project
+from tests.compiling import with_a_short_stack
+from tests.small_example import EXAMPLE
+
+
+@pytest.fixture(scope="module")
+def project() -> Project:
+    return load_project(EXAMPLE)
+
+
+def built(project: Project, pipeline: str, local: bool, **stages: StageSettings) -> Pipeline:
+    file = project.file.model_copy(update={"stages": stages, "probes": ProbeSpec(), "alerts": "fail"})
+    made = with_a_short_stack(lambda: build(pipeline, replace(project, file=file), local=local))
+    assert isinstance(made, Pipeline)
+    return made
+
+
+def executor(pipeline: Pipeline, stage: str) -> Any:
+    spec = pipeline.function.pipeline_spec
+    label = spec.components[pipeline.tasks[stage].component_ref.name].executor_label
+    return spec.deployment_spec["executors"][label]["container"]
+
+
+def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(project: Project) -> None:
+    lenient = StageSettings(on_failure="warn", retries=4)
+    pipeline = built(project, "training", False, probe=lenient, freshness=StageSettings(on_failure="warn"))
+    settings = {each["name"]: each["value"] for each in executor(pipeline, "probe")["env"]}
+    assert settings[TOLERATE] == "5"
+    assert pipeline.tasks["probe"].retry_policy.max_retry_count == 4
+    assert not pipeline.tasks["probe"].caching_options.enable_cache
+    assert pipeline.tasks["train"].retry_policy.max_retry_count == 2
+    assert pipeline.tasks["train"].caching_options.enable_cache
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "stage", "why"),
+    [
+        ("training", "validate", "require_contract needs what it gives"),
+        ("training", "register", "it is what the pipeline is for"),
+    ],
+)
+def test_a_stage_that_a_run_needs_cannot_be_let_fail(project: Project, pipeline: str, stage: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"stages\.{stage}\.on_failure: expected stop in {pipeline}.*{why}"):
+        built(project, pipeline, True, **{stage: StageSettings(on_failure="warn")})
+
+
+def test_settings_of_stages_are_checked(project: Project) -> None:
+    body = project.file.model_dump(mode="json")
+    with pytest.raises(ValidationError, match="expected names of stages"):
+        ProjectFile.model_validate(body | {"stages": {"nothing": {"owner": "a"}}})
+    told = ProjectFile.model_validate(body | {"owner": "ml@acme", "stages": {"train": {"owner": "gpu@acme"}}})
+    assert told.owners == {"": "ml@acme", "train": "gpu@acme"}
