@@ -10,12 +10,12 @@ from gatehouse.project import TaskResources
 SETTINGS = "gatehouse-settings"
 CREDENTIALS = "gatehouse-credentials"
 SETTINGS_KEYS = {
-    "mlflow-tracking-uri": "MLFLOW_TRACKING_URI",
+    "mlflow-tracking-uri": "GATEHOUSE_MLFLOW_TRACKING_URI",
     "aws-endpoint-url": "AWS_ENDPOINT_URL",
     "aws-region": "AWS_DEFAULT_REGION",
 }
 CREDENTIAL_KEYS = {
-    "mlflow-tracking-token": "MLFLOW_TRACKING_TOKEN",
+    "mlflow-tracking-token": "GATEHOUSE_MLFLOW_TRACKING_TOKEN",
     "aws-access-key-id": "AWS_ACCESS_KEY_ID",
     "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
 }

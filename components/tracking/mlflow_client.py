@@ -26,6 +26,7 @@ from gatehouse.components.artifacts.objects.local import LocalObjects
 from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.run import Attempt, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.tracking.kfp_task import URI, WORKSPACE, KfpTask, access_to, is_own, server_uri, task_here
 from gatehouse.components.tracking.spool import Point as SpooledPoint
 from gatehouse.errors import GatehouseError
 from gatehouse.importing import without
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-URI = "MLFLOW_TRACKING_URI"
 REFERENCE = "gatehouse.reference"
 RUN = "gatehouse.run"
 JOB = "gatehouse.job"
@@ -52,6 +52,7 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
 _MOST_PARAMS, _MOST_METRICS = 100, 900
+_MOST_EXPERIMENTS = 1000
 _LONGEST_PARAM, _LONGEST_TAG, _LONGEST_NAME = 6000, 5000, 250
 
 _CONNECT_SECONDS = 3.0
@@ -70,12 +71,15 @@ class Tracking:
     Attributes:
         store: The store.
         uri: MLflow's tracking and registry URI.
-        name: `embedded` for the database inside the store, else a digest of the URI.
+        name: `embedded` for the database inside the store, else a digest of the URI, and of the workspace there.
+        task: What Kubeflow Pipelines began there for the task that is shown, or None: runs hang below it, and it is
+            not ended here.
     """
 
     store: ArtifactStore
     uri: str
     name: str
+    task: KfpTask | None = None
 
     @property
     def embedded(self) -> Path | None:
@@ -98,7 +102,7 @@ class Tracking:
     @contextmanager
     def client(self) -> "Iterator[MlflowClient]":
         """An MLflow client, for one process at a time on a local store: MLflow has no create-only writes."""
-        with self._exclusive():
+        with self._exclusive(), access_to(self.uri):
             yield quiet_client(self.uri)
 
     @contextmanager
@@ -113,7 +117,9 @@ class Tracking:
             yield
 
     def experiment(self, client: "MlflowClient", name: str) -> str:
-        """Id of the experiment of this name, created where it is missing."""
+        """Id of the experiment of this name, created where it is missing; in a task of KFP's, the task's experiment."""
+        if self.task:
+            return self.task.experiment
         found = client.get_experiment_by_name(name)
         if found is not None:
             return str(found.experiment_id)
@@ -122,10 +128,15 @@ class Tracking:
 
 
 def tracking_of(store: ArtifactStore) -> Tracking | None:
-    """Where this store's runs are tracked: `MLFLOW_TRACKING_URI`, else a database in the store, else nowhere (None)."""
-    uri = os.environ.get(URI, "")
-    if uri:
-        return Tracking(store, uri, sha256_bytes(uri.encode())[:16])
+    """Where this store's runs are tracked, or None for nowhere.
+
+    On the server that `GATEHOUSE_MLFLOW_TRACKING_URI` or else `MLFLOW_TRACKING_URI` names, else in a database in the
+    store.
+    """
+    if uri := server_uri():
+        workspace = "" if is_own(uri) else os.environ.get(WORKSPACE, "")
+        name = sha256_bytes(f"{uri}#{workspace}".encode() if workspace else uri.encode())[:16]
+        return Tracking(store, uri, name, task_here(uri, name))
     if isinstance(store.objects, LocalObjects):
         return Tracking(store, f"sqlite:///{store.address}/mlflow/mlflow.db", "embedded")
     return None
@@ -154,6 +165,27 @@ def find_run(client: "MlflowClient", experiment: str, tag: str, value: str, *, n
     order = [f"start_time {'DESC' if newest else 'ASC'}"]
     runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1, order_by=order)
     return runs[0] if runs else None
+
+
+def find_anywhere(client: "MlflowClient", tag: str, value: str) -> "Run | None":
+    """The newest run of all experiments whose tag has this value, or None."""
+    from mlflow.entities import ViewType
+
+    token: str | None = None
+    while True:
+        page = client.search_experiments(ViewType.ACTIVE_ONLY, max_results=_MOST_EXPERIMENTS, page_token=token)
+        order = ["start_time DESC"]
+        experiments = [str(each.experiment_id) for each in page]
+        runs = client.search_runs(experiments, f"tags.`{tag}` = '{value}'", max_results=1, order_by=order)
+        if runs or not page.token:
+            return runs[0] if runs else None
+        token = page.token
+
+
+def end_above(tracking: Tracking, client: "MlflowClient", run: str, status: str = "", at: int | None = None) -> None:
+    """End the run above others, unless it is none (empty), or KFP's, which KFP ends."""
+    if run and not (tracking.task and tracking.task.run == run):
+        client.set_terminated(run, status or None, at)
 
 
 def ensure_run(
@@ -191,7 +223,9 @@ def create_run(
 
 
 def pipeline_run(tracking: Tracking, client: "MlflowClient", experiment: str, run: str) -> str:
-    """Id of the MLflow run that stands for the pipeline run `run`; empty outside of any run."""
+    """Id of the MLflow run that stands for the pipeline run `run`, or for KFP's task; empty outside of any run."""
+    if tracking.task:
+        return tracking.task.run
     if not run:
         return ""
     found = find_run(client, experiment, RUN, run)

@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Any
 from gatehouse.components.artifacts.run import RUN_ID
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.environment import capture_environment
+from gatehouse.components.tracking.kfp_task import kept_task
 from gatehouse.components.tracking.machine import PREFIX, Machine
 from gatehouse.components.tracking.mlflow_client import (
     JOB,
@@ -86,7 +87,7 @@ def open_spool(
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
     about: dict[str, Any] = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, "")}
-    about |= {"began": time.time(), "model": "", "error": ""}
+    about |= {"began": time.time(), "model": "", "error": "", "task": _task(store)}
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         # Whoever delivers the spool of the same job, which another run has finished, removes it first.
@@ -98,6 +99,12 @@ def open_spool(
                 _held[folder] = use(folder)
                 _write(folder / _ABOUT, about | {"params": flat(params or {}), "inputs": dict(inputs or {})})
                 return folder
+
+
+def _task(store: ArtifactStore) -> dict[str, str]:
+    """The run of KFP's task below which the job is shown, whoever delivers it."""
+    tracking = tracking_of(store)
+    return tracking.task.to_json() if tracking and tracking.task else {}
 
 
 def is_spooled(store: ArtifactStore, job: str) -> bool:
@@ -245,6 +252,7 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, 
         if known["server"] == tracking.name:
             return known
     about = _about(folder)
+    tracking = replace(tracking, task=kept_task(about.get("task", {}), tracking.name))
     experiment = tracking.experiment(client, about["experiment"])
     above = pipeline_run(tracking, client, experiment, about["run"])
     run = find_run(client, experiment, JOB, about["job"], newest=True)

@@ -15,9 +15,9 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tracking.mlflow_client import (
     REFERENCE,
-    RUN,
     Point,
     Tracking,
+    end_above,
     ensure_run,
     find_run,
     log,
@@ -121,12 +121,11 @@ def _show(tracking: Tracking, client: "MlflowClient", run: str, name: str, ended
     failed = [event.stage for event in ended if event.event in _IN_VAIN]
     recalled = [event.stage for event in ended if event.event == "hit"]
     spent = sum(float(event.body["seconds"]) for event in ended)
-    found = find_run(client, experiment, RUN, run)
-    assert found is not None  # made above
     points: list[Point] = [(key, value, 0) for key, value in cost_here(spent).items()]
     tags = {"gatehouse.from_memo": " ".join(recalled), "gatehouse.error": ", ".join(failed)}
-    log(client, found, points=points, tags={key: value for key, value in tags.items() if value})
-    client.set_terminated(above, "FAILED" if failed else "FINISHED", int(float(ended[-1].body["at"]) * 1000))
+    log(client, client.get_run(above), points=points, tags={key: value for key, value in tags.items() if value})
+    status = "FAILED" if failed else "FINISHED"
+    end_above(tracking, client, above, status, int(float(ended[-1].body["at"]) * 1000))
 
 
 def _shown_already(client: "MlflowClient", experiment: str, event: Event) -> bool:

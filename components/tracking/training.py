@@ -18,7 +18,9 @@ from gatehouse.components.tracking.mlflow_client import (
     RUN_NAME,
     Point,
     Tracking,
+    end_above,
     ensure_run,
+    find_anywhere,
     find_run,
     flat,
     log,
@@ -112,6 +114,9 @@ def show_training(
     started = None if seconds is None else time.time() - seconds
     job = measured.get("job", "")
     run = find_run(client, experiment, JOB, job, newest=True) if job else None
+    if run is None and not new and not tracking.embedded:
+        # It may have been shown in an experiment of KFP's, by the task that trained it.
+        run = find_anywhere(client, REFERENCE, str(model))
     if run is None:
         # With the job's key too, so that metrics of it that come later come here.
         made = tags | ({JOB: job} if job else {})
@@ -126,7 +131,7 @@ def show_training(
         points = _points(history, run) + _spent(seconds, measured.get("place", {}), new)
         settings = measured.get("settings", manifest.configuration)
         log(client, run, flat(settings), points, tags | placed | {COMPLETE: "true"})
-        _end(client, run, parent, seconds)
+        _end(tracking, client, run, parent, seconds)
     return run
 
 
@@ -183,7 +188,7 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
     points: list[Point] = [] if value is None else [("best_value", float(value), 0)]
     points += _spent(measured.get("seconds"), {}, True)
     log(client, run, flat(manifest.configuration), points, {COMPLETE: "true"})
-    _end(client, run, above, measured.get("seconds"))
+    _end(tracking, client, run, above, measured.get("seconds"))
 
 
 def _show_failed_trial(
@@ -198,12 +203,13 @@ def _show_failed_trial(
     client.set_terminated(run.info.run_id, "FAILED" if trial["state"] == "failed" else "KILLED")
 
 
-def _end(client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None) -> None:
+def _end(
+    tracking: Tracking, client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None
+) -> None:
     """End a run, `seconds` after it began or now, and then the one above it."""
     ended = None if seconds is None else int(run.info.start_time + seconds * 1000)
     client.set_terminated(run.info.run_id, end_time=ended)
-    if parent:
-        client.set_terminated(parent)
+    end_above(tracking, client, parent)
 
 
 def _environment() -> dict[str, str]:

@@ -94,7 +94,7 @@ def _container(found: Named, asked: Serving) -> dict[str, Any]:
             ("secretKeyRef", CREDENTIALS, CREDENTIAL_KEYS | ({"online-store": ONLINE_STORE} if asked.online else {})),
         )
         for key, variable in keys.items()
-        if not variable.startswith("MLFLOW")
+        if "MLFLOW" not in variable
     ]
     return {
         "name": "kserve-container",

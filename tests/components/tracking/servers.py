@@ -31,6 +31,7 @@ def mlflow_server(folder: Path) -> Iterator[int]:
         f"sqlite:///{folder}/mlflow.db",
         "--default-artifact-root",
         f"{folder}/artifacts",
+        "--enable-workspaces",
     ]
     with open(folder / "server.log", "wb") as log:
         process = subprocess.Popen(
@@ -63,11 +64,13 @@ class Proxy:
         down: Whether connections are cut off without an answer.
         lost: How many of the next requests reach the server while their answers are cut off.
         requests: Paths of the requests that reached the server.
+        access: What those requests said of who asks, and of the workspace: authorization and workspace, or nothing.
     """
 
     def __init__(self, upstream: int) -> None:
         self.delay, self.down, self.lost = 0.0, False, 0
         self.requests: list[str] = []
+        self.access: set[tuple[str, str]] = set()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -107,6 +110,8 @@ class Proxy:
             return
         time.sleep(self.delay)
         self.requests.append(handler.path)
+        asks = handler.headers
+        self.access.add((asks.get("Authorization", ""), asks.get("X-MLFLOW-WORKSPACE", "")))
         connection = http.client.HTTPConnection("127.0.0.1", upstream, timeout=120)
         try:
             headers = {name: value for name, value in handler.headers.items() if name.lower() != "host"}

@@ -1,6 +1,10 @@
-"""A real MLflow server that is slow, away, or loses answers: the loop never waits, and every point arrives once."""
+"""A real MLflow server that is slow, away, loses answers, or is shared with Kubeflow Pipelines.
+
+The loop never waits, every point arrives once, and what KFP began is left to KFP.
+"""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from gatehouse.commands.runs import app
+from gatehouse.components.artifacts.reference import Reference
+from gatehouse.components.artifacts.run import RUN_ID, Attempt
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.mlflow_client import quiet_client
+from gatehouse.components.tracking.mlflow_client import REFERENCE, quiet_client, tracking_of
 from gatehouse.components.tracking.shipping import close_spool, deliver, open_spool, shipped_live
 from gatehouse.components.tracking.spool import SpoolWriter
+from gatehouse.components.tracking.stages import track_run
+from gatehouse.components.tracking.training import show_training, track_training
+from tests.components.tracking.kfp_runs import KfpRun
 from tests.components.tracking.servers import Proxy, mlflow_server
 
 MODEL = "models/flights/sha256-" + "0" * 64
@@ -103,3 +112,106 @@ def test_a_job_that_goes_on_from_a_checkpoint_shows_each_step_once(
     deliver(store)
     assert _steps(proxy, "resumed") == list(range(100))
     assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"
+
+
+@pytest.fixture
+def kfp(proxy: Proxy) -> KfpRun:
+    """A run of Kubeflow Pipelines with its own integration of MLflow on."""
+    return KfpRun.create(quiet_client(proxy.url), proxy.url, "run-1")
+
+
+def _trained(store: ArtifactStore, link: Path, job: str, error: str = "") -> str:
+    """Train in this pod: spool metrics of a job, and deliver them with the model, or with the error that ended it."""
+    folder = open_spool(store, job, "flights", link, params={"lr": 0.1})
+    SpoolWriter(folder).log({"loss": 0.5}, 0)
+    model = "" if error else str(store.publish("models", "flights", {"model.json": job}))
+    close_spool(store, folder, model, error)
+    if model:
+        track_training(store, model)
+    else:
+        deliver(store)
+    return model
+
+
+def test_in_a_pod_of_kfp_training_hangs_below_the_run_of_its_task_which_kfp_ends(
+    store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run-1")
+    train = kfp.begin("train")
+    kfp.enter(train, monkeypatch)
+    model = _trained(store, tmp_path / "link", "job-a")
+    kfp.end(train)
+    (run,) = kfp.below(train)
+    assert (run.data.tags[REFERENCE], run.info.status, run.data.metrics["loss"]) == (model, "FINISHED", 0.5)
+    # A pod that finds the model in the memo adds nothing, and neither does one that looks at it from another task.
+    track_training(store, model)
+    other = KfpRun.create(kfp.client, kfp.uri, "run-2")
+    register = other.begin("register")
+    other.enter(register, monkeypatch)
+    tracking = tracking_of(store)
+    assert tracking is not None
+    with tracking.client() as client:
+        assert show_training(tracking, client, Reference.parse(model)).info.run_id == run.info.run_id
+    other.end(register)
+    assert [each.info.run_id for each in kfp.below(train)] == [run.info.run_id] and not other.below(register)
+
+
+def test_a_pod_that_is_tried_again_goes_on_in_the_run_of_the_first_attempt(
+    store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = kfp.begin("train")
+    kfp.enter(train, monkeypatch)
+    _trained(store, tmp_path / "link", "job-b", error="TrainingFailedError")
+    kfp.end(train, "FAILED")
+    assert [run.info.status for run in kfp.below(train)] == ["FAILED"]
+    kfp.client.update_run(train, status="RUNNING")
+    _trained(store, tmp_path / "link", "job-b")
+    kfp.end(train)
+    assert [run.info.status for run in kfp.below(train)] == ["FINISHED"]
+
+
+def test_what_a_lost_pod_left_is_delivered_by_another_task_and_hangs_below_its_own(
+    store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = kfp.begin("train")
+    kfp.enter(train, monkeypatch)
+    folder = open_spool(store, "job-c", "flights", tmp_path / "link")
+    SpoolWriter(folder).log({"loss": 0.25}, 0)
+    (folder / "closed").touch()
+    later = KfpRun.create(kfp.client, kfp.uri, "run-3")
+    later.enter(later.begin("tune"), monkeypatch)
+    deliver(store)
+    assert [run.data.metrics for run in kfp.below(train)] == [{"loss": 0.25}]
+
+
+def test_kfp_s_workspace_and_token_are_used_and_not_sent_to_the_project_s_own_server(
+    store: ArtifactStore, server: int, kfp: KfpRun, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kfp.client.create_workspace("team-a")
+    access = {"MLFLOW_WORKSPACE": "team-a", "MLFLOW_TRACKING_TOKEN": "kfp-token"}
+    for name, value in access.items():
+        monkeypatch.setenv(name, value)
+    inside = KfpRun.create(quiet_client(proxy.url), proxy.url, "run-4")
+    task = inside.begin("evaluate")
+    inside.enter(task, monkeypatch)
+    proxy.access.clear()
+    monkeypatch.setenv(RUN_ID, "run-4")
+    Attempt(store, "evaluate").note("finished", memo="key", result={"rows": 7})
+    track_run(store, "run-4")
+    assert proxy.access == {("Bearer kfp-token", "team-a")}
+    assert [each.data.metrics["rows"] for each in inside.below(task)] == [7]
+    inside.end(task)
+
+    own = Proxy(server)
+    monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_URI", own.url)
+    track_run(store, "run-4")
+    assert own.access == {("", "")} and own.requests
+    monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_TOKEN", "own-token")
+    tracking = tracking_of(store)
+    assert tracking is not None and tracking.task is None
+    own.access.clear()
+    with tracking.client() as client:
+        client.search_experiments()
+    assert own.access == {("Bearer own-token", "")}
+    own.close()
+    assert {name: os.environ[name] for name in access} == access
