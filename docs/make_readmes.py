@@ -16,7 +16,7 @@ from _pages import EXAMPLE, ROOT, main, table
 from kfp import dsl
 from kfp.compiler import Compiler
 
-from gatehouse.compilation import compile_project
+from gatehouse.compilation.compiling import compile_project
 from gatehouse.components.artifacts.stage import declared_stages
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import Tasks

@@ -88,7 +88,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
 
     store.sweep()
     project = check_project(Path.cwd(), store)
-    pipeline = build(pipeline_name, project, local=True)
+    pipeline = build(pipeline_name, project)
     if until:
         pipeline = cut_after(until, pipeline)
     for config in project.configs():

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from gatehouse.components.launchers.spec import FromSecret, Toleration, Volume
+from gatehouse.components.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
 from gatehouse.errors import ConfigurationError
 from gatehouse.kueue.spec import Kueue
 from gatehouse.project import Project, TaskResources, of_stages
@@ -106,8 +106,8 @@ class Platform(_Part):
     experiment: str = Field("", max_length=128, description="KFP's experiment; empty for the project's name.")
     service_account: Name | Literal[""] = Field("", description="Whose rights the pods have; empty for KFP's own.")
     images: dict[str, str] = Field({}, description="By name of an image: what pods pull, repository@sha256:….")
-    settings: Name = Field("gatehouse-settings", description="Config map with addresses; it may be missing.")
-    credentials: Name = Field("gatehouse-credentials", description="Secret with credentials; it may be missing.")
+    settings: Name = Field(SETTINGS, description="Config map with addresses; it may be missing.")
+    credentials: Name = Field(CREDENTIALS, description="Secret with credentials; it may be missing.")
     pods: Pods = Field(Pods(), description="What every pod gets.")
     stages: dict[str, StagePods] = Field({}, description="What the pods of single stages get, by the stage's name.")
     queue: Name | Literal[""] = Field("", description="Kueue's local queue of every pod; empty for none.")
@@ -201,3 +201,7 @@ def load_platform(path: Path) -> Platform:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{len(problems)} problem{'s' * (len(problems) > 1)} in the profile {path}:{listed}")
     return platform
+
+
+THIS_MACHINE = Platform.model_construct(name="this-machine", store="")
+"""What specs that no profile was given for are compiled for: `kfp.local`, and nothing else."""

@@ -2,11 +2,14 @@
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
+
+if TYPE_CHECKING:
+    from gatehouse.platforms import Platform
 
 _NAMES = ("training", "promotion", "monitoring", "materialization", "scoring")
 """Of the pipelines: each is the function of this name in the module of this name, imported when it is built."""
@@ -29,14 +32,14 @@ class Pipeline:
         return next(each.dag.tasks for each in compiled if each.HasField("dag"))
 
 
-def build(name: str, project: Project, *, local: bool = False) -> Pipeline:
+def build(name: str, project: Project, platform: "Platform | None" = None) -> Pipeline:
     """Build the pipeline `name` for `project`.
 
     Args:
         name: Of the pipeline.
         project: What it is built for.
-        local: For a run on this machine: without what only pods get, which takes a second to import, and without
-            retries, as a run that is repeated goes on where it failed.
+        platform: Where it is to run; None for a run on this machine: without what only pods get, which takes a second
+            to import, and without retries, as a run that is repeated goes on where it failed.
 
     Raises:
         ConfigurationError: if there is no such pipeline.
@@ -44,7 +47,7 @@ def build(name: str, project: Project, *, local: bool = False) -> Pipeline:
     if name not in _NAMES:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(_NAMES)}.")
     builder = getattr(importlib.import_module(f"gatehouse.pipelines.{name}"), name)
-    tasks = Tasks(name, project, local)
+    tasks = Tasks(name, project, platform)
     return Pipeline(builder(project, tasks), tasks.plan)
 
 

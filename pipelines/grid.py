@@ -5,7 +5,7 @@ on where it was killed, stops what is not worth its end, and suggests by what it
 of a loop again. Configurations that were trained before come from the memo here too.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfp import dsl
 
@@ -19,6 +19,9 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
+
+if TYPE_CHECKING:
+    from gatehouse.platforms import Platform
 
 _MOST = 64
 
@@ -44,14 +47,14 @@ def best_model(store: str, models: list, metric: str, minimize: bool) -> str:
     return str(min(models, key=loss))
 
 
-def grid(project: Project, *, local: bool = False) -> Any:
+def grid(project: Project, platform: "Platform | None" = None) -> Any:
     """The pipeline that trains every configuration of the project's `tuning.parameters`, and gives the best model.
 
     Its parameters are references that a run of the training pipeline has made.
 
     Args:
         project: Each of its searched parameters has a list of values, or a step.
-        local: For a run on this machine.
+        platform: Where it is to run; None for this machine.
 
     Raises:
         ConfigurationError: if the configurations are endless, more than a run of KFP should have tasks, or not compared
@@ -70,7 +73,7 @@ def grid(project: Project, *, local: bool = False) -> Any:
     if len(choices) > _MOST:
         raise ConfigurationError(f"tuning.parameters: expected at most {_MOST} configurations, found {len(choices)}")
     specs = [configured(file.training, chosen, tuning.trial_settings) for chosen in choices]
-    objective, tasks = tuning.objective[0], Tasks("grid", project, local)
+    objective, tasks = tuning.objective[0], Tasks("grid", project, platform)
 
     @dsl.pipeline(name=f"{project.name}-grid", description=f"Train a grid of {file.model}.")
     def pipeline(training_set: str, split: str, transformation: str, store: str = project.store) -> str:

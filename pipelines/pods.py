@@ -1,14 +1,14 @@
-"""What the pod of a task gets on a cluster: resources, a deadline, retries, settings and credentials."""
+"""What the pod of a task gets on a platform: resources, a deadline, retries, settings, credentials, and a place."""
 
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.images import image
+from gatehouse.platforms import Platform, Pods
 from gatehouse.project import TaskResources
 
-SETTINGS = "gatehouse-settings"
-CREDENTIALS = "gatehouse-credentials"
 SETTINGS_KEYS = {
     "mlflow-tracking-uri": "GATEHOUSE_MLFLOW_TRACKING_URI",
     "aws-endpoint-url": "AWS_ENDPOINT_URL",
@@ -21,11 +21,18 @@ CREDENTIAL_KEYS = {
 }
 
 
-def equip(task: PipelineTask, declared: Declaration, minutes: int, given: TaskResources | None, retries: int) -> None:
-    """Give a task's pod everything that its stage declares.
+def equip(
+    task: PipelineTask,
+    declared: Declaration,
+    minutes: int,
+    given: TaskResources | None,
+    retries: int,
+    platform: Platform,
+) -> None:
+    """Give a task's pod everything that its stage declares, and what the platform says.
 
-    Settings and endpoints come from the config map `gatehouse-settings` and the secret `gatehouse-credentials`, both
-    optional; the run id comes from the pod's label, so that it never is a parameter and never part of a cache key.
+    Settings and endpoints come from a config map and a secret, both optional; the run id comes from the pod's label, so
+    that it never is a parameter and never part of a cache key.
 
     Args:
         task: The task.
@@ -33,21 +40,58 @@ def equip(task: PipelineTask, declared: Declaration, minutes: int, given: TaskRe
         minutes: The least timeout.
         given: What the project says of its resources; None where it says nothing.
         retries: How often it is tried again where it fails, where that is safe.
+        platform: Where it runs. What it says of resources comes before the project, and the project before the stage.
     """
-    resources = declared.resources
-    cpu, memory = (given and given.cpu) or resources.cpu, (given and given.memory) or resources.memory
+    own, resources = platform.of(declared.name), declared.resources
+    wanted = given or TaskResources()
+    cpu, memory = own.cpu or wanted.cpu or resources.cpu, own.memory or wanted.memory or resources.memory
     task.set_cpu_request(cpu).set_cpu_limit(cpu)
     task.set_memory_request(memory).set_memory_limit(memory)
-    if given and given.accelerator:
-        task.set_accelerator_type(given.accelerator_type).set_accelerator_limit(given.accelerator)
+    if accelerated := next((each for each in (own, wanted) if each.accelerator), None):
+        task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
     if declared.effects.retry_safe:
         task.set_retry(num_retries=retries, backoff_duration="15s", backoff_factor=2.0, backoff_max_duration="300s")
     kubernetes.set_timeout(task, max(resources.minutes, minutes) * 60)
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
-    kubernetes.use_config_map_as_env(task, SETTINGS, SETTINGS_KEYS, optional=True)
-    kubernetes.use_secret_as_env(task, CREDENTIALS, CREDENTIAL_KEYS, optional=True)
+    kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
+    kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
+    for name, reference in platform.images.items():
+        if task.container_spec.image == image(name):
+            task.set_container_image(reference)
+    _place(task, own)
+    _mount(task, own)
 
 
-def entrust(task: PipelineTask, key: str, variable: str) -> None:
-    """Give one task's pod alone what `key` of the secret `gatehouse-credentials` holds, as an environment variable."""
-    kubernetes.use_secret_as_env(task, CREDENTIALS, {key: variable}, optional=True)
+def entrust(task: PipelineTask, key: str, variable: str, platform: Platform) -> None:
+    """Give one task's pod alone what `key` of the secret with credentials holds, as an environment variable."""
+    kubernetes.use_secret_as_env(task, platform.credentials, {key: variable}, optional=True)
+
+
+def _place(task: PipelineTask, own: Pods) -> None:
+    """Say on which nodes a pod runs, as whom, and what it is called there."""
+    for key, value in own.node_selector.items():
+        kubernetes.add_node_selector(task, key, value)
+    for taint in own.tolerations:
+        kubernetes.add_toleration(task, taint.key, taint.operator, taint.value or None, taint.effect or None)
+    for key, value in own.labels.items():
+        kubernetes.add_pod_label(task, key, value)
+    for key, value in own.annotations.items():
+        kubernetes.add_pod_annotation(task, key, value)
+    if own.image_pull_secrets:
+        kubernetes.set_image_pull_secrets(task, list(own.image_pull_secrets))
+    if own.image_pull_policy:
+        kubernetes.set_image_pull_policy(task, own.image_pull_policy)
+    if own.run_as_user or own.run_as_group:
+        kubernetes.set_security_context(task, own.run_as_user, own.run_as_group, run_as_non_root=True)
+
+
+def _mount(task: PipelineTask, own: Pods) -> None:
+    """Mount claims, secrets and config maps, or hand on single keys of them as variables."""
+    for volume in own.volumes:
+        kubernetes.mount_pvc(task, volume.claim, volume.path)
+    for each in own.environment:
+        as_env = kubernetes.use_secret_as_env if each.source == "secret" else kubernetes.use_config_map_as_env
+        as_env(task, each.name, {each.key: each.variable}, optional=each.optional)
+    for folder in own.mounted:
+        as_files = kubernetes.use_secret_as_volume if folder.source == "secret" else kubernetes.use_config_map_as_volume
+        as_files(task, folder.name, folder.path, optional=folder.optional)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfp.dsl import ExitHandler, PipelineTask
 
@@ -14,9 +14,13 @@ from gatehouse.components.control.stage import prepare, require_success
 from gatehouse.components.operations.ending.stage import report_end
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError
+from gatehouse.images import image
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.preparation import prepare_component
 from gatehouse.project import Project, StageSettings
+
+if TYPE_CHECKING:
+    from gatehouse.platforms import Platform
 
 RETRIES = 2
 """How often KFP tries a task again, where the project says nothing else."""
@@ -25,21 +29,21 @@ WEBHOOK = ("alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
 _TELLERS = (alert.name,)
 """Stages that decide nothing of a run: they tell what others decided."""
 
-
 class Tasks:
     """Adds tasks to a pipeline while KFP builds it, and collects them in order for the terminal.
 
     Attributes:
         pipeline: Name of the pipeline.
         project: The project that it is built for.
-        local: Whether it runs on this machine, where there are no pods, and where nobody wants to wait for retries.
+        platform: Where it runs; None for a run on this machine, where there are no pods, and where nobody wants to wait
+            for retries.
         plan: Name of the task in KFP, stage and title of each.
     """
 
-    def __init__(self, pipeline: str, project: Project, local: bool = False) -> None:
+    def __init__(self, pipeline: str, project: Project, platform: "Platform | None" = None) -> None:
         self.pipeline = pipeline
         self.project = project
-        self.local = local
+        self.platform = platform
         self.plan: list[tuple[str, str, str]] = []
         self._store: Any = project.store
         self._prepared: PipelineTask | None = None
@@ -132,14 +136,15 @@ class Tasks:
         settings = self.project.file.stages.get(stage.name, StageSettings())
         retries, tolerated = settings.retries or RETRIES, settings.on_failure == "warn"
         if tolerated:
-            attempts = 1 + retries if stage.declared.effects.retry_safe and not self.local else 1
+            attempts = 1 + retries if stage.declared.effects.retry_safe and self.platform is not None else 1
             task.set_env_variable(TOLERATE, str(attempts))
         # What a stage gave that failed and was let pass must not come out of KFP's cache.
         task.set_caching_options(enable_caching=stage.declared.effects.memo and not tolerated)
-        if not self.local:
+        if self.platform is not None:
             from gatehouse.pipelines.pods import equip
 
-            equip(task, stage.declared, minutes, self.project.file.resources.get(stage.name), retries)
+            given = self.project.file.resources.get(stage.name)
+            equip(task, stage.declared, minutes, given, retries, self.platform)
         return task
 
     def entrust(self, task: PipelineTask, key: str, variable: str) -> None:
@@ -147,13 +152,17 @@ class Tasks:
 
         Args:
             task: The task.
-            key: Of the secret `gatehouse-credentials`.
+            key: Of the platform's secret with credentials.
             variable: Name of the environment variable.
         """
-        if not self.local:
+        if self.platform is not None:
             from gatehouse.pipelines.pods import entrust
 
-            entrust(task, key, variable)
+            entrust(task, key, variable, self.platform)
+
+    def image(self, name: str) -> str:
+        """The image of this name, as pods pull it."""
+        return (self.platform.images.get(name) if self.platform else None) or image(name)
 
 
 @cache

@@ -25,10 +25,9 @@ from gatehouse.components.training.stage import train
 from gatehouse.components.training.transformation.stage import fit_transformation
 from gatehouse.components.tuning.stage import tune
 from gatehouse.components.validation.contract import CONTRACT_FILE, published_contract
-from gatehouse.images import image
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project import Project, ProjectFile
+from gatehouse.project import Project
 
 
 def training(project: Project, tasks: Tasks) -> Any:
@@ -118,7 +117,7 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
             seed=seed,
             resample_by=file.evaluation.resample_by,
         )
-        _say_where(tuned, file)
+        _say_where(tuned, tasks)
         wanted = {"spec": tuned.outputs["best"]}
     trained = tasks.add(
         train,
@@ -130,7 +129,7 @@ def _add_candidate_tasks(tasks: Tasks, data: Data, parts: Any, seed: Any) -> Any
         operation=canonical_json(operation_of(file.training)),
         model_name=file.model,
     )
-    _say_where(trained, file)
+    _say_where(trained, tasks)
     if file.calibration is None:
         return trained.outputs["model"]
     calibrated = tasks.add(
@@ -159,14 +158,15 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
     return tried.outputs["integration"]
 
 
-def _say_where(task: PipelineTask, file: ProjectFile) -> None:
+def _say_where(task: PipelineTask, tasks: Tasks) -> None:
     """Tell a task where training runs and what it costs. Not as parameters: neither is part of a cache key."""
+    file = tasks.project.file
     if file.prices.per_hour:
         task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
     if file.launch != LocalLaunch():
         given = {"kind": file.launch.kind} | file.launch.model_dump(mode="json", exclude_defaults=True)
         if not isinstance(file.launch, LocalLaunch):
-            given["image"] = file.launch.image or image("gatehouse")
+            given["image"] = file.launch.image or tasks.image("gatehouse")
         task.set_env_variable(LAUNCH, canonical_json(given))
 
 

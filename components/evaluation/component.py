@@ -43,6 +43,11 @@ def evaluate(
         policy: The promotion policy, as canonical JSON of a GatePolicy.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
+
+    Returns:
+        evaluation: Reference of the evaluation.
+        verdict: pass, refused or inconclusive.
+        reasons: Why it is no pass.
         metrics: Test metrics for the UI.
         roc: The ROC curve for the UI.
         report: The report for the UI.
@@ -53,18 +58,10 @@ def evaluate(
     from gatehouse.components.evaluation.spec import EvaluationSpec, GatePolicy
 
     opened = ArtifactStore.open(store)
-    request = stage.EvaluateRequest(
-        model=model,
-        champion=champion,
-        training_set=training_set,
-        split=split,
-        validation=validation,
-        leakage=leakage,
-        split_checks=split_checks,
-        integration=integration,
-        spec=EvaluationSpec.model_validate_json(spec),
-        policy=GatePolicy.model_validate_json(policy),
-    )
+    measured, judged = EvaluationSpec.model_validate_json(spec), GatePolicy.model_validate_json(policy)
+    data = {"training_set": training_set, "split": split, "validation": validation}
+    checks = {"leakage": leakage, "split_checks": split_checks, "integration": integration}
+    request = stage.EvaluateRequest(model=model, champion=champion, **data, **checks, spec=measured, policy=judged)
     result = stage.evaluate(request, opened, code=code, force=force)
     presentation.present(result, opened, metrics, roc, report, summary)
     return (result.evaluation, result.verdict, list(result.reasons))

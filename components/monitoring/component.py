@@ -29,8 +29,13 @@ def monitor(
         since: Only rows decided after this time, ISO 8601; empty for all after the last train row.
         spec: Thresholds, as canonical JSON of a MonitoringSpec.
         code: Digest of the stage's code.
-        report: The report for the UI.
         model: Reference of the champion, whose scores are watched too; empty for none.
+
+    Returns:
+        drift: Reference of the drift report.
+        decision: retrain or keep.
+        reasons: Why.
+        report: The report for the UI.
     """
     import shutil
 

@@ -34,9 +34,12 @@ def train(
         model_name: Name of the model.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
+        seed: Of the training in place of that of `spec`; negative for that.
+
+    Returns:
+        model: Reference of the model.
         candidate: The model for the UI: its metadata holds the reference.
         metrics: Validation metrics for the UI.
-        seed: Of the training in place of that of `spec`; negative for that.
     """
     import json
 

@@ -36,9 +36,14 @@ def tune(
         seed: Seed of sampler and trials.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
+        resample_by: What the bootstrap of the best score draws whole, as in the evaluation.
+
+    Returns:
+        experiment: Reference of the experiment.
+        best: The best settings, as canonical JSON of a TrainSpec.
+        summary: What was found, in a line.
         report: The experiment's report for the UI.
         trials: What was found, and the best trials, for the UI.
-        resample_by: What the bootstrap of the best score draws whole, as in the evaluation.
     """
     import json
     import shutil

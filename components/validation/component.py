@@ -30,9 +30,14 @@ def validate(
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
+        statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
+
+    Returns:
+        validation: Reference of the validation.
+        verdict: pass or fail.
+        reasons: Why it is fail.
         metrics: Numbers of rules judged, failed and warned for the UI.
         report: The report for the UI.
-        statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.validation.reports.outputs import show

@@ -31,7 +31,7 @@ def backfill(
     from gatehouse.project import load_project
 
     wanted, folder = windows_of(windows), project_folder(project).resolve()
-    built = build(pipeline, load_project(folder), local=True)
+    built = build(pipeline, load_project(folder))
     known = built.function.pipeline_spec.root.input_definitions.parameters
     given = dict(parameter(text) for text in param or ())
     if source:

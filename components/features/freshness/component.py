@@ -19,6 +19,10 @@ def freshness(
         definitions: Reference of the feature definitions.
         as_of: Time of the run, ISO 8601.
         against: What age is measured from: as_of, or clock.
+
+    Returns:
+        verdict: pass, or fail where a view is stale.
+        reasons: Which views are stale, and by how much.
         metrics: The number of stale views and the age of every view in hours for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore

@@ -19,6 +19,13 @@ def register(
         model: Reference of the candidate.
         evaluation: Reference of the evaluation that judged it.
         policy: The promotion policy, as canonical JSON of a GatePolicy.
+
+    Returns:
+        decision: What became of the candidate.
+        version: Its version; 0 for none.
+        alias: The highest alias that it holds; empty for none.
+        verdict: pass, or the decision that a person is told.
+        reasons: Why the gate refused, or which command goes on.
         summary: Decision and reasons for the UI, and the version's model card.
     """
     from gatehouse.components.artifacts.store import ArtifactStore

@@ -28,9 +28,14 @@ def skew(
         spec: Thresholds, as canonical JSON of a SkewSpec.
         code: Digest of the stage's code.
         force: A nonce that runs the stage whatever the memo holds; empty for none.
+        statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
+
+    Returns:
+        skew: Reference of the comparison.
+        verdict: pass, fail or unjudged.
+        reasons: Why it is no pass.
         metrics: The greatest distance and the numbers of features and anomalies for the UI.
         report: The report for the UI.
-        statistics: Where statistics are computed, as canonical JSON of a StatisticsSpec.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.validation.skew.report import show

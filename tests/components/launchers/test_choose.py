@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from gatehouse.compilation import compile_project
+from gatehouse.compilation.compiling import compile_pipeline
 from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.launchers.choose import LAUNCH, launch_of, launcher
@@ -83,8 +83,7 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     paid = Prices(per_hour={"default": 1.5})
     prices = canonical_json(paid.model_dump())
     file = project.file.model_copy(update={"launch": launch, "training": training, "prices": paid})
-    with_a_short_stack(compile_project, replace(project, file=file), tmp_path / "specs")
-    (spec,) = (tmp_path / "specs").glob("*training*.yaml")
+    spec = with_a_short_stack(compile_pipeline, "training", replace(project, file=file), tmp_path / "specs")
     body, platform = yaml.load_all(spec.read_text(), Loader=yaml.CSafeLoader)
     found = {
         name: each["container"].get("env", [])

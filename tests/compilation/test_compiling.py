@@ -1,49 +1,32 @@
-"""Compiled specs: current, within the policy, and a check that can fail."""
+"""What pipelines compile to: tasks, parameters, and a spec for this machine, or for one platform or another."""
 
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 import gatehouse
-from gatehouse.compilation import SpecError, breaches, check_project, compile_project
+from gatehouse.compilation.compiling import compile_pipeline
+from gatehouse.compilation.specification import read_spec
 from gatehouse.components.calibration.spec import CalibrationSpec
 from gatehouse.components.integration.spec import IntegrationSpec
 from gatehouse.components.probing.spec import ProbeSpec
+from gatehouse.components.snapshot.sources.catalog import parse_source
 from gatehouse.components.training.spec import train_spec
 from gatehouse.driver import cut_after
 from gatehouse.errors import ConfigurationError
-from gatehouse.pipelines.catalog import build, names
+from gatehouse.pipelines.catalog import build
+from gatehouse.platforms import Platform, load_platform
 from gatehouse.project import Project, load_project
 from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 ENDS = ["require_success", "report_end"]
 KNOBS = {"store", "source", "window", "seed", "force", "backfill"}
-
-
-@pytest.fixture(scope="module")
-def project() -> Project:
-    return load_project(EXAMPLE)
-
-
-@pytest.fixture(scope="module")
-def compiled(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("compiled")
-    with_a_short_stack(compile_project, project, folder)
-    return folder
-
-
-def test_every_pipeline_compiles_and_keeps_the_policy(compiled: Path, project: Project) -> None:
-    for name in names():
-        assert list(breaches(compiled / f"flights-{name}.yaml")) == []
-    with_a_short_stack(check_project, project, compiled)
 
 
 def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
@@ -59,9 +42,8 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
 ) -> None:
     plain = replace(project, file=project.file.model_copy(update={"tuning": None}))
     assert "tune" not in {stage for _, stage, _ in with_a_short_stack(build, "training", plain).plan}
-    with_a_short_stack(compile_project, plain, tmp_path)
-    spec = next(yaml.load_all((tmp_path / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
-    given = _task(spec, "train")["inputs"]["parameters"]
+    compiled = with_a_short_stack(compile_pipeline, "training", plain, tmp_path)
+    given = read_spec(compiled).task("train").body["inputs"]["parameters"]
     assert given["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
     assert train_spec(json.loads(given["spec"]["runtimeValue"]["constant"])) == project.file.training
 
@@ -124,80 +106,6 @@ def test_where_the_policy_asks_a_person_the_webhook_is_told_that_a_candidate_wai
     ]
 
 
-def test_a_stale_spec_and_a_missing_one_fail_the_check(compiled: Path, project: Project, tmp_path: Path) -> None:
-    for path in compiled.glob("*.yaml"):
-        (tmp_path / path.name).write_text(path.read_text())
-    stale = tmp_path / "flights-training.yaml"
-    stale.write_text(stale.read_text().replace("Train the candidate", "Train another"))
-    (tmp_path / "flights-monitoring.yaml").unlink()
-    with pytest.raises(SpecError) as caught:
-        with_a_short_stack(check_project, project, tmp_path)
-    assert "flights-training.yaml is not what the code compiles to" in str(caught.value)
-    assert "flights-monitoring.yaml is missing" in str(caught.value)
-
-
-def test_a_release_names_images_by_digest(compiled: Path) -> None:
-    found = list(breaches(compiled / "flights-training.yaml", release=True))
-    assert found and all("is not named by digest" in breach for breach in found)
-
-
-def _task(spec: dict[str, Any], name: str) -> dict[str, Any]:
-    handled = next(each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
-    task: dict[str, Any] = handled[name]
-    return task
-
-
-def _drop_resources(spec: dict[str, Any]) -> None:
-    del spec["deploymentSpec"]["executors"]["exec-split"]["container"]["resources"]["resourceMemoryLimit"]
-
-
-def _cache_a_door(spec: dict[str, Any]) -> None:
-    _task(spec, "register")["cachingOptions"] = {"enableCache": True}
-
-
-def _drop_retries(spec: dict[str, Any]) -> None:
-    del _task(spec, "split")["retryPolicy"]
-
-
-def _constant(text: str) -> Callable[[dict[str, Any]], None]:
-    def change(spec: dict[str, Any]) -> None:
-        _task(spec, "split")["inputs"]["parameters"]["spec"]["runtimeValue"]["constant"] = text
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("change", "breach"),
-    [
-        (_drop_resources, "resourceMemoryLimit"),
-        (_cache_a_door, "cache: expected enableCache=False"),
-        (_drop_retries, "retries: expected some"),
-        (_constant("{{$.inputs}}"), "holds '{{\\$'"),
-        (_constant("python3 -m x"), "holds 'python3'"),
-        (_constant('{"password": "x"}'), "holds 'password'"),
-        (_constant("x" * 20_000), "expected at most 16384"),
-        (_constant("é"), "is not ASCII"),
-    ],
-    ids=["resources", "cache", "retries", "placeholder", "interpreter", "secret", "size", "ascii"],
-)
-def test_each_breach_of_the_policy_is_found(
-    compiled: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], breach: str
-) -> None:
-    documents = list(yaml.load_all((compiled / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
-    change(documents[0])
-    broken = tmp_path / "spec.yaml"
-    broken.write_text(yaml.dump_all(documents, Dumper=yaml.CSafeDumper, allow_unicode=True))
-    assert any(breach.replace("\\", "") in found for found in breaches(broken))
-
-
-def test_a_task_without_timeout_is_found(compiled: Path, tmp_path: Path) -> None:
-    documents = list(yaml.load_all((compiled / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
-    del documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-split"]["activeDeadlineSeconds"]
-    broken = tmp_path / "spec.yaml"
-    broken.write_text(yaml.dump_all(documents, Dumper=yaml.CSafeDumper))
-    assert "task split: has no timeout" in list(breaches(broken))
-
-
 def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Path) -> None:
     folder = shutil.copytree(EXAMPLE, tmp_path / "flights")
     file = folder / "project.yaml"
@@ -205,9 +113,86 @@ def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Pa
     contract = yaml.safe_load((folder / "contract.yaml").read_text())
     contract["tables"]["flights"]["columns"]["tailnum"]["sensitive"] = True
     (folder / "contract.yaml").write_text(yaml.safe_dump(contract))
-    with_a_short_stack(compile_project, load_project(folder), tmp_path)
-    spec = next(yaml.load_all((tmp_path / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
-    given = _task(spec, "snapshot")["inputs"]["parameters"]["source"]
-    tables = json.loads(given["runtimeValue"]["constant"])["tables"]
+    compiled = with_a_short_stack(compile_pipeline, "training", load_project(folder), tmp_path)
+    tables = json.loads(read_spec(compiled).task("snapshot").constants["source"])["tables"]
     assert tables["flights"]["sensitive"] == ["tailnum"]
     assert tables["weather"]["sensitive"] == []
+
+
+def test_a_spec_for_this_machine_says_so_in_its_names(compiled: Path) -> None:
+    said = read_spec(compiled / "flights-promotion.yaml").spec["pipelineInfo"]
+    assert said["name"] == "flights-promotion-on-this-machine-only"
+    assert said["displayName"] == "flights promotion (on this machine only)"
+
+
+def test_a_spec_for_a_platform_says_what_it_was_compiled_from_and_for(released: Path) -> None:
+    spec = read_spec(released / "flights-promotion.yaml")
+    assert (spec.spec["pipelineInfo"]["name"], spec.spec["pipelineInfo"]["displayName"]) == (
+        "flights-promotion",
+        "flights promotion",
+    )
+    assert spec.stamp == {"project": "flights", "platform": "cluster", "gatehouse": gatehouse.__version__}
+    assert spec.inputs["store"]["defaultValue"] == "gs://acme-ml/gatehouse"
+    assert spec.platform["pipelineConfig"] == {"resourceTtlOnCompletion": 72 * 3600}
+
+
+def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platform: Platform) -> None:
+    spec = read_spec(released / "flights-training.yaml")
+    train, split = spec.task("train"), spec.task("split")
+    assert train.container["image"] == split.container["image"] == platform.images["gatehouse"]
+    assert train.container["resources"]["resourceMemoryLimit"] == "16G"
+    assert train.container["resources"]["accelerator"]["resourceCount"] == "1"
+    assert train.pod["nodeSelector"]["labels"] == {"cloud.google.com/gke-nodepool": "gpu"}
+    assert train.pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert "tolerations" not in split.pod
+    assert split.pod["nodeSelector"]["labels"] == {"cloud.google.com/gke-nodepool": "general"}
+    labels = {
+        "cost-center": "flights",
+        "kueue.x-k8s.io/queue-name": "flights",
+        "kueue.x-k8s.io/priority-class": "usual",
+    }
+    assert split.pod["podMetadata"]["labels"] == train.pod["podMetadata"]["labels"] == labels
+    assert split.pod["securityContext"] == {"runAsUser": "1000", "runAsNonRoot": True}
+    assert split.pod["imagePullPolicy"] == "IfNotPresent"
+    assert [each["secretName"] for each in split.pod["imagePullSecret"]] == ["registry"]
+
+
+_SHARED = """
+name: shared
+store: /mnt/shared/store
+settings: team-settings
+credentials: team-credentials
+pods:
+  annotations: {owner: ours}
+  volumes: [{claim: shared, path: /mnt/shared}]
+  environment: [{variable: TEAM, source: config_map, name: team, key: name}]
+  mounted: [{source: secret, name: keys, path: /etc/keys}, {source: config_map, name: certs, path: /etc/certs}]
+stages:
+  promote: {cpu: 250m}
+"""
+
+
+def test_the_same_pipeline_compiles_for_another_platform(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "shared.yaml").write_text(_SHARED)
+    shared = load_platform(tmp_path / "shared.yaml")
+    task = read_spec(with_a_short_stack(compile_pipeline, "promotion", project, tmp_path, shared)).task("promote")
+    pod = task.pod
+    assert task.container["resources"]["resourceCpuLimit"] == "250m"
+    assert [(each["constant"], each["mountPath"]) for each in pod["pvcMount"]] == [("shared", "/mnt/shared")]
+    assert pod["podMetadata"] == {"annotations": {"owner": "ours"}}
+    settings, team = pod["configMapAsEnv"]
+    assert (settings["configMapName"], pod["secretAsEnv"][0]["secretName"]) == ("team-settings", "team-credentials")
+    assert team["keyToEnv"] == [{"configMapKey": "name", "envVar": "TEAM"}]
+    assert [(each["secretName"], each["mountPath"]) for each in pod["secretAsVolume"]] == [("keys", "/etc/keys")]
+    assert [(each["configMapName"], each["mountPath"]) for each in pod["configMapAsVolume"]] == [
+        ("certs", "/etc/certs")
+    ]
+
+
+def test_a_source_that_pods_do_not_reach_is_refused(project: Project, platform: Platform, tmp_path: Path) -> None:
+    table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at", "member": "orders.csv"}
+    source = parse_source({"name": "shop", "kind": "files", "path": "../raw", "tables": {"orders": table}})
+    moved = replace(project, file=project.file.model_copy(update={"source": source}))
+    with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
+        compile_pipeline("promotion", moved, tmp_path, platform)
+    assert not list(tmp_path.iterdir())

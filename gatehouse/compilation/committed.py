@@ -1,0 +1,59 @@
+"""Holds committed specs against the code, the policy, and the oldest backend that they are to run on."""
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gatehouse.compilation.backends import unsupported
+from gatehouse.compilation.compiling import compile_project
+from gatehouse.compilation.policy import breaches
+from gatehouse.compilation.specification import Compiled, SpecError, read_spec
+from gatehouse.platforms import Platform
+from gatehouse.project import Project
+
+
+def findings(
+    project: Project, folder: Path, platform: Platform | None = None, *, release: bool = False, backend: str = ""
+) -> Iterator[str]:
+    """What is wrong with the specs of a project in `folder`, one sentence each.
+
+    Specs are compared parsed, without the version of the SDK that wrote them.
+
+    Args:
+        project: The project whose specs are checked.
+        folder: Where the committed specs are.
+        platform: What they were compiled for; None for this machine.
+        release: Whether they are to be released: then the rules of a release count too.
+        backend: The version of the KFP backend that is to run them; empty for any.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        for path in compile_project(project, Path(directory), platform):
+            fresh, committed = read_spec(path), folder / path.name
+            if not committed.is_file():
+                yield f"{committed} is missing"
+            elif _content(read_spec(committed)) != _content(fresh):
+                yield f"{committed} is not what the code compiles to"
+            yield from (f"{committed}: {found}" for found in problems(fresh, release=release, backend=backend))
+
+
+def problems(compiled: Compiled, *, release: bool = False, backend: str = "") -> Iterator[str]:
+    """What in a compiled spec breaks the policy, and what the KFP backend of a version would ignore."""
+    yield from breaches(compiled, release=release)
+    if backend:
+        yield from unsupported(compiled, backend)
+
+
+def refuse(found: Iterable[str]) -> None:
+    """Fail where there are findings.
+
+    Raises:
+        SpecError: listing every one of them.
+    """
+    listed = [f"\n  - {each}" for each in found]
+    if listed:
+        raise SpecError(f"{len(listed)} finding{'s' * (len(listed) > 1)} in the compiled specs:{''.join(listed)}")
+
+
+def _content(compiled: Compiled) -> list[dict[str, Any]]:
+    return [{key: value for key, value in compiled.spec.items() if key != "sdkVersion"}, compiled.platform]

@@ -1,0 +1,173 @@
+"""What changed between two compiled specs, in the words of a reviewer: parameters, tasks, edges, images, resources."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatehouse.compilation.specification import Compiled, Task, read_spec
+
+_TYPES = {
+    "STRING": "text",
+    "NUMBER_INTEGER": "integer",
+    "NUMBER_DOUBLE": "number",
+    "BOOLEAN": "yes or no",
+    "LIST": "list",
+    "STRUCT": "object",
+}
+_LONGEST = 100
+_NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that a spec says.
+
+    Attributes:
+        section: What it is about: pipeline, parameters, tasks, edges, images, resources, pods, code, configuration.
+        subject: The parameter or the task; empty for the whole pipeline.
+        aspect: What of it; empty where the subject itself is the fact.
+    """
+
+    section: str
+    subject: str
+    aspect: str = ""
+
+
+def facts(compiled: Compiled) -> dict[Fact, str]:
+    """Everything that a spec says to a reviewer, as one value for each fact."""
+    found = {Fact("pipeline", "", key): _shown(value) for key, value in compiled.spec["pipelineInfo"].items()}
+    found |= {
+        Fact("pipeline", "", key): _shown(value) for key, value in compiled.platform.get("pipelineConfig", {}).items()
+    }
+    for name, body in compiled.inputs.items():
+        kind = _TYPES.get(body["parameterType"], body["parameterType"])
+        choices = " | ".join(map(str, body.get("literals", [])))
+        values = {"": kind, "default": _shown(body.get("defaultValue", "")), "choices": choices}
+        values["description"] = body.get("description", "")
+        found |= {Fact("parameters", name, aspect): value for aspect, value in values.items()}
+    for task in compiled.tasks:
+        found |= dict(_of_task(task))
+    return found
+
+
+def _of_task(task: Task) -> Iterator[tuple[Fact, str]]:
+    body, path = task.body, task.path
+    yield Fact("tasks", path), task.stage or "group"
+    retries, condition = body.get("retryPolicy", {}), body.get("triggerPolicy", {})
+    yield Fact("tasks", path, "title"), body.get("taskInfo", {}).get("name", "")
+    yield Fact("tasks", path, "cache"), "on" if body.get("cachingOptions", {}).get("enableCache") else "off"
+    yield Fact("tasks", path, "retries"), str(retries.get("maxRetryCount", 0))
+    yield Fact("tasks", path, "runs if"), condition.get("condition", condition.get("strategy", ""))
+    yield Fact("tasks", path, "waits for"), ", ".join(sorted(body.get("dependentTasks", [])))
+    for name, given in body.get("inputs", {}).get("parameters", {}).items():
+        yield from _of_input(task, name, given)
+    for kind in ("parameters", "artifacts"):
+        for name, output in task.component.get("outputDefinitions", {}).get(kind, {}).items():
+            shown = output.get("parameterType") or output["artifactType"]["schemaTitle"].removeprefix("system.")
+            yield Fact("tasks", path, f"gives {name}"), _TYPES.get(shown, shown)
+    if task.container:
+        yield Fact("images", path, "image"), task.container["image"]
+        for key, value in task.container.get("resources", {}).items():
+            if isinstance(value, str | dict):  # Numbers stand beside them for older backends.
+                yield from ((Fact("resources", path, each), _shown(one)) for each, one in _flat({key: value}))
+        yield from ((Fact("pods", path, key), _shown(value)) for key, value in _flat(task.pod))
+        for variable in task.container.get("env", []):
+            yield Fact("configuration", path, variable["name"]), _shown(variable.get("value", ""))
+
+
+def _of_input(task: Task, name: str, given: dict[str, Any]) -> Iterator[tuple[Fact, str]]:
+    produced = given.get("taskOutputParameter")
+    if produced:
+        giver = f"{task.path.removesuffix(task.name)}{produced['producerTask']}.{produced['outputParameterKey']}"
+        yield Fact("edges", f"{giver} -> {task.path}.{name}"), giver
+    elif "componentInputParameter" in given:
+        yield Fact("edges", f"{given['componentInputParameter']} -> {task.path}.{name}"), "parameter"
+    else:
+        constant = given.get("runtimeValue", {}).get("constant", "")
+        section = "code" if name == "code" else "configuration"
+        yield from ((Fact(section, task.path, key), _shown(value)) for key, value in _flat({name: _parsed(constant)}))
+
+
+def _parsed(constant: Any) -> Any:
+    """A constant, read where it is JSON: a reviewer looks at single keys of a configuration."""
+    if isinstance(constant, str) and constant.startswith(("{", "[")):
+        try:
+            return json.loads(constant)
+        except ValueError:
+            return constant
+    return constant
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a nested dictionary, by their dotted keys; a list is one value."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _cut(text: str | None) -> str:
+    """A value as a line shows it; two that differ behind the cut are a change as well."""
+    return f"{text[: _LONGEST - 3]}..." if text and len(text) > _LONGEST else text or _NOTHING
+
+
+def differences(old: Compiled, new: Compiled) -> list[str]:
+    """What changed from one spec to another, a line each under the headings of sections; empty for nothing.
+
+    What a task that is new, or gone, says beside its name is left out; the same change of several tasks is one line.
+    """
+    before, after = facts(old), facts(new)
+    gone = {fact.subject for fact in before if not fact.aspect and fact not in after}
+    come = {fact.subject for fact in after if not fact.aspect and fact not in before}
+    lines: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for fact in dict.fromkeys((*before, *after)):
+        was, now = before.get(fact), after.get(fact)
+        if was == now:
+            continue
+        if not fact.aspect and (was is None or now is None):
+            mark = "-" if now is None else "+"
+            lines[fact.section][f"{mark} {fact.subject}"].append("")
+        elif fact.subject not in gone | come:
+            change = f"{fact.aspect or 'is'}: {_cut(was)} -> {_cut(now)}"
+            lines[fact.section][change].append(fact.subject)
+    every = {task.path for task in old.leaves} & {task.path for task in new.leaves}
+    return [
+        line
+        for section, changes in lines.items()
+        for line in (section, *(_line(text, subjects, every) for text, subjects in changes.items()))
+    ]
+
+
+def _line(text: str, subjects: list[str], every: set[str]) -> str:
+    if text[:2] in ("- ", "+ "):
+        return f"  {text}"
+    named = "every task" if every == {*subjects} and len(every) > 1 else ", ".join(filter(None, subjects))
+    return f"  ~ {named}: {text}" if named else f"  ~ {text}"
+
+
+def compare(old: Path, new: Path) -> list[str]:
+    """What changed between two compiled files, or between two folders of them, as `differences` has it.
+
+    Raises:
+        SpecError: if a file is no compiled pipeline.
+    """
+    if old.is_file():
+        return differences(read_spec(old), read_spec(new))
+    before, after = ({path.name: path for path in folder.glob("*.yaml")} for folder in (old, new))
+    lines = []
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            lines.append(f"- {name}")
+        elif name not in before:
+            lines.append(f"+ {name}")
+        elif changed := differences(read_spec(before[name]), read_spec(after[name])):
+            lines.extend([name, *(f"  {line}" for line in changed)])
+    return lines

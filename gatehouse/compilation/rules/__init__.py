@@ -1,0 +1,1 @@
+"""The rules of the policy, by what they are about."""

@@ -1,0 +1,100 @@
+"""Rules about what KFP's local runner and its backend read differently, measured with KFP 2.17."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gatehouse.compilation.rules.rule import rule
+from gatehouse.compilation.specification import Compiled, Task
+
+_REWRITTEN = ("{{$", "python3")
+_FIXED = re.compile(r"inputs\.parameter_values\['([^']+)'\] [=!]= (true|false|'[A-Za-z_-]+')")
+
+
+@rule("optional", "a parameter that may be left out and has no default is null for one, and missing for the other")
+def optional(compiled: Compiled) -> Iterator[str]:
+    """What may be left out has a default."""
+    groups = [task for task in compiled.tasks if "dag" in task.component]
+    for where, definition in [
+        ("", compiled.spec["root"]),
+        *((f"task {each.path}: ", each.component) for each in groups),
+    ]:
+        for name, parameter in definition.get("inputDefinitions", {}).get("parameters", {}).items():
+            if parameter.get("isOptional") and "defaultValue" not in parameter:
+                yield f'{where}its parameter {name} is optional without a default; use "", -1 or 0.0'
+
+
+@rule("one-of", "the local runner does not resolve which branch an artifact comes from")
+def one_of(compiled: Compiled) -> Iterator[str]:
+    """No output of a group is an artifact of one of several tasks."""
+    for task in compiled.tasks:
+        outputs = task.component.get("dag", {}).get("outputs", {}).get("artifacts", {})
+        for name, artifact in outputs.items():
+            if len(artifact.get("artifactSelectors", [])) > 1:
+                yield f"task {task.path}: its artifact {name} is one of several (dsl.OneOf); give a reference instead"
+
+
+@rule("conditions", "texts and numbers of a condition are quoted and rounded differently")
+def conditions(compiled: Compiled) -> Iterator[str]:
+    """A condition compares one parameter with true, false or one fixed word."""
+    for task in compiled.tasks:
+        condition = task.body.get("triggerPolicy", {}).get("condition", "")
+        rest = _FIXED.sub("", condition)
+        if condition and rest.strip("!() &|"):
+            yield f"task {task.path}: runs if {condition}; compare with a bool or with one fixed word"
+
+
+@rule("loop-in-handler", "the backend does not expand a loop inside an exit handler")
+def loop_in_handler(compiled: Compiled) -> Iterator[str]:
+    """No loop at any depth of a group that an exit task waits for."""
+    handled = {
+        f"{task.path.removesuffix(task.name)}{name}"
+        for task in compiled.tasks
+        if task.body.get("triggerPolicy", {}).get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED"
+        for name in task.body.get("dependentTasks", [])
+    }
+    for task in compiled.tasks:
+        if task.loops and any(group.path in handled for group in task.around):
+            yield f"task {task.path}: loops inside an exit handler; start one run for each item"
+
+
+@rule("retry-in-loop", "the backend does not try a task of a loop again")
+def retry_in_loop(compiled: Compiled) -> Iterator[str]:
+    """No retries at any depth of a loop."""
+    for task in compiled.tasks:
+        looped = task.loops or any(group.loops for group in task.around)
+        if looped and task.body.get("retryPolicy", {}).get("maxRetryCount"):
+            yield f"task {task.path}: relies on retries inside a loop"
+
+
+@rule("empty-loop", "a loop over nothing succeeds for one, and for the other never ends")
+def empty_loop(compiled: Compiled) -> Iterator[str]:
+    """A loop has items that were fixed when it was compiled."""
+    for task in compiled.tasks:
+        if task.loops and not _items(task):
+            yield f"task {task.path}: loops over a list that may be empty; fix its items, at least one"
+
+
+def _items(task: Task) -> Any:
+    raw = task.body.get("parameterIterator", {}).get("items", {}).get("raw", "[]")
+    return json.loads(raw)
+
+
+@rule("rewritten", "the local runner takes it for a placeholder or an interpreter, and rewrites it")
+def rewritten(compiled: Compiled) -> Iterator[str]:
+    """No value holds what KFP's local runner rewrites."""
+    defaults = {f"the default of {name}": each.get("defaultValue", "") for name, each in compiled.inputs.items()}
+    constants = {
+        f"task {task.path}: {name}": value for task in compiled.tasks for name, value in task.constants.items()
+    }
+    for where, value in {**defaults, **constants}.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        yield from (f"{where}: holds {forbidden!r}" for forbidden in _REWRITTEN if forbidden in text)
+
+
+@rule("workspace", "the local runner deletes the folder that is its workspace")
+def workspace(compiled: Compiled) -> Iterator[str]:
+    """No pipeline asks KFP for a workspace."""
+    if compiled.platform.get("pipelineConfig", {}).get("workspace"):
+        yield "asks for a workspace; artifacts go through the store"

@@ -1,0 +1,105 @@
+"""Rules about how a task runs: resources, retries, deadline, cache, rights, image."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gatehouse.compilation.rules.rule import rule
+from gatehouse.compilation.specification import Compiled
+from gatehouse.components.artifacts.stage import declared_stages
+from gatehouse.platforms import THIS_MACHINE
+
+_RESOURCES = ("resourceCpuRequest", "resourceCpuLimit", "resourceMemoryRequest", "resourceMemoryLimit")
+_DIGEST = "@sha256:"
+
+
+@rule("stage", "what a task may do is declared by its stage, and only that is held against the spec")
+def stage(compiled: Compiled) -> Iterator[str]:
+    """Every container runs the function of a declared stage."""
+    for task in compiled.leaves:
+        if task.stage not in declared_stages():
+            yield f"task {task.path}: there is no stage {task.stage!r}: no stage.py declares it"
+
+
+@rule("resources", "a pod without requests and limits takes what others need, and is the first to be evicted")
+def resources(compiled: Compiled) -> Iterator[str]:
+    """CPU and memory, requested and limited."""
+    for task in compiled.leaves:
+        given = task.container.get("resources", {})
+        yield from (f"task {task.path}: has no {wanted}" for wanted in _RESOURCES if wanted not in given)
+
+
+@rule("retries", "a pod is lost now and then, and a second try is safe only where its stage says so")
+def retries(compiled: Compiled) -> Iterator[str]:
+    """Retries where the stage declares that they are safe, and nowhere else."""
+    for task in compiled.leaves:
+        declared = declared_stages().get(task.stage)
+        wanted = declared is not None and declared.declared.effects.retry_safe
+        if declared is not None and bool(task.body.get("retryPolicy", {}).get("maxRetryCount")) != wanted:
+            yield f"task {task.path}: retries: expected {'some' if wanted else 'none'}"
+
+
+@rule("timeout", "a task that hangs holds its node, and its run, for ever")
+def timeout(compiled: Compiled) -> Iterator[str]:
+    """A deadline of every pod."""
+    yield from (f"task {task.path}: has no timeout" for task in compiled.leaves if not _deadline(task.pod))
+
+
+def _deadline(pod: dict[str, Any]) -> int:
+    return int(pod.get("activeDeadlineSeconds", 0))
+
+
+@rule("cache", "KFP's cache gives an old answer where a stage reads or writes more than its parameters say")
+def cache(compiled: Compiled) -> Iterator[str]:
+    """KFP's cache exactly where the stage has a memo."""
+    for task in compiled.leaves:
+        declared = declared_stages().get(task.stage)
+        memo = declared is not None and declared.declared.effects.memo
+        if declared is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != memo:
+            yield f"task {task.path}: cache: expected enableCache={memo}"
+
+
+@rule("rights", "a task reads data and writes artifacts, which needs no right over its node")
+def rights(compiled: Compiled) -> Iterator[str]:
+    """No pod is privileged or runs as root."""
+    for task in compiled.leaves:
+        context = task.pod.get("securityContext", {})
+        if context.get("privileged") or context.get("allowPrivilegeEscalation"):
+            yield f"task {task.path}: its pod is privileged"
+        if context.get("runAsUser", 1) in (0, "0") or context.get("runAsNonRoot") is False:
+            yield f"task {task.path}: its pod may run as root"
+
+
+@rule("image-tag", "under `latest`, or under no tag, another image may stand at every start")
+def image_tag(compiled: Compiled) -> Iterator[str]:
+    """An image has a digest, or a tag that is a version."""
+    for task in compiled.leaves:
+        name, _, tag = task.container["image"].rpartition("/")[2].partition(":")
+        if tag in ("", "latest") and "@" not in name:
+            yield f"task {task.path}: image {task.container['image']}: expected a version or a digest"
+
+
+@rule("start", "what is installed when a pod starts may differ from run to run, and needs the network")
+def start(compiled: Compiled) -> Iterator[str]:
+    """Nothing is installed at the start of a task."""
+    for task in compiled.leaves:
+        if any("pip install" in part for part in task.container.get("command", [])):
+            yield f"task {task.path}: installs packages when it starts; put them into its image"
+
+
+@rule("image-digest", "only a digest names one image for ever", release=True)
+def image_digest(compiled: Compiled) -> Iterator[str]:
+    """Images by digest."""
+    for task in compiled.leaves:
+        if _DIGEST not in task.container["image"]:
+            yield f"task {task.path}: image {task.container['image']} is not named by digest"
+
+
+@rule("platform", "a spec that was compiled for one machine does not run on a cluster", release=True)
+def platform(compiled: Compiled) -> Iterator[str]:
+    """It was compiled for a platform, with the version that compiled it, and a store that pods reach."""
+    if missing := [key for key in ("project", "platform", "gatehouse") if not compiled.stamp.get(key)]:
+        yield f"its description does not say {', '.join(missing)}"
+    if compiled.stamp.get("platform") == THIS_MACHINE.name:
+        yield "is for this machine only: compile it with --platform FILE"
+    if not compiled.inputs.get("store", {}).get("defaultValue"):
+        yield "its parameter `store` has no default"

@@ -1,0 +1,130 @@
+"""A compiled spec as it is read: its tasks at every depth, each with its component, its container and its pod."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gatehouse.errors import GatehouseError
+
+
+class SpecError(GatehouseError):
+    """A compiled spec cannot be read, is stale or breaks the policy; the message lists every finding."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a spec.
+
+    Attributes:
+        path: Names of the groups that it stands in, and its own, with slashes.
+        body: As the spec has it: inputs, dependencies, retries, cache.
+        component: The component that it runs.
+        container: Image, command, resources; empty for a group, and for what runs no container.
+        pod: What kfp-kubernetes says of its pod.
+        around: The tasks of the groups that it stands in, the outermost first.
+    """
+
+    path: str
+    body: dict[str, Any]
+    component: dict[str, Any]
+    container: dict[str, Any]
+    pod: dict[str, Any]
+    around: tuple["Task", ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name in its group."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def stage(self) -> str:
+        """The function that its container runs: the name of a stage; empty for a group."""
+        arguments = self.container.get("args", [])
+        flag = "--function_to_execute"
+        return str(arguments[arguments.index(flag) + 1]) if flag in arguments else ""
+
+    @property
+    def loops(self) -> bool:
+        """Whether it runs once for each of several items."""
+        return "parameterIterator" in self.body or "artifactIterator" in self.body
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The values that were fixed when the spec was compiled, by the parameter that takes them."""
+        given = self.body.get("inputs", {}).get("parameters", {})
+        values = {name: value.get("runtimeValue", {}) for name, value in given.items()}
+        return {name: value["constant"] for name, value in values.items() if "constant" in value}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled spec.
+
+    Attributes:
+        name: Of its file, without the ending.
+        text: The whole file.
+        spec: The pipeline.
+        platform: What kfp-kubernetes adds; empty for nothing.
+    """
+
+    name: str
+    text: str
+    spec: dict[str, Any]
+    platform: dict[str, Any]
+
+    @property
+    def inputs(self) -> dict[str, dict[str, Any]]:
+        """The parameters of a run, by name."""
+        found: dict[str, dict[str, Any]] = self.spec["root"].get("inputDefinitions", {}).get("parameters", {})
+        return found
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """Every task: groups, each followed by what stands in it, and tasks that run a container."""
+        return tuple(self._of_group(self.spec["root"], "", ()))
+
+    @property
+    def leaves(self) -> tuple[Task, ...]:
+        """The tasks that run a container."""
+        return tuple(task for task in self.tasks if task.container)
+
+    def task(self, name: str) -> Task:
+        """The first task of this name, at any depth."""
+        return next(task for task in self.tasks if task.name == name)
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """What its description says that it was compiled from and for: project, platform, gatehouse."""
+        lines = str(self.spec["pipelineInfo"].get("description", "")).splitlines()
+        pairs = [line.partition(": ") for line in lines[lines.index("") + 1 :]] if "" in lines else []
+        return {key: value for key, separator, value in pairs if separator}
+
+    def _of_group(self, group: dict[str, Any], path: str, around: tuple[Task, ...]) -> Iterator[Task]:
+        pods = self.platform.get("deploymentSpec", {}).get("executors", {})
+        executors = self.spec.get("deploymentSpec", {}).get("executors", {})
+        for name, body in group["dag"]["tasks"].items():
+            component = self.spec["components"][body["componentRef"]["name"]]
+            label = component.get("executorLabel", "")
+            container = executors.get(label, {}).get("container", {})
+            task = Task(f"{path}{name}", body, component, container, pods.get(label, {}), around)
+            yield task
+            if "dag" in component:
+                yield from self._of_group(component, f"{path}{name}/", (*around, task))
+
+
+def read_spec(path: Path) -> Compiled:
+    """Read a compiled spec.
+
+    Raises:
+        SpecError: if the file is no compiled pipeline.
+    """
+    text = path.read_text(encoding="utf-8")
+    documents = [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one]
+    if not documents or "root" not in documents[0]:
+        raise SpecError(f"{path} is no compiled pipeline: expected a YAML document with the key `root`.")
+    platform = documents[1]["platforms"]["kubernetes"] if len(documents) > 1 else {}
+    return Compiled(path.stem, text, documents[0], platform)

@@ -1,0 +1,39 @@
+"""The example's pipelines, compiled once: for this machine, and for the platform that it has a profile of."""
+
+from pathlib import Path
+
+import pytest
+
+import gatehouse
+from gatehouse.compilation.compiling import compile_project
+from gatehouse.platforms import Platform, load_platform
+from gatehouse.project import Project, load_project
+from tests.compiling import with_a_short_stack
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+
+
+@pytest.fixture(scope="session")
+def project() -> Project:
+    return load_project(EXAMPLE)
+
+
+@pytest.fixture(scope="session")
+def platform() -> Platform:
+    return load_platform(EXAMPLE / "platforms" / "cluster.yaml")
+
+
+@pytest.fixture(scope="session")
+def compiled(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For this machine."""
+    folder = tmp_path_factory.mktemp("compiled")
+    with_a_short_stack(compile_project, project, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def released(project: Project, platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For the platform of the example's profile."""
+    folder = tmp_path_factory.mktemp("released")
+    with_a_short_stack(compile_project, project, folder, platform)
+    return folder
