@@ -29,6 +29,7 @@ WEBHOOK = ("alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
 _TELLERS = (alert.name,)
 """Stages that decide nothing of a run: they tell what others decided."""
 
+
 class Tasks:
     """Adds tasks to a pipeline while KFP builds it, and collects them in order for the terminal.
 

@@ -24,6 +24,6 @@ def check(
         from gatehouse.pipelines.catalog import build, names
 
         for name in names():  # Only the built pipelines know what needs a stage.
-            build(name, checked, local=True)
+            build(name, checked)
     told = "files, queries and the names that they use fit each other"
     typer.echo(f"✓ {checked.name}: {told}{', and the first rows of the data' * data}.")

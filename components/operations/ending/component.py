@@ -25,10 +25,15 @@ def report_end(
         project: The project.
         pipeline: The pipeline that ran.
         status: How KFP says that the tasks before ended.
-        summary: What happened to each stage, for the UI.
         when: Which ends the webhook is told: fail, warn, always or never.
         form: What the webhook takes: generic, slack or teams.
         owners: Who answers for a stage, by its name.
+
+    Returns:
+        state: How the run ended.
+        failed_stage: The stage that failed first; empty for none.
+        told: Whether the webhook was told.
+        summary: What happened to each stage, for the UI.
     """
     from gatehouse.components.artifacts.store import ArtifactStore
     from gatehouse.components.operations.ending.report import summary_of
