@@ -20,7 +20,7 @@ from gatehouse.components.artifacts.objects.opening import open_objects
 from gatehouse.components.artifacts.objects.parallel import side_by_side
 from gatehouse.components.artifacts.publishing import NO_KINDS, Publisher, entry_of
 from gatehouse.components.artifacts.quarantine import put_aside
-from gatehouse.components.artifacts.records import create_record
+from gatehouse.components.artifacts.records import create_record, read_records
 from gatehouse.components.artifacts.reference import Reference, references_in
 from gatehouse.components.artifacts.workspaces import sweep, workspace_in
 from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError, StoreError
@@ -391,6 +391,11 @@ class ArtifactStore:
         while not self.record(f"{prefix}/{number:06d}.json", body):
             number += 1
         return number
+
+    def measurements(self, reference: Reference | str, stage: str) -> list[dict[str, Any]]:
+        """What a stage measured beside an artifact: the newest first."""
+        found = read_records(self.objects, self.objects.list(f"measurements/{reference}"))
+        return [body for _, body in sorted(found.items(), reverse=True) if body.get("stage") == stage]
 
 
 def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:

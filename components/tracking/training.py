@@ -106,7 +106,7 @@ def show_training(
         return show_training(tracking, client, Reference.parse(trained), name=name, parent=parent, new=new)
     experiment = tracking.experiment(client, model.name.removesuffix("-trial"))
     tags = lineage_tags(lineage_of(store, model))
-    measured = _measured(store, model, "train")
+    measured = next(iter(store.measurements(model, "train")), {})
     if new:
         tags |= _environment() | measured.get("place", {}).get("environment", {})
         parent = parent or pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
@@ -133,15 +133,6 @@ def show_training(
         log(client, run, flat(settings), points, tags | placed | {COMPLETE: "true"})
         _end(tracking, client, run, parent, seconds)
     return run
-
-
-def _measured(store: ArtifactStore, made: Reference, stage: str) -> dict[str, Any]:
-    """How long the stage that made this took last, where, and as which job: the measurement beside it, or nothing."""
-    for key in reversed(list(store.objects.list(f"measurements/{made}"))):
-        measured: dict[str, Any] = json.loads(store.objects.get_bytes(key))
-        if measured.get("stage") == stage:
-            return measured
-    return {}
 
 
 def _spent(seconds: float | None, place: Mapping[str, Any], here: bool) -> list[Point]:
@@ -174,7 +165,7 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
     experiment = tracking.experiment(client, reference.name)
     above = pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
     tags = lineage_tags(lineage_of(store, reference)) | _environment()
-    measured = _measured(store, reference, "tune")
+    measured = next(iter(store.measurements(reference, "tune")), {})
     run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above, measured.get("began"))
     for trial in store.read_json(reference, "trials.json"):
         name = f"trial {trial['number']}"

@@ -1,6 +1,6 @@
 """What is kept beside a candidate: what it costs, and how robust it is, where somebody measured."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,8 @@ def add_cost(drawn: Report, store: ArtifactStore, model: str, judged: Json | Non
         model: The candidate.
         judged: What the verdict says of cost; None where no rule looked at it.
     """
-    found = next(_measurements(store, model, judged), None)
+    newest = store.measurements(model, "evaluate")[:1]
+    found = read_record(store.objects, judged["measurement"]) if judged else next(iter(newest), None)
     if found is None:
         drawn.section("Cost", "Nobody measured what the candidate costs, or the measurement is gone.")
         return
@@ -41,14 +42,6 @@ def add_cost(drawn: Report, store: ArtifactStore, model: str, judged: Json | Non
     facts = {"rows a second": f"{latency['rows_per_second']:,}", "size": f"{found['size_bytes'] / 1e6:.3f} MB"}
     memory = f"{found['memory_mb']:.0f} MB" if "memory_mb" in found else "not measured: cost.memory_mb bounds nothing"
     drawn.facts(facts | {"most memory": memory})
-
-
-def _measurements(store: ArtifactStore, model: str, judged: Json | None) -> Iterator[dict[str, Any]]:
-    keys = [judged["measurement"]] if judged else reversed(list(store.objects.list(f"measurements/{model}")))
-    for key in keys:
-        told = read_record(store.objects, key) or {}
-        if "latency" in told and "size_bytes" in told:
-            yield told
 
 
 def add_robustness(drawn: Report, store: ArtifactStore, inputs: Mapping[str, str]) -> None:

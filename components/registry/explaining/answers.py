@@ -80,12 +80,8 @@ def trained_as(store: ArtifactStore, model: str) -> str:
 
 def training_of(store: ArtifactStore, model: str) -> dict[str, Any]:
     """What the training of a model left beside it: settings, environment, time; empty where it left nothing."""
-    model = trained_as(store, model)
-    for key in store.objects.list(f"measurements/{model}"):
-        measured = read_record(store.objects, key) or {}
-        if measured.get("stage") == "train":
-            return measured
-    return {}
+    measured = store.measurements(trained_as(store, model), "train")
+    return measured[-1] if measured else {}
 
 
 def settings_of(store: ArtifactStore, model: str) -> Mapping[str, Any]:

@@ -153,10 +153,7 @@ def _important(found: Explanation, store: ArtifactStore) -> Iterator[str]:
 
 def _cost(found: Explanation, store: ArtifactStore) -> Iterator[str]:
     """The newest measurement beside the model."""
-    for key in reversed(list(store.objects.list(f"measurements/{found.model}"))):
-        told = json.loads(store.objects.get_bytes(key))
-        if "latency" not in told or "size_bytes" not in told:
-            continue
+    for told in store.measurements(found.model, "evaluate")[:1]:
         latency = told["latency"]
         single = ", ".join(f"{name} {value:g} ms" for name, value in latency["single_row_ms"].items())
         yield f"- **Measured on:** {_text(latency['hardware'])}"
@@ -166,7 +163,6 @@ def _cost(found: Explanation, store: ArtifactStore) -> Iterator[str]:
         yield f"- **Size:** {told['size_bytes'] / 1e6:.2f} MB"
         if "memory_mb" in told:
             yield f"- **Memory:** {told['memory_mb']:.0f} MB at most"
-        return
 
 
 def _answers(found: Explanation, *questions: str) -> Iterator[str]:
