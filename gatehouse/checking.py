@@ -159,8 +159,9 @@ def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, st
             yield ("evaluation", "slices", index), "a column of the training set", name, columns
     if file.evaluation.resample_by not in ("", "day"):
         yield ("evaluation", "resample_by"), "a column of the training set", file.evaluation.resample_by, columns
-    for index, name in enumerate(file.monitoring.ignore):
-        yield ("monitoring", "ignore", index), "a feature", name, features
+    if drift := file.monitoring.data_drift:
+        for index, name in enumerate(drift.ignore):
+            yield ("monitoring", "data_drift", "ignore", index), "a feature", name, features
     for name in file.transformation.columns:
         yield ("transformation", "columns", name), "a feature", name, features
     for key, name in _split_columns(file.split):

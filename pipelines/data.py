@@ -30,6 +30,7 @@ class Data:
     feature_tables: Any
     training_set: Any
     validation: Any
+    stale: Any
 
 
 def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any, *, labelled: bool = True) -> Data:
@@ -46,9 +47,9 @@ def add_data_tasks(tasks: Tasks, source: Any, window: Any, backfill: Any, *, lab
         tasks.entrust(taken, "source-url", url_env)
     raw, as_of = taken.outputs["snapshot"], taken.outputs["as_of"]
     kept, validation = _add_contract(tasks, raw)
-    feature_tables = _add_features(tasks, raw, as_of, kept)
+    feature_tables, stale = _add_features(tasks, raw, as_of, kept)
     training_set = _add_training_set(tasks, raw, as_of, feature_tables) if labelled else ""
-    return Data(raw, as_of, feature_tables, training_set, validation)
+    return Data(raw, as_of, feature_tables, training_set, validation, stale)
 
 
 def _add_contract(tasks: Tasks, raw: Any) -> tuple[PipelineTask, Any]:
@@ -90,8 +91,8 @@ def add_alert(tasks: Tasks, judged: PipelineTask, stage: str, report: Any) -> Pi
     return told
 
 
-def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> Any:
-    """Add the feature tables of the snapshot `raw`, once the contract is `kept`; gives them."""
+def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> tuple[Any, Any]:
+    """Add the feature tables of the snapshot `raw`, once the contract is `kept`; gives them, and why some are stale."""
     project = tasks.project
     definitions, settings = str(project.definitions.reference), project.file.features
     earlier = tasks.add(previous_features, snapshot=raw, definitions=definitions, project=project.name).after(kept)
@@ -112,7 +113,7 @@ def _add_features(tasks: Tasks, raw: Any, as_of: Any, kept: PipelineTask) -> Any
     )
     if project.file.alerts != "never":
         add_alert(tasks, aged, "freshness", feature_tables)
-    return feature_tables
+    return feature_tables, aged.outputs["reasons"]
 
 
 def _add_training_set(tasks: Tasks, raw: Any, as_of: Any, feature_tables: Any) -> Any:

@@ -4,6 +4,7 @@ from typing import Any
 
 from kfp import dsl
 
+from gatehouse.components.monitoring.collecting.stage import collect_log
 from gatehouse.components.monitoring.stage import monitor
 from gatehouse.components.registry.champion.stage import champion
 from gatehouse.pipelines.data import add_data_tasks, configuration_slice
@@ -21,6 +22,8 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
         source: str = "",
         window: str = "",
         since: str = "",
+        until: str = "",
+        predictions: str = "",
         force: str = "",
         backfill: str = "",
     ) -> None:
@@ -32,10 +35,15 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             window: Only events of START/END (end exclusive); empty for all.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
             since: Judge rows decided after this time (ISO 8601 with zone); empty for all after the last train row.
+            until: Judge rows decided up to this time; empty for all.
+            predictions: A log of predictions: a reference, `latest` for the newest of batch scoring, or Parquet files;
+                empty to let the champion score the newest rows.
             force: Stages to run whatever the memo holds; empty for none.
         """
         with tasks.begin(store, force):
             found = tasks.add(champion, model_name=file.model)
+            model = found.outputs["model"]
+            log = tasks.add(collect_log, log=predictions, model=model)
             data = add_data_tasks(tasks, source, window, backfill)
             tasks.add(
                 monitor,
@@ -43,8 +51,13 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 split=found.outputs["split"],
                 current=data.training_set,
                 since=since,
+                until=until,
                 spec=configuration_slice(file.monitoring),
-                model=found.outputs["model"],
+                stale=data.stale,
+                model=model,
+                evaluation=found.outputs["evaluation"],
+                robustness=found.outputs["robustness"],
+                predictions=log.outputs["predictions"],
             )
 
     return pipeline

@@ -1,1 +1,1 @@
-"""Drift of inputs, labels and scores, and the decision to retrain."""
+"""What moved since the champion was trained, how much it matters, and whether to retrain."""

@@ -14,10 +14,18 @@ def monitor(
     split: str,
     current: str,
     since: str,
+    until: str,
     spec: str,
+    stale: list,
     code: str,
+    force: str,
     report: dsl.Output[dsl.HTML],
+    summary: dsl.Output[dsl.Markdown],
+    metrics: dsl.Output[dsl.Metrics],
     model: str = "",
+    evaluation: str = "",
+    robustness: str = "",
+    predictions: str = "",
 ) -> NamedTuple("Outputs", [("drift", str), ("decision", str), ("reasons", list)]):
     """Compare the newest rows with what the champion was trained on.
 
@@ -27,29 +35,34 @@ def monitor(
         split: Its split.
         current: Training set with the newest rows.
         since: Only rows decided after this time, ISO 8601; empty for all after the last train row.
-        spec: Thresholds, as canonical JSON of a MonitoringSpec.
+        until: Only rows decided up to this time; empty for all.
+        spec: What is checked, as canonical JSON of a MonitoringSpec.
+        stale: Why each stale feature view is.
         code: Digest of the stage's code.
-        model: Reference of the champion, whose scores are watched too; empty for none.
+        force: A nonce that runs the stage whatever the memo holds; empty for none.
+        model: Reference of the champion, whose predictions are watched too; empty for none.
+        evaluation: Reference of its evaluation at the gate; empty for none.
+        robustness: Reference of its probes; empty for none.
+        predictions: Reference of a log of predictions; empty to let the champion score the newest rows.
 
     Returns:
         drift: Reference of the drift report.
         decision: retrain or keep.
         reasons: Why.
         report: The report for the UI.
+        summary: What moved, how much it matters, and why it did or did not alarm, for the UI.
+        metrics: The number of each check, for the UI.
     """
-    import shutil
-
     from gatehouse.components.artifacts.store import ArtifactStore
+    from gatehouse.components.monitoring.report import present
     from gatehouse.components.monitoring.spec import MonitoringSpec
     from gatehouse.components.monitoring.stage import MonitorRequest
     from gatehouse.components.monitoring.stage import monitor as compare
-    from gatehouse.components.reports.rendering import rendered
 
-    opened, thresholds = ArtifactStore.open(store), MonitoringSpec.model_validate_json(spec)
-    request = MonitorRequest(
-        reference=reference, split=split, current=current, since=since, model=model, spec=thresholds
-    )
-    result = compare(request, opened, code=code)
-    shutil.copyfile(rendered(opened, result.drift), report.path)
-    report.metadata["reference"] = opened.address_of(result.drift)
+    opened, wanted = ArtifactStore.open(store), MonitoringSpec.model_validate_json(spec)
+    given = {"evaluation": evaluation, "robustness": robustness, "predictions": predictions, "stale": tuple(stale)}
+    given |= {"since": since, "until": until}
+    request = MonitorRequest(reference=reference, split=split, current=current, model=model, **given, spec=wanted)
+    result = compare(request, opened, code=code, force=force)
+    present(opened, result.drift, report, summary, metrics)
     return (result.drift, result.decision, list(result.reasons))

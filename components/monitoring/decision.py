@@ -1,102 +1,94 @@
-"""From how far everything moved to the decision whether to retrain."""
+"""From what was found to the decision: what alarms, what asks for a new model, what was hidden and why."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from gatehouse.components.monitoring.finding import (
+    ALARM,
+    CHANCE,
+    DATA,
+    DECAY,
+    DRIFT,
+    HELD,
+    MOVED,
+    PERFORMANCE,
+    PREDICTION,
+    QUIET,
+    SEASON,
+    UNKNOWN,
+    Finding,
+)
 from gatehouse.components.monitoring.spec import MonitoringSpec
 
-NUMERIC, CATEGORICAL, SCORE = "numeric", "categorical", "score"
-
 
 @dataclass(frozen=True)
-class Moved:
-    """How far one column moved, and from where on that is drift."""
-
-    name: str
-    kind: str
-    psi: float
-    divergence: float
-    seasonal: float
-    alarm: float
-    ignored: bool = False
-
-    @property
-    def drifted(self) -> bool:
-        """Whether it moved beyond its alarm."""
-        return not self.ignored and self.psi > self.alarm
-
-
-@dataclass(frozen=True)
-class LabelLevel:
-    """The level of labels then and now.
+class Decision:
+    """What follows from the findings.
 
     Attributes:
-        title: What the level is.
-        is_share: Whether it is a share of the rows.
-        trained: That of the train rows.
-        current: That of the current ones.
-        seasonal: The largest distance of a block of the train rows.
-        flat: The distance from where on it would count as drift if there were no seasons.
-        alarm: The distance from where on it does.
+        findings: The findings in their final states.
+        decision: `retrain` or `keep`.
+        triggers: Which of `drift` and `decay` ask for a new model.
+        reasons: Why, the alarms that ask for it.
+        alarms: All alarms, also those that ask for no new model.
+        warnings: What would have rung and did not, and why.
+        unchecked: What could not be judged, and why.
     """
 
-    title: str
-    is_share: bool
-    trained: float
-    current: float
-    seasonal: float
-    flat: float
-    alarm: float
-
-    @property
-    def drifted(self) -> bool:
-        """Whether it moved beyond its alarm."""
-        return abs(self.current - self.trained) > self.alarm
+    findings: tuple[Finding, ...]
+    decision: str
+    triggers: tuple[str, ...]
+    reasons: tuple[str, ...]
+    alarms: tuple[str, ...]
+    warnings: tuple[str, ...]
+    unchecked: tuple[str, ...]
 
 
-def alarm_of(spec: MonitoringSpec, flat: float, seasonal: float) -> float:
-    """The distance from where on something counts as drift: never below the flat alarm."""
-    return max(flat, round(spec.seasonal_margin * seasonal, 9))
+def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
+    """Decide.
+
+    Drift of inputs and predictions only warns where the performance on known labels was checked and holds, if the
+    project says so: then what moved is nothing that the model goes by, or it copes.
+
+    Args:
+        spec: What asks for a new model.
+        findings: What the checks found.
+    """
+    held = next((each for each in findings if each.check == PERFORMANCE and each.state == QUIET), None)
+    if held is not None and (spec.data_drift is None or spec.data_drift.unless_holds):
+        findings = [_held(each, held) for each in findings]
+    asking = {name: checks for name, checks in (("decay", DECAY), ("drift", DRIFT)) if name in spec.retrain.on}
+    alarms = [each for each in findings if each.state == ALARM]
+    triggers = tuple(name for name, checks in asking.items() if any(each.check in checks for each in alarms))
+    reasons = [each.sentence for name in triggers for each in alarms if each.check in asking[name]]
+    return Decision(
+        findings=tuple(findings),
+        decision="retrain" if reasons else "keep",
+        triggers=triggers,
+        reasons=tuple(reasons),
+        alarms=tuple(each.sentence for each in alarms),
+        warnings=tuple(_warnings(findings)),
+        unchecked=tuple(each.sentence for each in findings if each.state == UNKNOWN),
+    )
 
 
-def flat_alarm(spec: MonitoringSpec, kind: str) -> float:
-    """The PSI from where on a column of a kind would count as drifted if there were no seasons."""
-    return {NUMERIC: spec.numeric_alarm, CATEGORICAL: spec.categorical_alarm, SCORE: spec.score_alarm}[kind]
+def _held(finding: Finding, held: Finding) -> Finding:
+    if finding.check not in (DATA, PREDICTION) or finding.state != ALARM:
+        return finding
+    return replace(finding, state=HELD, why=f"{finding.why}; no alarm, as {held.name}: {held.why}")
 
 
-def hidden_by_seasons(spec: MonitoringSpec, columns: list[Moved], label: LabelLevel) -> list[str]:
-    """Every alarm that would have rung, had the train rows not moved as far by themselves; the furthest first."""
-    hidden = [each for each in columns if not each.ignored and flat_alarm(spec, each.kind) < each.psi <= each.alarm]
+def _warnings(findings: Sequence[Finding]) -> list[str]:
+    """What moved beyond a flat alarm and rang none, those with the most weight first."""
+    whole = next((each for each in findings if each.check == DATA and not each.kind), None)
+    alone = whole is not None and whole.state == QUIET
     told = [
-        f"{each.name}: a PSI of {each.psi:.2f} is above the alarm of {flat_alarm(spec, each.kind):.2f} and rang none, "
-        f"as its season alone reaches {each.seasonal:.2f}, which raised the alarm to {each.alarm:.2f}"
-        for each in sorted(hidden, key=lambda each: (-each.psi, each.name))
+        each if each.state != MOVED else replace(each, why=f"{each.why}; alone it asks for nothing{_counts(each)}")
+        for each in findings
+        if each.state in (SEASON, CHANCE, HELD) or (each.state == MOVED and alone)
     ]
-    if label.flat < abs(label.current - label.trained) <= label.alarm:
-        told.append(
-            f"{label.title}: {label.current:.3g} is further from {label.trained:.3g} than the alarm of "
-            f"{label.flat:.3g} and rang none, as its season alone reaches {label.seasonal:.3g}, which raised the "
-            f"alarm to {label.alarm:.3g}"
-        )
-    return told
+    return [each.sentence for each in sorted(told, key=lambda each: (each.state != HELD, -(each.weight or 0.0)))]
 
 
-def reasons_to_retrain(
-    spec: MonitoringSpec, features: list[Moved], scores: Moved | None, label: LabelLevel
-) -> list[str]:
-    """Every reason to retrain, the worst features named first; none where all stands."""
-    watched = [each for each in features if not each.ignored]
-    drifted = sorted((each for each in watched if each.drifted), key=lambda each: (-each.psi / each.alarm, each.name))
-    reasons = []
-    if len(drifted) > spec.max_drifted * len(watched):
-        named = ", ".join(f"{each.name} {each.psi:.2f} (alarm {each.alarm:.2f})" for each in drifted[:5])
-        reasons.append(
-            f"features: expected at most {spec.max_drifted:.0%} of {len(watched)} to drift, found {len(drifted)}: "
-            f"{named}"
-        )
-    if scores is not None and scores.drifted:
-        reasons.append(f"scores: expected a PSI of at most {scores.alarm:.2f}, found {scores.psi:.2f}")
-    if label.drifted:
-        reasons.append(
-            f"{label.title}: expected {label.trained:.3g} within {label.alarm:.3g}, found {label.current:.3g}"
-        )
-    return reasons
+def _counts(finding: Finding) -> str:
+    return "" if finding.weight is None else f", as it holds {finding.weight:.1%} of what counts"

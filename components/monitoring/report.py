@@ -1,121 +1,254 @@
-"""The page of a drift check: the decision, alarms that rang and alarms that seasons hid, every column."""
+"""The page of a drift report: the decision, each check, and of each feature what moved, what it matters, and why."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.monitoring.decision import LabelLevel, Moved, flat_alarm, hidden_by_seasons
-from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.components.monitoring.columns import TITLES
+from gatehouse.components.monitoring.finding import (
+    ALARM,
+    CALIBRATION,
+    CHANCE,
+    DATA,
+    HELD,
+    IGNORED,
+    MOVED,
+    PERFORMANCE,
+    QUALITY,
+    QUIET,
+    SEASON,
+    UNKNOWN,
+    Finding,
+)
+from gatehouse.components.monitoring.stage import FILE
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
-from gatehouse.components.reports.row_charts import bar_chart
+from gatehouse.components.reports.row_charts import Dot, bar_chart, dot_chart
 
 Json = Mapping[str, Any]
 
 _SHOWN = 20
-_NOTHING = "Neither features, scores nor labels moved further than their alarms."
+_STATES = {
+    ALARM: ("alarm", "bad"),
+    MOVED: ("drifted", "warn"),
+    SEASON: ("its season", "warn"),
+    CHANCE: ("may be chance", "warn"),
+    HELD: ("the model holds", "warn"),
+    IGNORED: ("ignored", "soft"),
+    UNKNOWN: ("not judged", "soft"),
+    QUIET: ("", ""),
+}
 
 
 def page(store: ArtifactStore, reference: str) -> str:
-    """The page of a drift report: the decision with its reasons, then labels, scores and features, most drifted first.
+    """The page of a drift report: the decision with its reasons, then checks, performance, features and quality.
 
     Args:
         store: Where the artifact is.
         reference: Of the drift report.
     """
-    manifest, found = store.manifest(reference), store.read_json(reference, "drift.json")
-    settings = {name: value for name, value in manifest.configuration.items() if name != "since"}
-    spec = MonitoringSpec.model_validate(settings)
-    moved = [Moved(**column) for column in found["columns"]]
-    label = LabelLevel(**found["label_level"]) if found["label_level"] else None
-    hidden = hidden_by_seasons(spec, moved, label) if label else []
-    verdict = _verdict(found, moved, hidden, "model" in manifest.derived_from)
-    drawn = Report(f"Drift of {manifest.name}", "", verdict)
-    facts = {role: Reference.parse(manifest.derived_from[role]).short for role in ("reference", "current")}
-    drawn.facts({"trained on": facts["reference"], "current": facts["current"]})
-    drawn.tiles(found["facts"])
-    if moved:
-        _add_columns(drawn, moved, spec)
-    if label:
-        _add_label(drawn, label)
+    manifest, told = store.manifest(reference), store.read_json(reference, FILE)
+    findings = [Finding(**each) for each in told["findings"]]
+    drawn = Report(f"Monitoring of {manifest.name}", "", _verdict(told))
+    inputs = manifest.derived_from
+    drawn.facts(
+        {role: Reference.parse(inputs[role]).short for role in ("model", "reference", "current") if role in inputs}
+    )
+    drawn.facts(told["facts"])
+    if findings:
+        drawn.tiles(_tiles(told, findings))
+        _add_checks(drawn, findings)
+        _add_performance(drawn, findings)
+        _add_features(drawn, [each for each in findings if each.check == DATA and each.kind])
+        _add_quality(drawn, [each for each in findings if each.check == QUALITY and each.kind])
     return drawn.html()
 
 
-def _verdict(found: Json, moved: Sequence[Moved], hidden: Sequence[str], scored: bool) -> Verdict:
-    retrain, text = found["decision"] == "retrain", "\n".join(found["reasons"]) or _NOTHING
-    unchecked = [
-        f"{each.name}: its PSI of {each.psi:.2f} is shown only, as `ignore` names it" for each in moved if each.ignored
-    ]
-    if not scored:
-        unchecked.append("scores: no model was given")
-    if not moved:
-        return Verdict("warn", text, unchecked=("all columns and labels: see above",), title="Not judged")
-    single = [
-        f"{each.name}: a PSI of {each.psi:.2f} is above its alarm of {each.alarm:.2f}; alone it asks for no new model"
-        for each in moved
-        if each.drifted and not retrain
-    ]
+def summary_of(store: ArtifactStore, reference: str) -> str:
+    """The decision, the checks and what moved most as Markdown."""
+    told = store.read_json(reference, FILE)
+    findings = [Finding(**each) for each in told["findings"]]
+    lines = [f"# {_title(told)}", ""]
+    lines += [f"- {reason}" for reason in told["reasons"]] or ["Nothing asks for a new model."]
+    lines += [f"- **alarm:** {alarm}" for alarm in told["alarms"] if alarm not in told["reasons"]]
+    lines += [f"- warning: {warning}" for warning in told["warnings"]]
+    lines += [f"- not judged: {each}" for each in told["unchecked"]]
+    lines += ["", "| check | state | why |", "|---|---|---|"]
+    lines += [f"| {each.title} | {_word(each)} | {_cell(each.why)} |" for each in findings if not each.kind]
+    features = [each for each in findings if each.check == DATA and each.kind][:_SHOWN]
+    if features:
+        lines += ["", "| feature | counts for | found | alarm | season | state |", "|---|---:|---:|---:|---:|---|"]
+        lines += [
+            f"| {_cell(each.name)} | {each.weight:.1%} | {each.value:.3f} | {each.alarm:.3f} | {each.seasonal:.3f} "
+            f"| {_word(each)} |"
+            for each in features
+        ]
+    return "\n".join([*lines, "", f"`{reference}`", ""])
+
+
+def numbers_of(store: ArtifactStore, reference: str) -> dict[str, float]:
+    """The number of each check, and how many alarms there are."""
+    told = store.read_json(reference, FILE)
+    findings = [Finding(**each) for each in told["findings"]]
+    found = {each.title: each.value for each in findings if not each.kind and each.value is not None}
+    return {"alarms": float(len(told["alarms"])), **found}
+
+
+def _title(told: Json) -> str:
+    if not told["judged"]:
+        return "Not judged"
+    return "Retrain" if told["decision"] == "retrain" else "Keep the model"
+
+
+def _verdict(told: Json) -> Verdict:
+    others = [alarm for alarm in told["alarms"] if alarm not in told["reasons"]]
+    retrain = told["decision"] == "retrain"
+    quiet = "No check asks for a new model." if others else "No check alarms."
+    todo = ""
+    if retrain:
+        todo = "train a new candidate: the monitoring pipeline orders it; the gate compares it with this champion."
+    elif others:
+        todo = "look at the source of what alarms: a new model would learn from it, too."
     return Verdict(
-        "warn" if retrain else "pass",
-        text,
-        warnings=(*single, *hidden),
-        unchecked=tuple(unchecked),
-        todo="train a new candidate, with `gatehouse run`; the gate compares it with this champion." if retrain else "",
-        title="Retrain" if retrain else "Keep the model",
+        "warn" if retrain or others or not told["judged"] else "pass",
+        "\n".join([*told["reasons"], *(f"alarm that asks for no new model: {each}" for each in others)]) or quiet,
+        warnings=tuple(told["warnings"]),
+        unchecked=tuple(told["unchecked"]),
+        todo=todo,
+        title=_title(told),
     )
 
 
-def _add_columns(drawn: Report, moved: Sequence[Moved], spec: MonitoringSpec) -> None:
-    ranked = sorted(moved, key=lambda each: (-each.psi / each.alarm, each.name))
+def _tiles(told: Json, findings: Sequence[Finding]) -> dict[str, Any]:
+    features = [each for each in findings if each.check == DATA and each.kind]
+    whole = next((each for each in findings if each.check == DATA and not each.kind and each.value is not None), None)
+    shown: dict[str, Any] = {"alarms": Marked(len(told["alarms"]), "bad" if told["alarms"] else "")}
+    if whole is not None:
+        shown["of the weight drifted"] = percent(whole.value)
+        moved = sum(each.state in (ALARM, MOVED, HELD) for each in features)
+        shown["features drifted"] = f"{moved} of {len(features)}"
+    for each in findings:
+        if each.check == PERFORMANCE and each.value is not None:
+            shown[f"{each.name} now"] = Marked(f"{each.value:.4f}", _STATES[each.state][1])
+            shown[f"{each.name} at the gate"] = f"{each.expected:.4f}"
+    return shown
+
+
+def _add_checks(drawn: Report, findings: Sequence[Finding]) -> None:
+    shown = [each for each in findings if not each.kind]
+    drawn.section("Checks", "What each check found, and why it did or did not alarm.", f"{len(shown):,}")
+    drawn.table(["check", "state", "why"], [[each.title, _state(each, "quiet"), each.why] for each in shown])
+
+
+def _add_performance(drawn: Report, findings: Sequence[Finding]) -> None:
+    """Values at the gate and now, where they were measured."""
+    measured = [each for each in findings if each.check in (PERFORMANCE, CALIBRATION) and each.value is not None]
+    if not measured:
+        return
+    drawn.section("Performance", "On rows whose label has become known, with the 95 % interval.")
+    drawn.figures(
+        *(
+            (
+                dot_chart(
+                    [
+                        Dot(
+                            each.name,
+                            _number(each.value),
+                            _number(each.low),
+                            _number(each.high),
+                            _number(each.expected),
+                        )
+                    ],
+                    each.name,
+                    markers=[("alarm", _number(each.alarm))],
+                    names=["now", "at the gate"],
+                ),
+                f"{each.name.capitalize()}: {each.why}.",
+            )
+            for each in measured
+        )
+    )
+
+
+def _add_features(drawn: Report, features: Sequence[Finding]) -> None:
+    if not features:
+        return
     drawn.section(
-        "Columns",
-        "PSI and Jensen-Shannon divergence (bits) of the current rows against the train rows. The season is the "
-        "largest PSI that a block of the train rows, as long as the current rows, has against the rest of them: what "
-        "the calendar alone does. It raises the alarm where it is larger than the flat one.",
-        f"{len(moved):,}",
+        "Features",
+        "How far the newest rows are from the reference. The season is the furthest that a block of the reference, as "
+        "long as the newest rows, is from the rest of it: what the calendar alone does. It raises the alarm where it "
+        "is larger than the flat one. What a feature counts for is its share of the champion's permutation importance.",
+        f"{len(features):,}",
     )
-    bars = [(each.name, each.psi / each.alarm) for each in ranked[:_SHOWN]]
-    drawn.figure(
-        bar_chart(bars, marker=1.0, marker_name="alarm"),
-        f"PSI as a multiple of each column's alarm, the {len(bars)} that came closest to it.",
+    bars = [(each.name, _number(each.value) / _number(each.alarm)) for each in features[:_SHOWN]]
+    by_weight = sorted(features, key=lambda each: -(each.weight or 0.0))[:_SHOWN]
+    drawn.figures(
+        (
+            bar_chart(bars, marker=1.0, marker_name="alarm"),
+            f"How far each moved, as a multiple of its alarm: the {len(bars)} that came closest.",
+        ),
+        (
+            bar_chart([(each.name, 100 * (each.weight or 0.0)) for each in by_weight]),
+            f"What each counts for, in per cent: the {len(by_weight)} that count most.",
+        ),
     )
-    headers = ["column", "kind", "PSI", "divergence", "season", "flat alarm", "alarm", ""]
+    headers = ["feature", "counts for", "measure", "found", "alarm", "season", "p", "independent rows", "state"]
     rows = [
         [
-            *(each.name, each.kind, each.psi, each.divergence, each.seasonal, flat_alarm(spec, each.kind), each.alarm),
-            _state(each, spec),
+            each.name,
+            percent(each.weight or 0.0),
+            TITLES[each.measure],
+            *(each.value, each.alarm, each.seasonal),
+            "" if each.chance is None else f"{each.chance:.2g}",
+            "" if each.effective is None else f"{each.effective:,.0f}",
+            _state(each),
         ]
-        for each in ranked
+        for each in features
     ]
     # What rang or would have rung, and some of the others.
-    first = max([_SHOWN // 2, *(at + 1 for at, row in enumerate(rows) if row[-1])])
+    first = max([_SHOWN // 2, *(at + 1 for at, each in enumerate(features) if each.state != QUIET)])
     drawn.table(headers, rows[:first])
     if rest := rows[first:]:
-        drawn.folded(f"{len(rest):,} columns that moved less", table(headers, rest, label="Columns that moved less"))
+        drawn.folded(f"{len(rest):,} features that moved less", table(headers, rest, label="Features that moved less"))
+    told = [each for each in features if each.state not in (QUIET, IGNORED)]
+    if told:
+        drawn.folded(
+            "Why each that moved did or did not alarm",
+            table(["feature", "why"], [[each.name, each.why] for each in told]),
+        )
+    drawn.folded("All distances", _distances(features))
 
 
-def _state(moved: Moved, spec: MonitoringSpec) -> Marked | str:
-    if moved.ignored:
-        return Marked("ignored", "soft")
-    if moved.drifted:
-        return Marked("drifted", "bad")
-    return Marked("hidden by its season", "warn") if moved.psi > flat_alarm(spec, moved.kind) else ""
+def _distances(features: Sequence[Finding]) -> Any:
+    names = [name for name in TITLES if any(name in each.others for each in features)]
+    rows = [[each.name, *(each.others.get(name) for name in names)] for each in features]
+    return table(["feature", *(TITLES[name] for name in names)], rows, label="All distances")
 
 
-def _add_label(drawn: Report, label: LabelLevel) -> None:
-    """Shares in percent, and other levels as numbers."""
-    shown = {
-        "in training": label.trained,
-        "now": label.current,
-        "moved by": abs(label.current - label.trained),
-        "season": label.seasonal,
-        "flat alarm": label.flat,
-        "alarm": label.alarm,
-    }
-    drawn.section(label.title.capitalize()).table(
-        list(shown),
-        [[percent(value) if label.is_share else value for value in shown.values()]],
-        {0: "bad"} if label.drifted else None,
-    )
+def _add_quality(drawn: Report, breaches: Sequence[Finding]) -> None:
+    if breaches:
+        drawn.section("Quality", "", f"{len(breaches):,}")
+        drawn.table(
+            ["feature", "what", "share", "alarm"],
+            [[each.name, each.measure, percent(each.value or 0.0), percent(each.alarm or 0.0)] for each in breaches],
+        )
+
+
+def _state(finding: Finding, quiet: str = "") -> Marked | str:
+    word, mark = _STATES[finding.state]
+    return Marked(word, mark) if word else quiet
+
+
+def _word(finding: Finding) -> str:
+    return _STATES[finding.state][0] or "quiet"
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

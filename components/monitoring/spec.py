@@ -1,39 +1,184 @@
-"""What counts as drift, and how much of it asks for a new model."""
+"""What monitoring looks at, what it is held against, from where on it alarms, and what asks for a new model."""
 
-from pydantic import Field
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
 
 from gatehouse.components.artifacts.identity import Spec, Unordered
+from gatehouse.errors import ConfigurationError
+
+Trigger = Literal["drift", "decay", "schedule", "volume"]
+NumericMeasure = Literal["psi", "jensen_shannon", "kullback_leibler", "wasserstein", "kolmogorov_smirnov"]
+CategoricalMeasure = Literal["psi", "jensen_shannon", "kullback_leibler", "l_infinity"]
+
+
+class ReferenceSpec(Spec):
+    """The rows that the newest ones are compared with."""
+
+    window: Literal["training", "year_ago", "trailing"] = Field(
+        "training",
+        description="`training`: the rows that the champion learned from; `year_ago`: the same period one year before; "
+        "`trailing`: the days just before.",
+    )
+    days: int = Field(28, ge=1, le=3660, description="Length of the trailing window.")
+
+
+class SignificanceSpec(Spec):
+    """What may be chance: a column drifted only if a test rejects that its rows are of the reference, too.
+
+    Kolmogorov and Smirnov's test for numbers, chi-square (Rao and Scott 1981) for categories. Rows of one day depend on
+    each other, so the tests count with as many rows as the days are worth.
+    """
+
+    correction: Literal["holm", "benjamini_hochberg"] = Field(
+        "holm",
+        description="`holm` bounds the chance of any false alarm; `benjamini_hochberg` the share of false ones among "
+        "all.",
+    )
+    level: float = Field(0.01, gt=0.0, lt=1.0, description="The chance, or the share, that is bounded.")
+    unit: str = Field("day", description="`day`, or a column whose equal values are one unit; empty for single rows.")
+
+
+class DataDriftSpec(Spec):
+    """Drift of the features: how far each may move, and how much of what the model goes by.
+
+    Weather and delays differ from month to month within any year, so a flat alarm rings every month. Each alarm is
+    therefore raised to what the reference did by itself: it is cut into blocks as long as the newest rows, and a
+    feature counts as drifted only if it moved `seasonal_margin` times further than the most unusual block.
+    """
+
+    numeric: NumericMeasure = Field("psi", description="What judges numbers; the others are shown.")
+    categorical: CategoricalMeasure = Field("psi", description="What judges categories; the others are shown.")
+    bins: int = Field(10, ge=2, le=100, description="Quantile bins of the reference; zero and missing have their own.")
+    categories: int = Field(100, ge=2, le=10_000, description="Most frequent values that have a bin of their own.")
+    numeric_alarm: float = Field(0.25, gt=0.0, description="Distance above which a number counts as drifted.")
+    categorical_alarm: float = Field(0.25, gt=0.0, description="Distance above which a category counts as drifted.")
+    seasonal_margin: float = Field(
+        1.25, ge=0.0, description="How far beyond the most unusual block of the reference is drift; 0 for flat alarms."
+    )
+    significance: SignificanceSpec | None = Field(
+        SignificanceSpec(), description="What may be chance; null to judge by distance alone."
+    )
+    weights: Literal["importance", "equal"] = Field(
+        "importance", description="What a feature counts for: the champion's permutation importance, or all the same."
+    )
+    max_drifted: float = Field(
+        0.2, ge=0.0, le=1.0, description="Share of all weight that may have drifted without an alarm."
+    )
+    unless_holds: bool = Field(
+        True, description="Whether drift only warns where the performance on known labels was checked and holds."
+    )
+    ignore: Unordered = Field((), description="Features that are shown and never counted.")
+
+
+class PredictionDriftSpec(Spec):
+    """Drift of what the model predicts."""
+
+    alarm: float = Field(
+        0.25, gt=0.0, description="PSI of the scores, or of the predicted class, above which to alarm."
+    )
+
+
+class LabelDriftSpec(Spec):
+    """Drift of the labels' level: their rate, their mean, or the share of the most frequent class."""
+
+    alarm: float = Field(0.05, gt=0.0, le=1.0, description="Change of a rate or share above which to alarm.")
+    mean_alarm: float = Field(
+        0.25, gt=0.0, description="Change of a mean above which to alarm, in standard deviations of the train labels."
+    )
+
+
+class PerformanceSpec(Spec):
+    """Performance on labels that have become known, against the value that the champion had at its gate."""
+
+    metric: str = Field("", description="A metric of the task; empty for the one that the gate compares by.")
+    max_decay: float = Field(0.05, ge=0.0, description="How much worse it may be, as a share of the value at the gate.")
+    samples: int = Field(200, ge=20, le=10_000, description="Resamples of the rows, for the interval.")
+    resample_by: str = Field("day", description="`day`, or a column whose rows are drawn whole; empty for single rows.")
+
+
+class CalibrationSpec(Spec):
+    """Calibration on labels that have become known, against the error that the champion had at its gate."""
+
+    max_rise: float = Field(0.02, ge=0.0, description="By how much the calibration error may be larger.")
+
+
+class QualitySpec(Spec):
+    """Quality of the features: what a broken source looks like."""
+
+    max_missing_rise: float = Field(0.05, ge=0.0, le=1.0, description="By how much a share of missing values may grow.")
+    max_new: float = Field(0.02, ge=0.0, le=1.0, description="Largest share of categories that training never saw.")
+    max_outside: float = Field(
+        0.02, ge=0.0, le=1.0, description="Largest share of numbers beyond those that training saw, with their seasons."
+    )
+
+
+class FreshnessSpec(Spec):
+    """Age of the feature views: their `ttl` against `features.freshness_against`."""
+
+
+class DetectorSpec(Spec):
+    """A detector that reads the loss day by day: it says on which day the model began to fail.
+
+    The detectors are those of the library `river`, which `pip install gatehouse[monitoring]` installs.
+    """
+
+    kind: Literal["adwin", "page_hinkley"] = Field(
+        "adwin", description="ADWIN (Bifet and Gavalda 2007), or Page and Hinkley's test (Page 1954)."
+    )
+    delta: float = Field(0.002, gt=0.0, lt=1.0, description="ADWIN: the chance of a false alarm that it allows.")
+    threshold: float = Field(
+        8.0, gt=0.0, description="Page-Hinkley: alarm, in standard deviations of the daily loss before the last row."
+    )
+
+
+def _each_once(given: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
+    return tuple(sorted(set(given)))
+
+
+class RetrainSpec(Spec):
+    """What asks for a new model, and how often one may be trained."""
+
+    on: Annotated[tuple[Trigger, ...], AfterValidator(_each_once)] = Field(
+        ("decay", "drift"),
+        description="`drift` of features, predictions or labels; `decay` of performance or calibration; `schedule`; "
+        "`volume` of new rows. An empty list leaves it to people.",
+    )
+    every_days: int = Field(30, ge=1, description="`schedule`: days since the champion was registered.")
+    new_rows: int = Field(100_000, ge=1, description="`volume`: labelled rows since the last one it learned from.")
+    cool_down_days: float = Field(7.0, ge=0.0, description="Days after an order in which no other is given.")
+    budget: int = Field(4, ge=1, description="Orders in each period.")
+    budget_days: int = Field(30, ge=1, description="Length of that period.")
 
 
 class MonitoringSpec(Spec):
-    """Thresholds on the population stability index (PSI) by kind of feature, and on how much may exceed them.
+    """What is checked of the newest rows. Each check has settings of its own; `null` switches it off."""
 
-    Weather and delays differ from month to month within any year, so a flat alarm rings every month. Each alarm is
-    therefore raised to what the train rows did among themselves: they are cut into blocks as long as the current rows,
-    and a feature counts as drifted only if it moved `seasonal_margin` times further than the most unusual block.
-    """
+    format_version = 2
 
-    bins: int = Field(10, ge=2, le=100, description="Quantile bins of the train rows; zero and missing have their own.")
-    categories: int = Field(100, ge=2, le=10_000, description="Most frequent values that have a bin of their own.")
-    numeric_alarm: float = Field(0.25, gt=0.0, description="PSI above which a numeric feature counts as drifted.")
-    categorical_alarm: float = Field(
-        0.25, gt=0.0, description="PSI above which a categorical feature counts as drifted."
+    reference: ReferenceSpec = Field(ReferenceSpec(), description="What the newest rows are compared with.")
+    min_rows: int = Field(1000, ge=1, description="Fewer rows are not judged, nor are smaller blocks compared.")
+    data_drift: DataDriftSpec | None = Field(DataDriftSpec(), description="Drift of the features.")
+    prediction_drift: PredictionDriftSpec | None = Field(
+        PredictionDriftSpec(), description="Drift of what the model predicts."
     )
-    score_alarm: float = Field(0.25, gt=0.0, description="PSI of the model's scores above which to retrain.")
-    label_alarm: float = Field(
-        0.05,
-        gt=0.0,
-        le=1.0,
-        description="Change of the label rate, or of the share of the most frequent class, above which to retrain.",
-    )
-    mean_label_alarm: float = Field(
-        0.25,
-        gt=0.0,
-        description="Change of the mean label above which to retrain, in standard deviations of the train labels.",
-    )
-    seasonal_margin: float = Field(
-        1.25, ge=0.0, description="How far beyond the most unusual block of the train rows is drift; 0 for flat alarms."
-    )
-    max_drifted: float = Field(0.2, ge=0.0, le=1.0, description="Share of drifted features above which to retrain.")
-    min_rows: int = Field(1000, ge=1, description="Fewer current rows are not judged, nor are smaller blocks compared.")
-    ignore: Unordered = Field((), description="Features that are shown and never counted.")
+    label_drift: LabelDriftSpec | None = Field(LabelDriftSpec(), description="Drift of the labels.")
+    performance: PerformanceSpec | None = Field(PerformanceSpec(), description="Performance on known labels.")
+    calibration: CalibrationSpec | None = Field(CalibrationSpec(), description="Calibration on known labels.")
+    quality: QualitySpec | None = Field(QualitySpec(), description="Quality of the features.")
+    freshness: FreshnessSpec | None = Field(FreshnessSpec(), description="Age of the feature views.")
+    detector: DetectorSpec | None = Field(None, description="A detector over the daily loss; null for none.")
+    retrain: RetrainSpec = Field(RetrainSpec(), description="What asks for a new model.")
+
+    @model_validator(mode="after")
+    def _decay_is_measured(self) -> "MonitoringSpec":
+        watching = (self.performance, self.calibration, self.detector)
+        if self.retrain.on == ("decay",) and not any(watching):
+            raise ValueError(
+                "retrain.on: expected one of the checks performance, calibration or detector for decay, found none"
+            )
+        return self
+
+
+class MissingLibraryError(ConfigurationError):
+    """A check needs a library that is not installed."""

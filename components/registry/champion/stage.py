@@ -1,6 +1,7 @@
 """The stage that finds the champion and what it was trained on."""
 
 from gatehouse.components.artifacts.declaration import Resources
+from gatehouse.components.artifacts.reference import Reference
 from gatehouse.components.artifacts.stage import StageModel, stage
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.registry.ledger import SEES_CHAMPIONS, Ledger
@@ -18,12 +19,14 @@ class ChampionRequest(StageModel):
 
 
 class ChampionResult(StageModel):
-    """The champion, its number, and what it was trained on."""
+    """The champion, its number, what it was trained on, its evaluation at the gate, and its probes or nothing."""
 
     model: str
     version: int
     training_set: str
     split: str
+    evaluation: str
+    robustness: str
 
 
 class NoChampionError(GatehouseError):
@@ -51,5 +54,17 @@ def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
         )
     inputs = store.manifest(version.model).derived_from
     return ChampionResult(
-        model=version.model, version=version.version, training_set=inputs["training_set"], split=inputs["split"]
+        model=version.model,
+        version=version.version,
+        training_set=inputs["training_set"],
+        split=inputs["split"],
+        evaluation=version.evaluation,
+        robustness=_probes(store, version.model),
     )
+
+
+def _probes(store: ArtifactStore, model: str) -> str:
+    """The probes of a model; empty where it was not probed."""
+    name = Reference.parse(model).name
+    of_name = (each for each in store.references("robustness") if each.name == name)
+    return next((str(each) for each in of_name if store.manifest(each).derived_from.get("model") == model), "")

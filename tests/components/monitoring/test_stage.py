@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,22 @@ import pytest
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.monitoring.decision import LabelLevel, hidden_by_seasons
 from gatehouse.components.monitoring.report import page
-from gatehouse.components.monitoring.spec import MonitoringSpec
-from gatehouse.components.monitoring.stage import MissingColumnError, MonitorRequest, MonitorResult, monitor
+from gatehouse.components.monitoring.rows import MissingColumnError
+from gatehouse.components.monitoring.spec import DataDriftSpec, MonitoringSpec
+from gatehouse.components.monitoring.stage import MonitorRequest, MonitorResult, monitor
 from gatehouse.errors import ConfigurationError
 
 START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 DETAILS = {"numeric": ["temperature", "rain"], "categorical": ["carrier"], "label": "label"}
-SPEC = MonitoringSpec(min_rows=200, max_drifted=0.0)
+
+
+def _spec(**drift: Any) -> MonitoringSpec:
+    """Any feature that drifts alarms."""
+    return MonitoringSpec(min_rows=200, data_drift=DataDriftSpec(**{"max_drifted": 0.0} | drift))
+
+
+SPEC = _spec()
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -66,8 +72,17 @@ def _monitor(
     return monitor(MonitorRequest(reference=reference, split=split, current=newest, since=since, spec=spec), store)
 
 
+def _found(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.read_json(result.drift, "drift.json")["findings"]
+    return found
+
+
 def _psi(store: ArtifactStore, result: MonitorResult) -> dict[str, float]:
-    return {each["name"]: each["psi"] for each in store.read_json(result.drift, "drift.json")["columns"]}
+    return {
+        each["name"]: each["others"]["psi"]
+        for each in _found(store, result)
+        if each["kind"] and each["check"] == "data drift"
+    }
 
 
 def test_a_season_that_the_train_rows_had_before_is_not_drift(store: ArtifactStore) -> None:
@@ -75,7 +90,7 @@ def test_a_season_that_the_train_rows_had_before_is_not_drift(store: ArtifactSto
     result = _monitor(store, winter)
     assert _psi(store, result)["temperature"] > 1.0
     assert (result.decision, result.reasons) == ("keep", ())
-    flat = _monitor(store, winter, MonitoringSpec(min_rows=200, max_drifted=0.0, seasonal_margin=0.0))
+    flat = _monitor(store, winter, _spec(seasonal_margin=0.0))
     assert flat.decision == "retrain" and "temperature" in flat.reasons[0]
 
 
@@ -85,7 +100,7 @@ def test_a_shift_beyond_every_season_asks_for_a_new_model(store: ArtifactStore) 
 
     result = _monitor(store, _table(280, 30, hotter))
     assert result.decision == "retrain"
-    assert result.reasons[0].startswith("features: expected at most 0% of 3 to drift, found 1: temperature")
+    assert result.reasons[0].startswith("data drift: expected at most 0% of the features to drift, found 33%")
 
 
 def test_rain_that_begins_to_fall_every_day_is_seen(store: ArtifactStore) -> None:
@@ -102,7 +117,7 @@ def test_a_new_carrier_is_seen_and_an_ignored_one_is_shown_only(store: ArtifactS
 
     table = _table(280, 30, new)
     assert "carrier" in _monitor(store, table).reasons[0]
-    spared = _monitor(store, table, SPEC.model_copy(update={"ignore": ("carrier",)}))
+    spared = _monitor(store, table, _spec(ignore=("carrier",)))
     assert spared.decision == "keep" and _psi(store, spared)["carrier"] > 1
 
 
@@ -111,19 +126,29 @@ def test_a_label_rate_beyond_its_seasons_asks_for_a_new_model(store: ArtifactSto
         columns["label"] = (np.random.default_rng(1).random(len(columns["label"])) < 0.5).astype(np.int8)
 
     result = _monitor(store, _table(280, 30, late))
-    assert result.decision == "retrain" and result.reasons[0].startswith("label rate: expected 0.2")
+    assert result.decision == "retrain" and result.reasons[0].startswith("label drift, label rate: expected 0.2")
 
 
 @pytest.mark.parametrize(
     ("task", "label", "moved", "told"),
     [
-        ("regression", lambda day: 3.0 + np.sin(day * 7), lambda day: 4.5 + np.sin(day * 7), "mean label: expected 3"),
-        ("ranking", lambda day: np.floor(day * 20) % 3, lambda day: np.floor(day * 20) % 3 + 1, "mean label: expected"),
+        (
+            "regression",
+            lambda day: 3.0 + np.sin(day * 7),
+            lambda day: 4.5 + np.sin(day * 7),
+            "label drift, mean label: expected 3",
+        ),
+        (
+            "ranking",
+            lambda day: np.floor(day * 20) % 3,
+            lambda day: np.floor(day * 20) % 3 + 1,
+            "label drift, mean label: expected",
+        ),
         (
             "multiclass",
             lambda day: np.minimum(np.floor(day * 20) % 4, 2),
             lambda day: np.floor(day * 20) % 2,
-            "share of the most frequent class: expected 0.5 within 0.05, found 0",
+            "label drift, share of the most frequent class: expected 0.5 within 0.05, found 0",
         ),
     ],
 )
@@ -164,7 +189,7 @@ def test_the_same_rows_are_no_drift_at_all(store: ArtifactStore) -> None:
 
 def test_only_rows_after_the_last_train_row_count_by_default(store: ArtifactStore) -> None:
     result = _monitor(store, _table(260, 40))
-    assert store.read_json(result.drift, "drift.json")["facts"]["current rows"] == 30 * 20
+    assert store.read_json(result.drift, "drift.json")["facts"]["newest rows"] == 30 * 20
 
 
 @pytest.mark.parametrize("days", [0, 5])
@@ -196,21 +221,16 @@ def test_the_same_request_gives_the_same_artifact(tmp_path: Path) -> None:
 def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: ArtifactStore) -> None:
     result = _monitor(store, _table(280, 30))
     assert result.decision == "keep"
-    (hidden,) = [warning for warning in result.warnings if warning.startswith("temperature")]
+    (hidden,) = [warning for warning in result.warnings if warning.startswith("data drift, temperature")]
     assert "is above the alarm of 0.25 and rang none, as its season alone reaches" in hidden
     html = page(store, result.drift)
     head, body = html.split("</header>")
-    assert hidden in head and "Keep the model" in head and "scores: no model was given" in head
-    assert "hidden by its season" in body
-    flat = _monitor(store, _table(280, 30), MonitoringSpec(min_rows=200, seasonal_margin=0.0, max_drifted=0.9))
-    assert (flat.decision, flat.warnings) == ("keep", ())
-    assert "alone it asks for no new model" in page(store, flat.drift)
-
-
-def test_a_label_rate_that_a_season_hid_is_a_warning() -> None:
-    spec = MonitoringSpec()
-    label = LabelLevel("label rate", True, trained=0.2, current=0.3, seasonal=0.1, flat=0.05, alarm=0.125)
-    (told,) = hidden_by_seasons(spec, [], label)
-    assert told.startswith("label rate: 0.3 is further from 0.2 than the alarm of 0.05")
-    assert hidden_by_seasons(spec, [], replace(label, current=0.24)) == []
-    assert hidden_by_seasons(spec, [], replace(label, current=0.4)) == []
+    assert (
+        hidden in head
+        and "Keep the model" in head
+        and "prediction drift, score of the model: no model was given" in head
+    )
+    assert "its season" in body
+    flat = _monitor(store, _table(280, 30), _spec(seasonal_margin=0.0, max_drifted=0.9))
+    assert flat.decision == "keep" and "alone it asks for nothing, as it holds 33.3%" in flat.warnings[0]
+    assert "alone it asks for nothing" in page(store, flat.drift)

@@ -1,4 +1,4 @@
-"""How far one column has moved between the train rows and the current ones, and between parts of the train rows."""
+"""Bins of a column, and blocks of time: what is counted before a distance is taken."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,11 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.components.distances.jensen_shannon import jensen_shannon
-from gatehouse.components.distances.population_stability import population_stability
-
 _MISSING = "\0missing"
-_DIGITS = 9
 Numbers = npt.NDArray[np.int64]
 """Of a bin or of a block of time, one for each row."""
 
@@ -31,7 +27,7 @@ class NumericBins:
     @classmethod
     def fit(cls, values: pa.ChunkedArray, bins: int) -> "NumericBins":
         """Quantile edges of the finite values other than zero."""
-        numbers = _numbers(values)
+        numbers = numbers_of(values)
         known = numbers[np.isfinite(numbers) & (numbers != 0)]
         inner = np.linspace(0, 1, bins + 1)[1:-1]
         return cls(np.unique(np.quantile(known, inner)) if len(known) else np.empty(0))
@@ -44,7 +40,7 @@ class NumericBins:
 
     def place(self, values: pa.ChunkedArray) -> Numbers:
         """Number of the bin of every row, shape (rows,)."""
-        numbers = _numbers(values)
+        numbers = numbers_of(values)
         inner = np.searchsorted(self.edges, numbers, side="right") + 2
         return np.where(~np.isfinite(numbers), 0, np.where(numbers == 0, 1, inner)).astype(np.int64)
 
@@ -75,47 +71,6 @@ class CategoryBins:
         return np.where(missing, 0, codes + 2).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Drift:
-    """How far one column moved.
-
-    Attributes:
-        psi: Population stability index of the current rows against all train rows.
-        divergence: Jensen-Shannon divergence of the same, in bits.
-        seasonal: The largest PSI of any block of the train rows against the rest of them; 0 where there are no blocks.
-    """
-
-    psi: float
-    divergence: float
-    seasonal: float
-
-
-def drift_of(
-    bins: NumericBins | CategoryBins, trained: pa.ChunkedArray, blocks: Numbers, current: pa.ChunkedArray
-) -> Drift:
-    """Measure one column.
-
-    Args:
-        bins: Fitted on the train rows.
-        trained: The column in the train rows.
-        blocks: Number of the block of every train row, from 0, shape (train rows,); -1 for rows in no block.
-        current: The column in the current rows.
-    """
-    size = len(bins.names)
-    placed = bins.place(trained)
-    everything = np.bincount(placed, minlength=size)
-    found = np.bincount(bins.place(current), minlength=size)
-    count = int(blocks.max(initial=-1)) + 1
-    inside = blocks >= 0
-    table = np.bincount(blocks[inside] * size + placed[inside], minlength=count * size).reshape(count, size)
-    seasonal = max((population_stability(everything - block, block) for block in table), default=0.0)
-    return Drift(
-        round(population_stability(everything, found), _DIGITS),
-        round(jensen_shannon(everything, found), _DIGITS),
-        round(seasonal, _DIGITS),
-    )
-
-
 def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_rows: int) -> Numbers:
     """Cut rows into consecutive blocks of time as long as `span`.
 
@@ -141,7 +96,8 @@ def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_row
     return found
 
 
-def _numbers(values: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+def numbers_of(values: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """A column as numbers, shape (rows,); what is missing is NaN."""
     plain = pc.cast(values, pa.int8()) if pa.types.is_boolean(values.type) else values
     numbers: npt.NDArray[Any] = pc.cast(plain, pa.float64(), safe=False).to_numpy()
     return numbers

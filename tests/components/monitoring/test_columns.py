@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.components.monitoring.drift import (
-    CategoryBins,
-    NumericBins,
-    blocks_of,
-    drift_of,
-)
+from gatehouse.components.monitoring.bins import CategoryBins, NumericBins, blocks_of
+from gatehouse.components.monitoring.columns import movement
 
 
 def _column(values: Sequence[float | None]) -> pa.ChunkedArray:
@@ -44,7 +40,7 @@ def test_a_feature_that_is_mostly_zero_is_seen_to_move() -> None:
     dry = _column([0.0] * 97 + [0.1, 0.2, 0.3])
     wet = _column([0.0] * 70 + [0.1, 0.2, 0.3] * 10)
     none = np.full(100, -1)
-    assert drift_of(NumericBins.fit(dry, 10), dry, none, wet).psi > 0.25
+    assert movement(NumericBins.fit(dry, 10), dry, none, wet, "psi", None).distances["psi"] > 0.25
     quantiles_alone = np.unique(np.quantile(dry.to_numpy(), np.linspace(0, 1, 11)[1:-1]))
     assert len(quantiles_alone) == 1
 
@@ -57,8 +53,9 @@ def test_missing_values_and_infinities_have_a_bin_of_their_own() -> None:
 
 def test_a_column_without_any_value_still_has_bins() -> None:
     empty = _column([None, None])
-    drift = drift_of(NumericBins.fit(empty, 10), empty, np.array([-1, -1]), _column([1.0, 2.0]))
-    assert drift.psi > 1 and drift.divergence == 1.0
+    moved = movement(NumericBins.fit(empty, 10), empty, np.array([-1, -1]), _column([1.0, 2.0]), "psi", None)
+    assert moved.distances["psi"] > 1 and moved.distances["jensen_shannon"] == 1.0
+    assert "wasserstein" not in moved.distances
 
 
 def test_new_rare_and_missing_categories_are_told_apart() -> None:
@@ -89,5 +86,7 @@ def test_one_block_has_nothing_to_differ_from(span: int) -> None:
 
 def test_seasonal_is_the_most_unusual_block_against_the_rest() -> None:
     trained = _column([1.0] * 50 + [1.0] * 50 + [5.0] * 50)
-    drift = drift_of(NumericBins.fit(trained, 4), trained, np.repeat([0, 1, 2], 50), _column([1.0] * 50))
-    assert drift.seasonal > drift.psi > 0
+    bins, blocks = NumericBins.fit(trained, 4), np.repeat([0, 1, 2], 50)
+    for judging in ("psi", "jensen_shannon", "kullback_leibler", "wasserstein", "kolmogorov_smirnov"):
+        moved = movement(bins, trained, blocks, _column([1.0] * 50), judging, None)
+        assert moved.seasonal > moved.distances[judging] > 0

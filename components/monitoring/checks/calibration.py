@@ -1,0 +1,56 @@
+"""Calibration on labels that have become known: the expected calibration error against that at the champion's gate."""
+
+from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.monitoring.checks.performance import Gate, measured
+from gatehouse.components.monitoring.finding import ALARM, CALIBRATION, CHANCE, QUIET, UNKNOWN, Finding
+from gatehouse.components.monitoring.spec import CalibrationSpec, PerformanceSpec
+
+METRIC = "calibration_error"
+_DIGITS = 9
+
+
+def calibration(
+    spec: CalibrationSpec,
+    sampling: PerformanceSpec,
+    task: str,
+    gate: Gate | None,
+    part: Part,
+    predictions: Predictions,
+) -> Finding:
+    """What is found of the calibration error.
+
+    Args:
+        spec: How it is judged.
+        sampling: How its interval is drawn.
+        task: Name of the task.
+        gate: Its value at the gate.
+        part: The newest rows whose label is known.
+        predictions: What the champion said of them.
+    """
+    metric = metric_named(METRIC)
+    if task not in metric.tasks:
+        return Finding(CALIBRATION, metric.title, UNKNOWN, f"it is measured of {', '.join(metric.tasks)} tasks alone")
+    if gate is None:
+        return Finding(CALIBRATION, metric.title, UNKNOWN, "the champion's evaluation does not hold it")
+    now, limit = measured(metric, part, predictions, sampling), gate.value + spec.max_rise
+    said = f"{gate.value:.4f} at the gate, now {now.value:.4f} (true error {now.low:.4f} to {now.high:.4f})"
+    if now.value <= limit:
+        state, why = QUIET, f"{said}; the alarm is {limit:.4f}"
+    elif now.low <= limit:
+        state, why = CHANCE, f"{said}: beyond the alarm of {limit:.4f}, which chance alone may do"
+    else:
+        state, why = ALARM, f"probabilities come true less often than they say: {said}; expected {limit:.4f} at most"
+    return Finding(
+        CALIBRATION,
+        metric.title,
+        state,
+        why,
+        measure=METRIC,
+        value=round(now.value, _DIGITS),
+        alarm=round(limit, _DIGITS),
+        expected=round(gate.value, _DIGITS),
+        low=round(now.low, _DIGITS),
+        high=round(now.high, _DIGITS),
+    )

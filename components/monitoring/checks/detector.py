@@ -1,0 +1,93 @@
+"""A drift detector over the daily loss: on which day the model began to fail. The detectors are those of `river`."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.metrics.catalogue.found import metric_named
+from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.monitoring.finding import ALARM, DETECTOR, QUIET, UNKNOWN, Finding
+from gatehouse.components.monitoring.rows import moments
+from gatehouse.components.monitoring.spec import DetectorSpec, MissingLibraryError
+
+LOSSES = {"binary": "log_loss", "multiclass": "log_loss", "regression": "mse"}
+_TITLES = {"adwin": "ADWIN", "page_hinkley": "Page-Hinkley"}
+_LEAST_DAYS = 10
+
+
+def detector(spec: DetectorSpec, task: str, part: Part, predictions: Predictions, since: np.datetime64) -> Finding:
+    """Read the loss day by day, and tell the first day within the newest rows on which the detector sees it rise.
+
+    Args:
+        spec: Which detector.
+        task: Name of the task.
+        part: All rows with labels after the last one that the champion learned from.
+        predictions: What the champion says of them.
+        since: When the newest rows begin: what happened before was told before.
+
+    Raises:
+        MissingLibraryError: if `river` is not installed.
+    """
+    title = _TITLES[spec.kind]
+    if task not in LOSSES:
+        return Finding(DETECTOR, title, UNKNOWN, f"it reads a loss of single rows, which {task} has none of")
+    days, losses = daily_losses(task, part, predictions)
+    if len(days) < _LEAST_DAYS:
+        return Finding(DETECTOR, title, UNKNOWN, f"expected {_LEAST_DAYS} days of losses at least, found {len(days)}")
+    before = losses[days < since.astype("datetime64[D]")]
+    usual = before if len(before) >= _LEAST_DAYS else losses[:_LEAST_DAYS]
+    level, spread = float(usual.mean()), float(usual.std(ddof=1))
+    risen = [
+        (day, loss)
+        for day, loss in zip(days, _risen(spec, losses, level, spread), strict=True)
+        if loss is not None and day >= since.astype("datetime64[D]")
+    ]
+    metric = metric_named(LOSSES[task])
+    if not risen:
+        why = f"the daily {metric.title} of {len(days)} days shows no lasting rise above {level:.4f}"
+        return Finding(DETECTOR, title, QUIET, why, measure=metric.name, expected=round(level, 9))
+    day, loss = risen[0]
+    why = f"the daily {metric.title} rose for good from {level:.4f} to {loss:.4f}, seen on {day}"
+    return Finding(
+        DETECTOR, title, ALARM, why, measure=metric.name, value=round(float(loss), 9), expected=round(level, 9)
+    )
+
+
+def daily_losses(
+    task: str, part: Part, predictions: Predictions
+) -> tuple[npt.NDArray[np.datetime64], npt.NDArray[np.float64]]:
+    """The days that have rows, in order, and the mean loss of each; shapes (days,)."""
+    metric = metric_named(LOSSES[task])
+    assert metric.by_row is not None, f"{metric.name} is the mean of a loss of each row"
+    losses = metric.by_row(part.labels, predictions.form(metric.reads))
+    days, of_row = np.unique(moments(part.table).astype("datetime64[D]"), return_inverse=True)
+    return days, np.bincount(of_row, weights=losses) / np.bincount(of_row)
+
+
+def _risen(spec: DetectorSpec, losses: Iterable[float], level: float, spread: float) -> Iterable[float | None]:
+    """For each day the loss that the detector sees as the new one, where it sees a rise; None elsewhere."""
+    reading: Any = _detector(spec, level, spread)
+    recent: list[float] = []
+    for loss in losses:
+        reading.update(float(loss))
+        recent = [*recent, float(loss)][-_LEAST_DAYS:]
+        now = float(reading.estimation) if spec.kind == "adwin" else float(np.mean(recent))
+        yield now if reading.drift_detected and now > level else None
+
+
+def _detector(spec: DetectorSpec, level: float, spread: float) -> Any:
+    try:
+        from river import drift
+    except ImportError:
+        raise MissingLibraryError(
+            "monitoring.detector: expected the library river, found none. Install it with "
+            "`pip install gatehouse[monitoring]`, or set `detector: null`."
+        ) from None
+    if spec.kind == "adwin":
+        return drift.ADWIN(delta=spec.delta, clock=1, grace_period=_LEAST_DAYS)
+    return drift.PageHinkley(
+        min_instances=_LEAST_DAYS, delta=spread / 2, threshold=spec.threshold * (spread or 1.0), alpha=1.0, mode="up"
+    )

@@ -1,0 +1,59 @@
+"""Quality of the features: missing values, categories that training never saw, numbers beyond those that it saw."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.components.monitoring.bins import numbers_of
+from gatehouse.components.monitoring.finding import ALARM, QUALITY, QUIET, Finding
+from gatehouse.components.monitoring.rows import Watched
+from gatehouse.components.monitoring.spec import QualitySpec
+
+_DIGITS = 9
+
+
+def quality(spec: QualitySpec, rows: Watched) -> list[Finding]:
+    """Each breach; one quiet finding where there is none."""
+    found = []
+    for name, kind in rows.features.items():
+        then, now = rows.trained[name], rows.current[name]
+        before, missing = _missing(then, kind), _missing(now, kind)
+        if missing - before > spec.max_missing_rise:
+            limit = before + spec.max_missing_rise
+            why = f"{missing:.1%} are missing, {before:.1%} were in training; the alarm is {limit:.1%}"
+            found.append(_breach(name, kind, "missing", missing, limit, why))
+        share, what, limit = (
+            (_outside(then, now), "beyond the least and greatest number of training", spec.max_outside)
+            if kind == "numeric"
+            else (_new(then, now), "categories that training never saw", spec.max_new)
+        )
+        if share > limit:
+            why = f"{share:.1%} are {what}; the alarm is {limit:.0%}"
+            found.append(_breach(name, kind, "outside" if kind == "numeric" else "new", share, limit, why))
+    if not found:
+        return [Finding(QUALITY, "", QUIET, f"no breach in {len(rows.features)} features")]
+    return sorted(found, key=lambda each: (-(each.value or 0.0), each.name))
+
+
+def _breach(name: str, kind: str, measure: str, value: float, alarm: float, why: str) -> Finding:
+    value, alarm = round(value, _DIGITS), round(alarm, _DIGITS)
+    return Finding(QUALITY, name, ALARM, why, kind=kind, measure=measure, value=value, alarm=alarm)
+
+
+def _missing(column: pa.ChunkedArray, kind: str) -> float:
+    """The share of nulls, and of numbers that are not finite."""
+    known = np.isfinite(numbers_of(column)) if kind == "numeric" else column.is_valid().to_numpy()
+    return 1.0 - float(np.mean(known))
+
+
+def _outside(then: pa.ChunkedArray, now: pa.ChunkedArray) -> float:
+    trained, numbers = (each[np.isfinite(each)] for each in (numbers_of(then), numbers_of(now)))
+    if not len(trained) or not len(numbers):
+        return 0.0
+    return float(np.mean((numbers < trained.min()) | (numbers > trained.max())))
+
+
+def _new(then: pa.ChunkedArray, now: pa.ChunkedArray) -> float:
+    known = pc.unique(pc.cast(then, pa.string()))
+    values = pc.drop_null(pc.cast(now, pa.string()))
+    return float(pc.mean(pc.invert(pc.is_in(values, value_set=known))).as_py() or 0.0)

@@ -1,0 +1,60 @@
+"""Rows of one unit, such as a day, depend on each other: as how many independent rows they count."""
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+
+def design_effects(indicators: Array, units: Numbers) -> Array:
+    """The variance of each mean as units are drawn, over that as rows are drawn (Kish 1965), shape (columns,).
+
+    The variance over units is that of their residual totals (Cochran 1977, section 9A); with few units it is uncertain,
+    which the degrees of freedom of its estimate account for: it grows by (units - 1) / (units - 3). No effect is below
+    one, as units that happen to balance each other are no reason to trust rows more.
+
+    Args:
+        indicators: A number of each row, shape (rows, columns).
+        units: Number of the unit of each row, from 0, shape (rows,).
+
+    Returns:
+        From 1 up; 1 for a column that is constant.
+    """
+    count = int(units.max(initial=-1)) + 1
+    apart = indicators - indicators.mean(axis=0)
+    totals = np.array([np.bincount(units, weights=column, minlength=count) for column in apart.T])
+    return _effects(totals.T, np.square(apart).sum(axis=0), len(indicators))
+
+
+def bin_effects(placed: Numbers, units: Numbers, size: int) -> Array:
+    """The design effect of the share of each bin, shape (bins,).
+
+    Args:
+        placed: Number of the bin of each row, shape (rows,).
+        units: Number of the unit of each row, from 0, shape (rows,).
+        size: Number of bins.
+    """
+    count = int(units.max(initial=-1)) + 1
+    table = np.bincount(units * size + placed, minlength=count * size).reshape(count, size)
+    shares = table.sum(axis=0) / len(placed)
+    return _effects(table - table.sum(axis=1, keepdims=True) * shares, len(placed) * shares * (1 - shares), len(placed))
+
+
+def _effects(totals: Array, of_rows: Array, rows: int) -> Array:
+    """From residual totals, shape (units, columns), and sums of squares by rows, shape (columns,)."""
+    count = len(totals)
+    if count >= rows:
+        return np.ones(len(of_rows))
+    few = (count - 1) / (count - 3) if count > 3 else float(count)
+    of_units = np.square(totals).sum(axis=0) * count / max(count - 1, 1) * few
+    effects: Array = np.maximum(np.divide(of_units, of_rows, out=np.ones(len(of_rows)), where=of_rows > 0), 1.0)
+    return effects
+
+
+def mean_error(values: Array, units: Numbers) -> float:
+    """Standard error of the mean of values, shape (rows,), whose units are drawn; infinite of fewer than two rows."""
+    if len(values) < 2:
+        return float("inf")
+    effect = float(design_effects(values[:, None], units)[0])
+    return float(np.sqrt(effect * values.var(ddof=1) / len(values)))

@@ -1,0 +1,261 @@
+"""The rows that are compared: what the champion learned from, the reference, and the newest rows with their labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.monitoring.spec import MonitoringSpec
+from gatehouse.errors import ConfigurationError, GatehouseError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from gatehouse.components.artifacts.manifest import Manifest
+    from gatehouse.components.monitoring.bins import Numbers
+    from gatehouse.components.monitoring.columns import Units
+
+TIME = "decision_time"
+
+
+class MissingColumnError(GatehouseError):
+    """The newest rows lack a column that the model was trained on."""
+
+    permanent = True
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is compared.
+
+    Attributes:
+        reference: Training set of the champion.
+        split: Its split.
+        current: Training set with the newest rows.
+        predictions: A log of predictions; empty where the champion scores the newest rows here.
+        model: The champion; empty for none.
+        since, until: Only rows decided after the one and up to the other, ISO 8601; empty for no bound.
+    """
+
+    reference: str
+    split: str
+    current: str
+    predictions: str = ""
+    model: str = ""
+    since: str = ""
+    until: str = ""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The rows.
+
+    Attributes:
+        manifest: Of the champion's training set.
+        trained: What the champion learned from.
+        reference: What the newest rows are compared with; no row where there is none.
+        current: The newest rows; the label is null where it is not known yet.
+        labelled: Those of the rows of `current` whose label is known.
+        after: All rows with labels that were decided after the last one that the champion learned from.
+        logged: Whether `current` comes from a log, and holds what was predicted.
+        facts: Counts for the report, by name.
+    """
+
+    manifest: "Manifest"
+    trained: "pa.Table"
+    reference: "pa.Table"
+    current: "pa.Table"
+    labelled: "pa.Table"
+    after: "pa.Table"
+    logged: bool
+    facts: Mapping[str, str | int]
+
+    @property
+    def features(self) -> dict[str, str]:
+        """The kind of each feature, by name."""
+        details = self.manifest.details
+        return dict.fromkeys(details["numeric"], "numeric") | dict.fromkeys(details["categorical"], "categorical")
+
+    @property
+    def label(self) -> str:
+        """Name of the label's column."""
+        return str(self.manifest.details["label"])
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return str(self.manifest.details.get("task", "binary"))
+
+    def blocks(self, min_rows: int) -> "Numbers":
+        """Number of the block of each row of the reference: as long as the newest rows, -1 for none, shape (rows,)."""
+        from gatehouse.components.monitoring.bins import blocks_of
+
+        now = moments(self.current)
+        return blocks_of(moments(self.reference), now.max() - now.min(), min_rows)
+
+    def units(self, unit: str) -> "Units":
+        """Which rows of the reference and of the newest ones depend on each other."""
+        from gatehouse.components.monitoring.columns import Units
+
+        return Units(units_of(self.reference, unit), units_of(self.current, unit))
+
+
+def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watched:
+    """Read what is compared.
+
+    Raises:
+        MissingColumnError: if a feature that the model was trained on is not among the newest columns.
+        ConfigurationError: if a bound is not a time with a zone, or classes of labels are numbered otherwise.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    manifest, newest = store.manifest(asked.reference), store.manifest(asked.current)
+    details, keys = manifest.details, [*newest.details.get("entity_keys", ()), TIME]
+    needed = [*details["numeric"], *details["categorical"], details["label"], TIME]
+    _require(asked, manifest, newest, needed)
+    extra = [*keys, details.get("group") or TIME, _unit(spec) or TIME]
+    wanted = [*dict.fromkeys([*needed, *(name for name in extra if name in {each.name for each in newest.columns})])]
+    trained = pq.ParquetDataset(store.paths(asked.reference)).read(
+        columns=[name for name in wanted if name in {each.name for each in manifest.columns}]
+    )
+    trained = trained.take(pq.read_table(store.path(asked.split, "train.parquet"))["row"])
+    every = pq.ParquetDataset(store.paths(asked.current)).read(columns=wanted)
+    last = pc.max(trained[TIME]).cast(every[TIME].type)
+    after = every.filter(pc.greater(every[TIME], last))
+    facts: dict[str, str | int] = {"train rows": trained.num_rows}
+    if asked.predictions:
+        current = _logged(asked, store, every, keys, needed, facts)
+    else:
+        current = every
+        facts["rows set aside, as their label is not known or not final"] = _set_aside(newest)
+    current = _between(current, asked.since, asked.until, last)
+    labelled = current.filter(pc.is_valid(current[details["label"]]))
+    facts |= {"newest rows": current.num_rows, "of these with a known label": labelled.num_rows}
+    if asked.predictions:
+        facts["of these whose label is not known yet"] = current.num_rows - labelled.num_rows
+    if current.num_rows:
+        first, latest = pc.min(current[TIME]).as_py(), pc.max(current[TIME]).as_py()
+        facts |= {"decided from": first.isoformat(), "to": latest.isoformat()}
+    reference = _reference(spec, trained, every, current)
+    facts["rows of the reference"] = reference.num_rows
+    return Watched(manifest, trained, reference, current, labelled, after, bool(asked.predictions), facts)
+
+
+def moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
+    """When each row was decided, in microseconds, shape (rows,)."""
+    found: npt.NDArray[np.datetime64] = table[TIME].to_numpy().astype("datetime64[us]")
+    return found
+
+
+def units_of(table: "pa.Table", unit: str) -> "Numbers":
+    """Number of the unit of each row, from 0, shape (rows,).
+
+    Args:
+        table: The rows.
+        unit: `day`, a column, or empty for single rows.
+
+    Raises:
+        ConfigurationError: if there is no such column.
+    """
+    import numpy as np
+
+    if not unit:
+        return np.arange(table.num_rows)
+    if unit == "day":
+        return np.unique(moments(table).astype("datetime64[D]"), return_inverse=True)[1].astype(np.int64)
+    if unit not in table.column_names:
+        raise ConfigurationError(
+            f"monitoring: expected `day` or a column of the training set ({', '.join(table.column_names)}) whose rows "
+            f"are one unit, found {unit}."
+        )
+    encoded = table[unit].combine_chunks().dictionary_encode(null_encoding="encode").indices
+    return np.asarray(encoded.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _unit(spec: MonitoringSpec) -> str:
+    significance = spec.data_drift.significance if spec.data_drift else None
+    return significance.unit if significance else ""
+
+
+def _require(asked: Asked, manifest: "Manifest", newest: "Manifest", needed: list[str]) -> None:
+    held = {column.name for column in newest.columns}
+    if missing := [name for name in needed if name not in held]:
+        raise MissingColumnError(
+            f"{asked.current} has no column {', '.join(missing)}, which the model was trained on in "
+            f"{asked.reference}. Retrieve the current rows through the feature service of the model."
+        )
+    classes, now = (list(each.details.get("classes", ())) for each in (manifest, newest))
+    if classes != now[: len(classes)]:
+        raise ConfigurationError(
+            f"{asked.current} numbers the classes {', '.join(now) or 'without names'}, expected those of "
+            f"{asked.reference} first: {', '.join(classes)}. Add new classes at the end of the LabelView's classes."
+        )
+
+
+def _set_aside(newest: "Manifest") -> int:
+    return sum(int(count) for count in newest.details.get("set_aside", {}).values())
+
+
+def _logged(
+    asked: Asked,
+    store: ArtifactStore,
+    every: "pa.Table",
+    keys: list[str],
+    needed: list[str],
+    facts: dict[str, str | int],
+) -> "pa.Table":
+    """The rows of the log, with labels as far as they are known; features that were not logged come with the labels."""
+    from gatehouse.components.monitoring.logs import read_log, with_labels
+
+    newest = store.manifest(asked.current).details
+    log = read_log(store, asked.predictions, asked.model, str(newest.get("task", "binary")), keys)
+    facts |= {"logged rows": log.table.num_rows, "of these, left out as repeated": log.repeated}
+    if log.others:
+        facts["logged rows of other models"] = log.others
+    lacking = [name for name in every.column_names if name not in log.table.column_names]
+    joined = with_labels(log.table, every.select([*keys, *lacking]), keys)
+    unlogged = [name for name in lacking if name in needed and name != newest["label"]]
+    if unlogged:
+        facts["features that were not logged"] = ", ".join(unlogged)
+        return joined.filter(joined[newest["label"]].is_valid())
+    return joined
+
+
+def _between(table: "pa.Table", since: str, until: str, last: "pa.Scalar") -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = table[TIME].type
+    table = table.filter(pc.greater(table[TIME], pa.scalar(moment("since", since), kind) if since else last.cast(kind)))
+    return table.filter(pc.less_equal(table[TIME], pa.scalar(moment("until", until), kind))) if until else table
+
+
+def moment(name: str, text: str) -> datetime:
+    """A time with its zone. Raises ConfigurationError."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = datetime.min
+    if found.tzinfo is None:
+        raise ConfigurationError(f"{name}: expected a time with its zone, e.g. 2013-11-01T00:00:00Z, found {text!r}.")
+    return found
+
+
+def _reference(spec: MonitoringSpec, trained: "pa.Table", every: "pa.Table", current: "pa.Table") -> "pa.Table":
+    """The rows that the newest are compared with."""
+    import numpy as np
+
+    if spec.reference.window == "training" or not current.num_rows:
+        return trained
+    now, then = moments(current), moments(every)
+    start, end = now.min(), now.max()
+    if spec.reference.window == "trailing":
+        inside = (then < start) & (then >= start - np.timedelta64(spec.reference.days, "D"))
+    else:
+        low, high = (each - np.timedelta64(365, "D") for each in (start, end))
+        inside = (then >= low) & (then <= high)
+    return every.filter(inside)

@@ -1,0 +1,100 @@
+"""Whether chance alone moves a column as far: tests that count dependent rows for what they are worth."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaincc, kolmogorov
+
+from gatehouse.components.distances.kolmogorov_smirnov import kolmogorov_smirnov
+from gatehouse.components.evaluation.holm import holm
+from gatehouse.components.monitoring.clusters import Array, Numbers, bin_effects, design_effects
+
+_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The result of a test.
+
+    Attributes:
+        chance: The p-value: how likely chance alone moves as far.
+        effective: As how many independent rows the newest ones count.
+    """
+
+    chance: float
+    effective: float
+
+
+def numbers_tested(before: Array, units_before: Numbers, now: Array, units_now: Numbers) -> Tested:
+    """Kolmogorov and Smirnov's test of finite values, in the form that Stephens (1970) gives for any number of rows.
+
+    What a row is worth is the design effect of the ranks, or of lying below the value where both differ most,
+    whichever is larger.
+
+    Args:
+        before: Values of the reference, shape (rows,).
+        units_before: Number of the unit of each of them, shape (rows,).
+        now: The newest values, shape (rows now,).
+        units_now: Number of the unit of each of them, shape (rows now,).
+    """
+    if min(len(before), len(now)) < 2:
+        return Tested(1.0, float(len(now)))
+    distance, at = kolmogorov_smirnov(before, now)
+    every = np.sort(np.concatenate([before, now]))
+    sizes = []
+    for values, units in ((before, units_before), (now, units_now)):
+        ranks = (np.searchsorted(every, values, side="left") + np.searchsorted(every, values, side="right")) / 2
+        effect = design_effects(np.column_stack([ranks, values <= at]).astype(np.float64), units).max()
+        sizes.append(len(values) / effect)
+    root = np.sqrt(sizes[0] * sizes[1] / (sizes[0] + sizes[1]))
+    chance = float(kolmogorov((root + 0.12 + 0.11 / root) * distance))
+    return Tested(round(chance, _DIGITS), round(sizes[1], _DIGITS))
+
+
+def bins_tested(before: Numbers, units_before: Numbers, now: Numbers, units_now: Numbers) -> Tested:
+    """Pearson's chi-square of the bins of rows, divided by the mean design effect (Rao and Scott 1981, first order).
+
+    Args:
+        before: Number of the bin of each row of the reference, shape (rows,).
+        units_before: Number of the unit of each of them, shape (rows,).
+        now: Number of the bin of each of the newest rows, shape (rows now,).
+        units_now: Number of the unit of each of them, shape (rows now,).
+    """
+    if min(len(before), len(now)) < 2:
+        return Tested(1.0, float(len(now)))
+    size = int(max(before.max(), now.max())) + 1
+    held = np.bincount(before, minlength=size) + np.bincount(now, minlength=size) > 0
+    if held.sum() < 2:
+        return Tested(1.0, float(len(now)))
+    shares, sizes = [], []
+    for placed, units in ((before, units_before), (now, units_now)):
+        share = np.bincount(placed, minlength=size) / len(placed)
+        effect = np.sum((1 - share) * bin_effects(placed, units, size) * held) / (held.sum() - 1)
+        shares.append(share[held])
+        sizes.append(len(placed) / max(float(effect), 1.0))
+    pooled = (sizes[0] * shares[0] + sizes[1] * shares[1]) / sum(sizes)
+    joint = sizes[0] * sizes[1] / sum(sizes)
+    statistic = float(joint * np.sum(np.square(shares[0] - shares[1]) / pooled))
+    return Tested(round(float(gammaincc((held.sum() - 1) / 2, statistic / 2)), _DIGITS), round(sizes[1], _DIGITS))
+
+
+def corrected(chances: Mapping[str, float], correction: str) -> dict[str, float]:
+    """The p-values of many tests, by name, corrected for their number.
+
+    Args:
+        chances: p-values by name.
+        correction: `holm` (1979), or `benjamini_hochberg` (1995).
+    """
+    values = np.array([*chances.values()])
+    found = holm(values) if correction == "holm" else _benjamini_hochberg(values)
+    return {name: round(float(each), _DIGITS) for name, each in zip(chances, found, strict=True)}
+
+
+def _benjamini_hochberg(values: Array) -> Array:
+    """The k-th smallest of n is multiplied by n / k, and none is above one that is larger."""
+    order = np.argsort(values, kind="stable")[::-1]
+    factors = len(values) / np.arange(len(values), 0, -1)
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.minimum(np.minimum.accumulate(values[order] * factors), 1.0)
+    return adjusted
