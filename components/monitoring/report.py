@@ -1,7 +1,9 @@
 """The page of a drift report: the decision, each check, and of each feature what moved, what it matters, and why."""
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gatehouse.components.artifacts.reference import Reference
@@ -26,6 +28,7 @@ from gatehouse.components.monitoring.stage import FILE
 from gatehouse.components.reports.elements import table
 from gatehouse.components.reports.format import percent
 from gatehouse.components.reports.page import Marked, Report, Verdict
+from gatehouse.components.reports.rendering import rendered
 from gatehouse.components.reports.row_charts import Dot, bar_chart, dot_chart
 
 Json = Mapping[str, Any]
@@ -65,6 +68,24 @@ def page(store: ArtifactStore, reference: str) -> str:
         _add_features(drawn, [each for each in findings if each.check == DATA and each.kind])
         _add_quality(drawn, [each for each in findings if each.check == QUALITY and each.kind])
     return drawn.html()
+
+
+def present(store: ArtifactStore, reference: str, report: Any, summary: Any, metrics: Any) -> None:
+    """Fill KFP's typed outputs from a drift report.
+
+    Args:
+        store: Where the drift report is.
+        reference: Of it.
+        report: A `dsl.HTML`.
+        summary: A `dsl.Markdown`.
+        metrics: A `dsl.Metrics`.
+    """
+    shutil.copyfile(rendered(store, reference), report.path)
+    Path(summary.path).write_text(summary_of(store, reference), encoding="utf-8")
+    for name, value in numbers_of(store, reference).items():
+        metrics.log_metric(name, value)
+    for artifact in (report, summary, metrics):
+        artifact.metadata["reference"] = store.address_of(reference)
 
 
 def summary_of(store: ArtifactStore, reference: str) -> str:

@@ -108,8 +108,9 @@ class QualitySpec(Spec):
 
     max_missing_rise: float = Field(0.05, ge=0.0, le=1.0, description="By how much a share of missing values may grow.")
     max_new: float = Field(0.02, ge=0.0, le=1.0, description="Largest share of categories that training never saw.")
-    max_outside: float = Field(
-        0.02, ge=0.0, le=1.0, description="Largest share of numbers beyond those that training saw, with their seasons."
+    max_outside: float = Field(0.02, ge=0.0, le=1.0, description="Largest share of numbers out of the range.")
+    margin: float = Field(
+        0.5, ge=0.0, description="How much wider the range is than that of training, to each side, as a share of it."
     )
 
 
@@ -128,7 +129,7 @@ class DetectorSpec(Spec):
     )
     delta: float = Field(0.002, gt=0.0, lt=1.0, description="ADWIN: the chance of a false alarm that it allows.")
     threshold: float = Field(
-        8.0, gt=0.0, description="Page-Hinkley: alarm, in standard deviations of the daily loss before the last row."
+        8.0, gt=0.0, description="Page-Hinkley: sum of rises that alarms, in standard deviations of the daily loss."
     )
 
 

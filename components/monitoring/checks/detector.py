@@ -16,6 +16,8 @@ from gatehouse.components.monitoring.spec import DetectorSpec, MissingLibraryErr
 LOSSES = {"binary": "log_loss", "multiclass": "log_loss", "regression": "mse"}
 _TITLES = {"adwin": "ADWIN", "page_hinkley": "Page-Hinkley"}
 _LEAST_DAYS = 10
+_TOLERATED = 0.5
+"""Standard deviations by which Page and Hinkley's test lets the daily loss rise."""
 
 
 def detector(spec: DetectorSpec, task: str, part: Part, predictions: Predictions, since: np.datetime64) -> Finding:
@@ -68,17 +70,20 @@ def daily_losses(
 
 
 def _risen(spec: DetectorSpec, losses: Iterable[float], level: float, spread: float) -> Iterable[float | None]:
-    """For each day the loss that the detector sees as the new one, where it sees a rise; None elsewhere."""
-    reading: Any = _detector(spec, level, spread)
-    recent: list[float] = []
+    """For each day the loss that the detector sees as the new one, where it sees a rise; None elsewhere.
+
+    It reads the loss in standard deviations from its level, so that its settings mean the same for every loss.
+    """
+    reading, recent = _detector(spec), list[float]()
     for loss in losses:
-        reading.update(float(loss))
-        recent = [*recent, float(loss)][-_LEAST_DAYS:]
+        apart = (float(loss) - level) / (spread or 1.0)
+        reading.update(apart)
+        recent = [*recent, apart][-_LEAST_DAYS:]
         now = float(reading.estimation) if spec.kind == "adwin" else float(np.mean(recent))
-        yield now if reading.drift_detected and now > level else None
+        yield level + now * spread if reading.drift_detected and now > 0 else None
 
 
-def _detector(spec: DetectorSpec, level: float, spread: float) -> Any:
+def _detector(spec: DetectorSpec) -> Any:
     try:
         from river import drift
     except ImportError:
@@ -89,5 +94,5 @@ def _detector(spec: DetectorSpec, level: float, spread: float) -> Any:
     if spec.kind == "adwin":
         return drift.ADWIN(delta=spec.delta, clock=1, grace_period=_LEAST_DAYS)
     return drift.PageHinkley(
-        min_instances=_LEAST_DAYS, delta=spread / 2, threshold=spec.threshold * (spread or 1.0), alpha=1.0, mode="up"
+        min_instances=_LEAST_DAYS, delta=_TOLERATED, threshold=spec.threshold, alpha=1.0, mode="up"
     )

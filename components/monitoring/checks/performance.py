@@ -15,6 +15,7 @@ from gatehouse.components.metrics.catalogue.metric import Metric, Predictions, a
 from gatehouse.components.monitoring.finding import ALARM, CHANCE, PERFORMANCE, QUIET, UNKNOWN, Finding
 from gatehouse.components.monitoring.rows import TIME
 from gatehouse.components.monitoring.spec import PerformanceSpec
+from gatehouse.components.tasks.found import TASKS
 from gatehouse.components.tasks.judging import objective_of
 
 SEED = 7
@@ -77,6 +78,8 @@ def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part,
         predictions: What the champion said of them.
     """
     metric = metric_named(spec.metric or objective_of(task))
+    if lacking := TASKS[task].lacks(part.labels):
+        return Finding(PERFORMANCE, metric.title, UNKNOWN, f"the newest labels are {lacking}")
     if gate is None:
         return Finding(PERFORMANCE, metric.title, UNKNOWN, "the champion's evaluation does not hold it")
     now = measured(metric, part, predictions, spec)

@@ -23,7 +23,7 @@ def quality(spec: QualitySpec, rows: Watched) -> list[Finding]:
             why = f"{missing:.1%} are missing, {before:.1%} were in training; the alarm is {limit:.1%}"
             found.append(_breach(name, kind, "missing", missing, limit, why))
         share, what, limit = (
-            (_outside(then, now), "beyond the least and greatest number of training", spec.max_outside)
+            (_outside(then, now, spec.margin), "far beyond the least or greatest number of training", spec.max_outside)
             if kind == "numeric"
             else (_new(then, now), "categories that training never saw", spec.max_new)
         )
@@ -46,11 +46,13 @@ def _missing(column: pa.ChunkedArray, kind: str) -> float:
     return 1.0 - float(np.mean(known))
 
 
-def _outside(then: pa.ChunkedArray, now: pa.ChunkedArray) -> float:
+def _outside(then: pa.ChunkedArray, now: pa.ChunkedArray, margin: float) -> float:
     trained, numbers = (each[np.isfinite(each)] for each in (numbers_of(then), numbers_of(now)))
     if not len(trained) or not len(numbers):
         return 0.0
-    return float(np.mean((numbers < trained.min()) | (numbers > trained.max())))
+    low, high = trained.min(), trained.max()
+    beyond = margin * (high - low)
+    return float(np.mean((numbers < low - beyond) | (numbers > high + beyond)))
 
 
 def _new(then: pa.ChunkedArray, now: pa.ChunkedArray) -> float:

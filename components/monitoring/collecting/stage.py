@@ -75,7 +75,7 @@ def _published(store: ArtifactStore, place: str, name: str) -> str:
     import pyarrow.parquet as pq
 
     files, root = fsspec.core.url_to_fs(place)
-    paths = [root] if files.isfile(root) else sorted(files.glob(f"{root.rstrip('/')}/**.parquet"))
+    paths = [root] if files.isfile(root) else sorted(files.glob(f"{root.rstrip('/')}/**/*.parquet"))
     if not paths:
         raise ConfigurationError(f"predictions: expected Parquet files at {place}, found none.")
     with store.workspace() as workspace:

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import chebyshev, jensenshannon
-from scipy.stats import entropy
+from scipy.stats import entropy, ks_2samp, wasserstein_distance
 
 from gatehouse.components.distances.jensen_shannon import jensen_shannon
+from gatehouse.components.distances.kolmogorov_smirnov import kolmogorov_smirnov
 from gatehouse.components.distances.kullback_leibler import kullback_leibler
 from gatehouse.components.distances.l_infinity import l_infinity
 from gatehouse.components.distances.mean_shift import mean_shift
 from gatehouse.components.distances.population_stability import population_stability
 from gatehouse.components.distances.spread_ratio import spread_ratio
+from gatehouse.components.distances.wasserstein import wasserstein
 
 Pair = tuple[list[int], list[int]]
 SYMMETRIC = (population_stability, jensen_shannon, l_infinity)
@@ -77,3 +79,15 @@ def test_means_and_spreads_by_hand() -> None:
     assert spread_ratio(2.0, 1.0) == spread_ratio(1.0, 2.0) == 2
     assert spread_ratio(0.0, 0.0) == 1 and spread_ratio(0.0, 1.0) == math.inf
     assert math.isnan(spread_ratio(None, 1.0)) and math.isnan(spread_ratio(1.0, None))
+
+
+def test_distances_of_numbers_are_those_of_scipy() -> None:
+    random = np.random.default_rng(5)
+    before, now = random.normal(size=301).round(1), random.normal(0.3, 2, size=170).round(1)
+    assert wasserstein(before, now) == pytest.approx(wasserstein_distance(before, now))
+    distance, at = kolmogorov_smirnov(before, now)
+    found = ks_2samp(before, now)
+    assert distance == pytest.approx(found.statistic) and at == found.statistic_location
+    assert wasserstein(before, before) == 0.0 and kolmogorov_smirnov(now, now)[0] == 0.0
+    empty = np.empty(0)
+    assert math.isnan(wasserstein(empty, now)) and math.isnan(kolmogorov_smirnov(before, empty)[0])

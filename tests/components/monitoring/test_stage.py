@@ -12,9 +12,9 @@ import pytest
 
 from gatehouse.components.artifacts.manifest import Column
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.monitoring.report import page
+from gatehouse.components.monitoring.report import numbers_of, page, summary_of
 from gatehouse.components.monitoring.rows import MissingColumnError
-from gatehouse.components.monitoring.spec import DataDriftSpec, MonitoringSpec
+from gatehouse.components.monitoring.spec import DataDriftSpec, MonitoringSpec, ReferenceSpec
 from gatehouse.components.monitoring.stage import MonitorRequest, MonitorResult, monitor
 from gatehouse.errors import ConfigurationError
 
@@ -234,3 +234,56 @@ def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: Art
     flat = _monitor(store, _table(280, 30), _spec(seasonal_margin=0.0, max_drifted=0.9))
     assert flat.decision == "keep" and "alone it asks for nothing, as it holds 33.3%" in flat.warnings[0]
     assert "alone it asks for nothing" in page(store, flat.drift)
+
+
+def _state(store: ArtifactStore, result: MonitorResult, check: str, name: str = "") -> tuple[str, str]:
+    (found,) = [each for each in _found(store, result) if (each["check"], each["name"]) == (check, name)]
+    return found["state"], found["why"]
+
+
+def test_the_reference_may_be_the_days_before_or_the_same_days_a_year_ago(store: ArtifactStore) -> None:
+    def hotter(columns: dict[str, Any]) -> None:
+        columns["temperature"] = np.random.default_rng(1).normal(30, 1, len(columns["label"]))
+
+    whole = pa.concat_tables([_table(280, 60, hotter), _table(645, 30, hotter)])
+    for window, flat in (("trailing", "2013-11-20T00:00:00Z"), ("year_ago", "2014-10-01T00:00:00Z")):
+        spec = SPEC.model_copy(update={"reference": ReferenceSpec(window=window)})
+        result = _monitor(store, whole, spec, since=flat)
+        state, why = _state(store, result, "data drift", "temperature")
+        assert state == "quiet" and "within the alarm of 0.25" in why, window
+        assert _state(store, _monitor(store, whole, since=flat), "data drift", "temperature")[0] == "moved"
+    none = _monitor(store, _table(280, 30), SPEC.model_copy(update={"reference": ReferenceSpec(window="year_ago")}))
+    assert _state(store, none, "data drift")[0] == "not judged"
+    assert "rows of the reference `year_ago`, found 0" in page(store, none.drift)
+
+
+def test_broken_columns_alarm_and_ask_for_no_new_model(store: ArtifactStore) -> None:
+    def broken(columns: dict[str, Any]) -> None:
+        rows = np.arange(len(columns["label"]))
+        columns["rain"] = pa.array(np.where(rows % 2 == 0, columns["rain"], np.nan), from_pandas=True)
+        columns["temperature"] = np.where(rows % 4 == 0, 999.0, columns["temperature"])
+        columns["carrier"] = np.where(rows % 5 == 0, "ZZ", columns["carrier"])
+
+    result = _monitor(store, _table(280, 30, broken), SPEC.model_copy(update={"data_drift": None}))
+    assert result.decision == "keep" and len(result.alarms) == 3
+    told = " ".join(result.alarms)
+    assert "rain: 50.0% are missing, 0.0% were in training" in told and "carrier: 20.0% are categories that" in told
+    assert "temperature: 25.0% are far beyond" in told and "look at the source" in page(store, result.drift)
+
+
+def test_stale_views_alarm_also_where_rows_are_too_few(store: ArtifactStore) -> None:
+    request = {"reference": "", "split": "", "current": ""}
+    table, few = _table(0, 270), _table(280, 2)
+    request["reference"], request["current"] = (
+        _publish(store, "training-sets", each, DETAILS) for each in (table, few)
+    )
+    request["split"] = _publish(store, "splits", pa.table({"row": np.arange(table.num_rows)}), {})
+    result = monitor(MonitorRequest(**request, stale=("weather is 3 days old",), spec=SPEC), store)
+    assert result.decision == "keep" and result.alarms == ("freshness: weather is 3 days old",)
+
+
+def test_the_summary_and_the_numbers_for_the_ui_say_what_the_page_says(store: ArtifactStore) -> None:
+    result = _monitor(store, _table(280, 30))
+    told = summary_of(store, result.drift)
+    assert told.startswith("# Keep the model") and "| temperature | 33.3% |" in told and "its season" in told
+    assert numbers_of(store, result.drift)["alarms"] == 0.0 and "data drift" in numbers_of(store, result.drift)

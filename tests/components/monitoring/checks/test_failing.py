@@ -1,0 +1,102 @@
+"""Performance, calibration and the daily loss on labels that became known, against the gate."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gatehouse.components.evaluation.parts import Part
+from gatehouse.components.metrics.catalogue.metric import Predictions
+from gatehouse.components.monitoring.checks import detector as detecting
+from gatehouse.components.monitoring.checks.calibration import calibration
+from gatehouse.components.monitoring.checks.detector import detector
+from gatehouse.components.monitoring.checks.performance import Gate, part_of, performance
+from gatehouse.components.monitoring.spec import CalibrationSpec, DetectorSpec, MissingLibraryError, PerformanceSpec
+
+SPEC = PerformanceSpec(metric="roc_auc", samples=50)
+
+
+def _rows(days: int, rows: int, wrong_from: int, blur: float = 0.0, seed: int = 1) -> tuple[Part, Predictions]:
+    """Calibrated probabilities; from a day on they are those of the other class."""
+    random, day = np.random.default_rng(seed), np.repeat(np.arange(days), rows)
+    chances = random.uniform(size=days * rows)
+    labels = (random.uniform(size=days * rows) < chances).astype(np.float64)
+    times = np.datetime64("2013-01-01", "us") + day * np.timedelta64(1, "D")
+    said = np.where(day >= wrong_from, 1 - chances, chances) * (1 - blur) + blur
+    table = pa.table({"decision_time": pa.array(times, pa.timestamp("us", "UTC")), "label": labels})
+    return part_of(table, "label", ""), Predictions(said, said, said >= 0.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong_from", "gate", "state", "said"),
+    [
+        (99, Gate(0.83, 0.01), "quiet", "the model holds: 0.8300 at the gate, now 0.8"),
+        (20, Gate(0.83, 0.01), "alarm", "the model decays: 0.8300 at the gate, now 0.6"),
+        (99, Gate(0.90, 0.05), "chance", "which chance alone may do"),
+        (99, None, "not judged", "does not hold it"),
+    ],
+)
+def test_performance_is_held_against_the_gate_with_its_uncertainty(
+    wrong_from: int, gate: Gate | None, state: str, said: str
+) -> None:
+    found = performance(SPEC, "binary", gate, *_rows(30, 40, wrong_from))
+    assert found.state == state and said in found.why
+    if gate:
+        assert found.low is not None and found.value is not None and found.high is not None
+        assert found.low < found.value < found.high and found.expected == gate.value
+
+
+def test_performance_without_both_classes_is_not_judged() -> None:
+    part, said = _rows(10, 20, 99)
+    alone = Part(part.rows, part.table, np.zeros(len(part.labels)))
+    found = performance(SPEC, "binary", Gate(0.8, 0.01), alone, said)
+    assert found.state == "not judged" and "200 rows with label 0 and 0 with label 1" in found.why
+
+
+@pytest.mark.parametrize(("blur", "state"), [(0.0, "quiet"), (0.4, "alarm")])
+def test_calibration_decays_where_probabilities_no_longer_come_true(blur: float, state: str) -> None:
+    found = calibration(CalibrationSpec(), SPEC, "binary", Gate(0.03, 0.01), *_rows(30, 40, 99, blur))
+    assert found.state == state
+    assert calibration(CalibrationSpec(), SPEC, "regression", None, *_rows(3, 4, 99)).state == "not judged"
+
+
+class _Rises:
+    """Stands in for a detector: it sees a rise as soon as a loss is ten standard deviations above the others."""
+
+    estimation = 0.0
+
+    def update(self, loss: float) -> None:
+        self.estimation = loss
+
+    @property
+    def drift_detected(self) -> bool:
+        return self.estimation > 10
+
+
+def test_the_day_on_which_the_loss_rose_is_told_and_only_within_the_newest_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(detecting, "_detector", lambda *_: _Rises())
+    since, part = np.datetime64("2013-01-15"), _rows(30, 40, 20)
+    found = detector(DetectorSpec(), "binary", *part, since)
+    assert found.state == "alarm" and "seen on 2013-01-21" in found.why and "from 0.4852 to 1.8542" in found.why
+    assert detector(DetectorSpec(), "binary", *_rows(30, 40, 99), since).state == "quiet"
+    assert detector(DetectorSpec(), "binary", *_rows(30, 40, 9), np.datetime64("2013-02-15")).state == "quiet"
+    assert detector(DetectorSpec(), "binary", *_rows(9, 40, 99), since).state == "not judged"
+    assert detector(DetectorSpec(), "ranking", *part, since).state == "not judged"
+
+
+@pytest.mark.parametrize("kind", ["adwin", "page_hinkley"])
+def test_the_detectors_of_river_see_a_rise(kind: Any) -> None:
+    pytest.importorskip("river", reason="river is not installed")
+    since = np.datetime64("2013-01-01")
+    found = detector(DetectorSpec(kind=kind), "binary", *_rows(60, 40, 30), since)
+    assert found.state == "alarm" and "seen on 2013-0" in found.why
+    assert detector(DetectorSpec(kind=kind), "binary", *_rows(60, 40, 99), since).state == "quiet"
+
+
+def test_a_detector_without_its_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "river", None)
+    with pytest.raises(MissingLibraryError, match=r"pip install gatehouse\[monitoring\]"):
+        detector(DetectorSpec(), "binary", *_rows(30, 10, 99), np.datetime64("2013-01-15"))
