@@ -22,7 +22,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.forkserver import ForkServer
 from gatehouse.importing import without
-from gatehouse.process import follow_owner, owner_env
+from gatehouse.process import OWNER, follow_owner, here, owner_env
 
 if TYPE_CHECKING:
     from gatehouse.pipelines.catalog import Pipeline
@@ -98,7 +98,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     judging = judging_of(task_of(project.file.training))
     objective = project.policy.champion.metric or judging.objective
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan, "objective": objective}
-    store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
+    store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body | {"host": here(), "process": os.environ[OWNER]})
     return pipeline
 
 

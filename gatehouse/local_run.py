@@ -16,6 +16,8 @@ from typing import Any
 
 from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.operations.ending.outcome import outcome_of, record_end
+from gatehouse.components.operations.ending.stage import report_end
 from gatehouse.driver import FAILURE, PLAN
 from gatehouse.process import owner_env, stop_descendants
 
@@ -123,8 +125,18 @@ def run_pipeline(
     # What fails when a run is stopped is no cause of anything.
     run.failure = None if received else _failure(run, store)
     run.exit_code = _exit_code(run, driver.returncode, received)
+    record_own_end(run, store)
     watch(run)
     return run
+
+
+def record_own_end(run: LocalRun, store: ArtifactStore) -> None:
+    """Record the end of a run whose last task did not: one that was stopped, or that failed before it had tasks."""
+    plan = _read(store, run, PLAN)
+    if plan is not None and not run.result(report_end.name):
+        said = "SUCCEEDED" if run.exit_code == 0 else "CANCELED" if run.exit_code and run.exit_code > 128 else "FAILED"
+        about = {"project": plan["project"], "pipeline": plan["pipeline"]}
+        record_end(store, run.run, outcome_of(run.events, said), "gatehouse run", **about)
 
 
 def _command(project: Path, pipeline: str, store: ArtifactStore, arguments: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ import ctypes
 import os
 import select
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -28,6 +29,11 @@ def start_time(pid: int) -> str | None:
 def owner_env() -> dict[str, str]:
     """The environment entry that names the current process as the owner of a child to be started."""
     return {OWNER: f"{os.getpid()}:{start_time(os.getpid())}"}
+
+
+def here() -> str:
+    """What names this machine, or this container: a process id means something within it alone."""
+    return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def die_with_parent(parent: int = 0) -> None:

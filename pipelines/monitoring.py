@@ -41,6 +41,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             force: Stages to run whatever the memo holds; empty for none.
         """
         with tasks.begin(store, force):
+            tasks.add_reconciliation()
             found = tasks.add(champion, model_name=file.model)
             model = found.outputs["model"]
             log = tasks.add(collect_log, log=predictions, model=model)

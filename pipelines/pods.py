@@ -13,6 +13,10 @@ SETTINGS_KEYS = {
     "mlflow-tracking-uri": "GATEHOUSE_MLFLOW_TRACKING_URI",
     "aws-endpoint-url": "AWS_ENDPOINT_URL",
     "aws-region": "AWS_DEFAULT_REGION",
+    "kfp-endpoint": "GATEHOUSE_KFP_ENDPOINT",
+    "kfp-namespace": "GATEHOUSE_KFP_NAMESPACE",
+    "kfp-ui": "GATEHOUSE_KFP_UI",
+    "metrics-endpoint": "GATEHOUSE_METRICS_ENDPOINT",
 }
 CREDENTIAL_KEYS = {
     "mlflow-tracking-token": "GATEHOUSE_MLFLOW_TRACKING_TOKEN",

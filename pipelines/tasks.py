@@ -12,6 +12,7 @@ from gatehouse.components.artifacts.canonical import canonical_json
 from gatehouse.components.artifacts.stage import TOLERATE, Stage, declared_stages
 from gatehouse.components.control.stage import prepare, require_success
 from gatehouse.components.operations.ending.stage import report_end
+from gatehouse.components.operations.reconciling.stage import reconcile
 from gatehouse.components.tracking.cost import PRICES
 from gatehouse.errors import ConfigurationError
 from gatehouse.images import image
@@ -87,6 +88,14 @@ class Tasks:
             reported.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
         self.entrust(reported, *WEBHOOK)
         return reported, self.plan.pop()
+
+    def add_reconciliation(self) -> None:
+        """Add the task that looks after earlier runs: it reports and cleans what ended unreported."""
+        from gatehouse.pipelines.catalog import names
+
+        file = self.project.file
+        told = {"when": file.alerts, "form": file.alert_form, "owners": file.owners}
+        self.entrust(self.add(reconcile, project=self.project.name, pipelines=list(names()), **told), *WEBHOOK)
 
     def _require_needless(self) -> None:
         """Refuse that a run goes on without a stage which it needs.

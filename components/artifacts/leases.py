@@ -118,6 +118,18 @@ def leased(objects: ObjectStore, now: float) -> frozenset[str]:
     return frozenset().union(*_covered(objects, list(objects.list(LEASES)), now, LEASE_LIMIT))
 
 
+def remove_lapsed(objects: ObjectStore, now: float) -> int:
+    """Remove the leases that are void, as their writers were killed; gives how many.
+
+    Args:
+        objects: The store.
+        now: Seconds since 1970 by the store's clock.
+    """
+    found = objects.stats(list(objects.list(LEASES)))
+    lapsed = [(key, stat) for key, stat in found.items() if stat is not None and now - stat.modified > LEASE_LIMIT]
+    return sum(objects.delete(key, stat.generation) for key, stat in lapsed)
+
+
 def _covered(objects: ObjectStore, records: list[str], now: float, limit: float) -> list[frozenset[str]]:
     """The keys of each of these leases or sweeps that is not void."""
     found = objects.stats(records)

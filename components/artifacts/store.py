@@ -60,9 +60,9 @@ class ArtifactStore:
         with workspace_in(self.local_folder / "tmp") as directory:
             yield directory
 
-    def sweep(self) -> None:
-        """Remove the workspaces of processes that were killed."""
-        sweep(self.local_folder / "tmp")
+    def sweep(self) -> int:
+        """Remove the workspaces of processes that were killed; gives how many."""
+        return sweep(self.local_folder / "tmp")
 
     def scratch(self, name: str) -> Path:
         """A directory that stays when the process ends, for checkpoints of unfinished work. The caller removes it."""

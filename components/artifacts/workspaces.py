@@ -32,13 +32,16 @@ def workspace_in(folder: Path) -> Iterator[Path]:
             lock.unlink(missing_ok=True)
 
 
-def sweep(folder: Path) -> None:
-    """Remove the workspaces in `folder` whose owner has ended."""
+def sweep(folder: Path) -> int:
+    """Remove the workspaces in `folder` whose owner has ended; gives how many."""
+    removed = set()
     for path in list(folder.glob(f"{_PREFIX}*")):
         with _abandoned(path) as abandoned:
             if abandoned:
                 shutil.rmtree(path.with_suffix(""), ignore_errors=True)
                 path.with_suffix(_LOCK).unlink(missing_ok=True)
+                removed.add(path.stem)
+    return len(removed)
 
 
 def in_use(path: Path) -> bool:

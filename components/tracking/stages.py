@@ -14,7 +14,9 @@ from gatehouse.components.artifacts.run import RUN_ID, Event, events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.cost import cost_here
 from gatehouse.components.tracking.mlflow_client import (
+    PARENT,
     REFERENCE,
+    RUN,
     Point,
     Tracking,
     end_above,
@@ -52,6 +54,26 @@ def track_run(store: ArtifactStore, run: str) -> None:
         with tracking.client() as client:
             _show(tracking, client, run, _experiment(store, run, ended), ended)
         tracking.mark_shown(f"runs/{run}/{len(ended)}")
+
+
+def close_run(store: ArtifactStore, run: str) -> None:
+    """End what MLflow shows of a run that was killed, and so never ends itself; also what stands below it.
+
+    Args:
+        store: The store that holds the run's record.
+        run: The pipeline run.
+    """
+    track_run(store, run)
+    tracking = tracking_of(store)
+    if tracking is None or (tracking.embedded and not (tracking.embedded / "mlflow.db").is_file()):
+        return
+    with warning_on_failure(store, "run:tracking"), tracking.client() as client:
+        experiments = [str(each.experiment_id) for each in client.search_experiments()]
+        for above in client.search_runs(experiments, f"tags.`{RUN}` = '{run}'"):
+            below = client.search_runs(experiments, f"tags.`{PARENT}` = '{above.info.run_id}'")
+            for each in (above, *below):
+                if each.info.status == "RUNNING":
+                    client.set_terminated(each.info.run_id, "KILLED")
 
 
 def track_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":

@@ -194,9 +194,7 @@ def _show_failed_trial(
     client.set_terminated(run.info.run_id, "FAILED" if trial["state"] == "failed" else "KILLED")
 
 
-def _end(
-    tracking: Tracking, client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None
-) -> None:
+def _end(tracking: Tracking, client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None) -> None:
     """End a run, `seconds` after it began or now, and then the one above it."""
     ended = None if seconds is None else int(run.info.start_time + seconds * 1000)
     client.set_terminated(run.info.run_id, end_time=ended)

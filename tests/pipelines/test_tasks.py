@@ -10,6 +10,7 @@ from gatehouse.components.artifacts.stage import TOLERATE
 from gatehouse.components.probing.spec import ProbeSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import Pipeline, build
+from gatehouse.platforms import THIS_MACHINE, Platform
 from gatehouse.project import Project, ProjectFile, StageSettings, load_project
 from tests.compiling import with_a_short_stack
 from tests.small_example import EXAMPLE
@@ -20,9 +21,9 @@ def project() -> Project:
     return load_project(EXAMPLE)
 
 
-def built(project: Project, pipeline: str, local: bool, **stages: StageSettings) -> Pipeline:
+def built(project: Project, pipeline: str, platform: Platform | None, **stages: StageSettings) -> Pipeline:
     file = project.file.model_copy(update={"stages": stages, "probes": ProbeSpec(), "alerts": "fail"})
-    made = with_a_short_stack(lambda: build(pipeline, replace(project, file=file), local=local))
+    made = with_a_short_stack(lambda: build(pipeline, replace(project, file=file), platform))
     assert isinstance(made, Pipeline)
     return made
 
@@ -35,7 +36,7 @@ def executor(pipeline: Pipeline, stage: str) -> Any:
 
 def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(project: Project) -> None:
     lenient = StageSettings(on_failure="warn", retries=4)
-    pipeline = built(project, "training", False, probe=lenient, freshness=StageSettings(on_failure="warn"))
+    pipeline = built(project, "training", THIS_MACHINE, probe=lenient, freshness=StageSettings(on_failure="warn"))
     settings = {each["name"]: each["value"] for each in executor(pipeline, "probe")["env"]}
     assert settings[TOLERATE] == "5"
     assert pipeline.tasks["probe"].retry_policy.max_retry_count == 4
@@ -53,7 +54,7 @@ def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(pro
 )
 def test_a_stage_that_a_run_needs_cannot_be_let_fail(project: Project, pipeline: str, stage: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"stages\.{stage}\.on_failure: expected stop in {pipeline}.*{why}"):
-        built(project, pipeline, True, **{stage: StageSettings(on_failure="warn")})
+        built(project, pipeline, None, **{stage: StageSettings(on_failure="warn")})
 
 
 def test_settings_of_stages_are_checked(project: Project) -> None:

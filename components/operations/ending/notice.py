@@ -12,7 +12,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.operations.ending.outcome import ENDED, Outcome, seconds_of
 from gatehouse.components.reports.format import duration
 from gatehouse.components.tracking.cost import prices_here
-from gatehouse.components.tracking.mlflow_client import URI
+from gatehouse.components.tracking.kfp_task import server_uri
 
 ENDPOINT, UI = "GATEHOUSE_KFP_ENDPOINT", "GATEHOUSE_KFP_UI"
 """Variables of the environment: the address of KFP's API, and of its pages, where these are elsewhere."""
@@ -68,7 +68,7 @@ def _first_lines(message: str) -> list[str]:
 
 
 def _links(store: ArtifactStore, run: str, found: Sequence[Event]) -> dict[str, str]:
-    ui, tracking = os.environ.get(UI) or os.environ.get(ENDPOINT, ""), os.environ.get(URI, "")
+    ui, tracking = os.environ.get(UI) or os.environ.get(ENDPOINT, ""), server_uri()
     links = {"KFP": f"{ui.rstrip('/')}/#/runs/details/{run}" if ui else "", "report": _report(store, found)}
     links["MLflow"] = redacted(tracking) if tracking.startswith("http") else ""
     return {name: place for name, place in links.items() if place}

@@ -10,6 +10,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.control.stage import EndOfStages, FailedStageError, require_success
 from gatehouse.components.operations.ending.outcome import end_of, outcome_of
 from gatehouse.components.operations.ending.stage import EndRequest, report_end
+from gatehouse.local_run import LocalRun, record_own_end
 
 RUN = "20240110-000000-abcd"
 
@@ -77,3 +78,14 @@ def test_the_end_of_a_run_is_recorded_once(store: ArtifactStore) -> None:
         report_end(EndRequest(project="flights", pipeline="training", said=said), store)
     end = end_of(store, RUN)
     assert end is not None and end["state"] == "succeeded"
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (1, "failed"), (143, "stopped")])
+def test_a_run_of_this_machine_records_the_end_that_its_last_task_could_not(
+    store: ArtifactStore, code: int, state: str
+) -> None:
+    store.record(f"runs/{RUN}/plan.json", {"project": "flights", "pipeline": "training"})
+    run = LocalRun(RUN, Path("log"), events=happened("split.1.started", "split.1.finished"), exit_code=code)
+    record_own_end(run, store)
+    end = end_of(store, RUN)
+    assert end is not None and (end["state"], end["by"]) == (state, "gatehouse run")

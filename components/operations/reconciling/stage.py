@@ -1,0 +1,113 @@
+"""The stage that guarantees ends: it reports and cleans what ended unreported."""
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from gatehouse.components.alerting.notice import Form
+from gatehouse.components.artifacts.declaration import Effects, Resources
+from gatehouse.components.artifacts.stage import StageModel, stage
+from gatehouse.components.artifacts.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.components.kfp_api.client import KfpApi
+    from gatehouse.components.operations.reconciling.unreported import Unreported
+
+_DAYS = 30.0
+_NEWS_SECONDS = 24 * 3600.0
+"""What ended longer ago is recorded and not told: it is no news."""
+
+
+class ReconcileRequest(StageModel):
+    """Whose runs are looked after, and who is told.
+
+    Attributes:
+        project: The project.
+        pipelines: Names of its pipelines.
+        when: Which ends the webhook is told: `fail`, `warn`, `always` or `never`.
+        form: What the webhook takes: `generic`, `slack` or `teams`.
+        owners: Who answers for a stage, by its name; under "" who answers for every other.
+        quiet_hours: So long after its last sign a run of another machine counts as ended.
+    """
+
+    project: str
+    pipelines: tuple[str, ...]
+    when: Literal["fail", "warn", "always", "never"] = "never"
+    form: Form = "generic"
+    owners: dict[str, str] = Field({})
+    quiet_hours: float = 48.0
+
+
+class ReconcileResult(StageModel):
+    """Runs that ended unreported, how much was removed, and all of it in a line."""
+
+    unreported: tuple[str, ...]
+    removed: int
+    summary: str
+
+
+@stage(
+    "reconcile",
+    title="Look after earlier runs",
+    effects=Effects(
+        reads="KFP's list of runs, run records, the clock",
+        writes="ends of runs, MLflow, the webhook",
+        why="Finds what ended since it looked last; an end is recorded once, and told once.",
+    ),
+    resources=Resources(cpu="500m", memory="1G", minutes=15),
+)
+def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResult:
+    """Hold KFP's list of runs against the records in the store; report and clean what ended unreported.
+
+    Without `GATEHOUSE_KFP_ENDPOINT` there is no list: then the records alone tell, by processes of this machine and by
+    long silence.
+
+    Raises:
+        KfpError: if KFP is named and does not answer: then nobody knows what ended.
+    """
+    from gatehouse.components.operations.reconciling.cleaning import clean
+    from gatehouse.components.operations.reconciling.unreported import ended_by_their_record, ended_in_kfp, runs_in
+
+    api, known = _api(), runs_in(store)
+    living: frozenset[str] = frozenset()
+    found: list[Unreported] = []
+    if api is not None:
+        listed = list(api.runs(since=datetime.now(UTC) - timedelta(days=_DAYS)))
+        living = frozenset(run.id for run in listed if not run.ended)
+        found += ended_in_kfp(api, listed, known, request.project, request.pipelines)
+    heard = {each.run for each in found}
+    found += [one for one in ended_by_their_record(store, known, living, request.quiet_hours) if one.run not in heard]
+    for each in found:
+        _report(store, each, request)
+    removed = clean(store)
+    told = [f"{len(found)} runs ended unreported", f"{removed} leftovers removed"]
+    return ReconcileResult(
+        unreported=tuple(each.run for each in found),
+        removed=removed,
+        summary=", ".join(told),
+    )
+
+
+def _api() -> "KfpApi | None":
+    if not os.environ.get("GATEHOUSE_KFP_ENDPOINT"):
+        return None
+    from gatehouse.components.kfp_api.client import KfpApi
+
+    return KfpApi.connect()
+
+
+def _report(store: ArtifactStore, ended: "Unreported", request: ReconcileRequest) -> None:
+    """Record the end of a run, end it in MLflow, and tell it where it is news."""
+    from gatehouse.components.operations.ending.outcome import record_end, run_outcome
+    from gatehouse.components.operations.ending.telling import is_wanted, tell_end
+    from gatehouse.components.tracking.stages import close_run
+
+    about = {"project": request.project, "pipeline": ended.pipeline or "a pipeline"}
+    outcome = run_outcome(store, ended.run, ended.said)
+    record_end(store, ended.run, outcome, "reconcile", **about)
+    close_run(store, ended.run)
+    if is_wanted(request.when, outcome) and time.time() - ended.ended < _NEWS_SECONDS:
+        tell_end(store, ended.run, outcome, about, request.owners, request.form)

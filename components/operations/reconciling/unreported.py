@@ -1,0 +1,100 @@
+"""Runs that ended and left no end on their record: by KFP's list of runs, by their process, or by a long silence."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from gatehouse.components.artifacts.records import read_record
+from gatehouse.components.artifacts.run import RUN_ID, events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.answers import Run
+from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.operations.ending.outcome import END
+from gatehouse.process import here, start_time
+
+PLAN = "plan.json"
+_GRACE = timedelta(minutes=10)
+"""For the exit handler to report an end itself."""
+
+
+@dataclass(frozen=True)
+class Unreported:
+    """A run that ended, and nobody said so.
+
+    Attributes:
+        run: Its id.
+        pipeline: Which pipeline it was of; empty where its record does not say.
+        said: How KFP says that it ended, or `CANCELED` where it was killed.
+        ended: When, in seconds since 1970.
+    """
+
+    run: str
+    pipeline: str
+    said: str
+    ended: float
+
+
+def runs_in(store: ArtifactStore) -> dict[str, set[str]]:
+    """The names of the records of every run, by its id."""
+    found: dict[str, set[str]] = {}
+    for key in store.objects.list("runs"):
+        _, run, name = key.split("/", 2)
+        found.setdefault(run, set()).add(name)
+    return found
+
+
+def ended_in_kfp(
+    api: KfpApi, listed: Iterable[Run], known: Mapping[str, set[str]], project: str, pipelines: Iterable[str]
+) -> Iterator[Unreported]:
+    """What ended by KFP's list of runs, and has no end on record here.
+
+    Args:
+        api: The API.
+        listed: Its runs.
+        known: The records of every run.
+        project: The project.
+        pipelines: Names of its pipelines.
+    """
+    named = {name: f"{project}-{name}" for name in pipelines}
+    ids = {found.id: name for name, each in named.items() if (found := api.find_pipeline(each)) is not None}
+    now = datetime.now(UTC)
+    for run in listed:
+        by_name = next((name for name, each in named.items() if run.name.startswith(each)), "")
+        pipeline = ids.get(run.pipeline, "") if run.pipeline else by_name
+        late = run.finished_at is not None and now - run.finished_at > _GRACE
+        if pipeline and run.ended and late and END not in known.get(run.id, ()):
+            assert run.finished_at is not None
+            yield Unreported(run.id, pipeline, run.state, run.finished_at.timestamp())
+
+
+def ended_by_their_record(
+    store: ArtifactStore, known: Mapping[str, set[str]], living: frozenset[str], quiet_hours: float
+) -> Iterator[Unreported]:
+    """Runs whose process is gone from this machine, and runs elsewhere that left no sign for long.
+
+    Args:
+        store: Holds the records.
+        known: The records of every run.
+        living: Runs that KFP says go on: their silence is no end.
+        quiet_hours: So long after its last event a run of another machine counts as ended.
+    """
+    for run, names in known.items():
+        if END in names or run in living or run == os.environ.get(RUN_ID, ""):
+            continue
+        plan = read_record(store.objects, f"runs/{run}/{PLAN}") if PLAN in names else None
+        plan = plan or {}
+        last = max((float(event.body["at"]) for _, event in events(store, run)), default=0.0)
+        if plan.get("host") == here():
+            gone = not _lives(str(plan.get("process", "")))
+        else:
+            gone = 0 < last < time.time() - 3600 * quiet_hours
+        if gone:
+            yield Unreported(run, str(plan.get("pipeline", "")), "CANCELED", last or time.time())
+
+
+def _lives(process: str) -> bool:
+    """Whether a process of this machine, named by id and start time, is still there."""
+    pid, _, started = process.partition(":")
+    return pid.isdigit() and start_time(int(pid)) == started

@@ -1,0 +1,147 @@
+"""What ended unreported is recorded, told and cleaned once; what lives is left alone."""
+
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.components.alerting.webhook import ADDRESS
+from gatehouse.components.artifacts import leases
+from gatehouse.components.artifacts.run import RUN_ID, Attempt
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.operations.ending.outcome import end_of
+from gatehouse.components.operations.reconciling import unreported
+from gatehouse.components.operations.reconciling.stage import ReconcileRequest, ReconcileResult, reconcile
+from gatehouse.components.tracking.mlflow_client import RUN, create_run, tracking_of
+from gatehouse.process import here, start_time
+from tests.components.alerting.hook import hooked
+from tests.kfp_api import PIPELINE, KfpServer
+
+OWN = "20240110-000000-self"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv(RUN_ID, OWN)
+    monkeypatch.delenv(ADDRESS, raising=False)
+    monkeypatch.delenv("GATEHOUSE_KFP_ENDPOINT", raising=False)
+    monkeypatch.setattr(unreported, "_GRACE", timedelta(0))
+    return ArtifactStore.open(tmp_path)
+
+
+def look(store: ArtifactStore, **more: Any) -> ReconcileResult:
+    body = {"project": "flights", "pipelines": ("training", "monitoring"), "when": "fail"}
+    return reconcile(ReconcileRequest.model_validate(body | more), store)
+
+
+def begin(store: ArtifactStore, run: str, process: str, host: str = "", at: float = 0.0) -> None:
+    """A run on a machine, in which training has begun."""
+    plan = {"pipeline": "training", "project": "flights", "host": host or here(), "process": process}
+    store.record(f"runs/{run}/plan.json", plan)
+    store.record(f"runs/{run}/train.1.started.json", {"at": at or time.time(), "seconds": 0.0})
+
+
+@pytest.fixture
+def gone() -> str:
+    """A process of this machine that has ended, as a record names it."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    named = f"{process.pid}:{start_time(process.pid)}"
+    process.wait()
+    return named
+
+
+def test_a_run_whose_process_was_killed_ends_in_its_record_in_mlflow_and_by_notice_once(
+    store: ArtifactStore, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(store, "dead", gone)
+    tracking = tracking_of(store)
+    assert tracking is not None
+    with tracking.client() as client:
+        shown = create_run(client, tracking.experiment(client, "flights"), RUN, "dead", "dead", {}).info.run_id
+    with hooked(200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        first, second = look(store), look(store)
+    assert (first.unreported, second.unreported) == (("dead",), ())
+    end = end_of(store, "dead")
+    assert end is not None
+    assert (end["state"], end["stage"], end["error"], end["by"]) == ("failed", "train", "KilledError", "reconcile")
+    with tracking.client() as client:
+        assert client.get_run(shown).info.status == "KILLED"
+    ((_, body),) = hook.posts
+    assert (body["run"], body["pipeline"], body["stage"]) == ("dead", "training", "train")
+
+
+def test_what_lives_or_may_live_is_left_alone(store: ArtifactStore, gone: str) -> None:
+    begin(store, "mine", f"{os.getpid()}:{start_time(os.getpid())}")
+    begin(store, "elsewhere", gone, host="other/1")
+    begin(store, OWN, gone)
+    assert look(store).unreported == ()
+    begin(store, "silent", gone, host="other/1", at=time.time() - 49 * 3600)
+    assert look(store).unreported == ("silent",)
+
+
+def test_runs_of_kfp_that_ended_untold_are_found_in_its_list(
+    store: ArtifactStore, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_KFP_ENDPOINT", kfp_server.endpoint)
+    kfp_server.objects.clock = time.time() - 3600
+    api = KfpApi.connect()
+    runs = {}
+    for pipeline, state in (
+        ("flights-training", "FAILED"),
+        ("flights-monitoring", "CANCELED"),
+        ("flights-training", "RUNNING"),
+        ("flights-training", "SUCCEEDED"),
+        ("shop-training", "FAILED"),
+    ):
+        made = api.pipeline(pipeline)
+        version = api.upload_version(made.id, PIPELINE)
+        run = api.create_run(f"{pipeline}-{state}", made.id, version.id, {"word": "a"}, "talks")
+        kfp_server.objects.set_state(run.id, state)
+        runs[state if "shop" not in pipeline else "shop"] = run.id
+    for known in ("RUNNING", "SUCCEEDED"):
+        store.record(
+            f"runs/{runs[known]}/train.1.failed.json", {"at": 1.0, "seconds": 1.0, "error": "E", "message": "m"}
+        )
+    with hooked(200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        found = look(store)
+    assert set(found.unreported) == {runs["FAILED"], runs["CANCELED"], runs["SUCCEEDED"]}
+    ends = {state: (end_of(store, run) or {}).get("state") for state, run in runs.items()}
+    # What KFP calls a success is none where a stage failed.
+    assert ends == {"FAILED": "failed", "CANCELED": "stopped", "SUCCEEDED": "failed", "RUNNING": None, "shop": None}
+    assert len(hook.posts) == 3 and look(store).unreported == ()
+
+
+def test_leftovers_of_dead_writers_go_and_those_of_living_ones_stay(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = store.local_folder / "tmp" / "work-dead"
+    dead.mkdir(parents=True)
+    with store.workspace() as living, leases.Lease(store.objects, ["blobs/x"]):
+        assert look(store).removed == 1
+        assert living.is_dir() and not dead.exists() and len(list(store.objects.list(leases.LEASES))) == 1
+        monkeypatch.setattr(leases, "LEASE_LIMIT", -60.0)
+        assert look(store).removed == 1 and not list(store.objects.list(leases.LEASES))
+
+
+def test_an_end_of_long_ago_is_recorded_and_not_told(
+    store: ArtifactStore, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(store, "old", gone, at=time.time() - 90_000)
+    with hooked(200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        look(store)
+    assert end_of(store, "old") is not None and not hook.posts
+
+
+def test_the_next_attempt_is_none_of_the_run_that_looks(store: ArtifactStore) -> None:
+    Attempt(store, "train")
+    assert look(store).unreported == ()
