@@ -7,6 +7,7 @@ from kfp import dsl
 from gatehouse.components.monitoring.collecting.stage import collect_log
 from gatehouse.components.monitoring.stage import monitor
 from gatehouse.components.registry.champion.stage import champion
+from gatehouse.pipelines.catalog import names
 from gatehouse.pipelines.data import add_data_tasks, configuration_slice
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
@@ -41,7 +42,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             force: Stages to run whatever the memo holds; empty for none.
         """
         with tasks.begin(store, force):
-            tasks.add_reconciliation()
+            tasks.add_reconciliation(names())
             found = tasks.add(champion, model_name=file.model)
             model = found.outputs["model"]
             log = tasks.add(collect_log, log=predictions, model=model)

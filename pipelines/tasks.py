@@ -1,6 +1,6 @@
 """The tasks of a pipeline: each gets what its stage declares, and what every task of a run shares."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -89,13 +89,11 @@ class Tasks:
         self.entrust(reported, *WEBHOOK)
         return reported, self.plan.pop()
 
-    def add_reconciliation(self) -> None:
-        """Add the task that looks after earlier runs: it reports and cleans what ended unreported."""
-        from gatehouse.pipelines.catalog import names
-
+    def add_reconciliation(self, pipelines: Sequence[str]) -> None:
+        """Add the task that looks after earlier runs of these pipelines: it reports and cleans what ended unreported."""
         file = self.project.file
-        told = {"when": file.alerts, "form": file.alert_form, "owners": file.owners}
-        self.entrust(self.add(reconcile, project=self.project.name, pipelines=list(names()), **told), *WEBHOOK)
+        told: dict[str, Any] = {"when": file.alerts, "form": file.alert_form, "owners": file.owners}
+        self.entrust(self.add(reconcile, project=self.project.name, pipelines=list(pipelines), **told), *WEBHOOK)
 
     def _require_needless(self) -> None:
         """Refuse that a run goes on without a stage which it needs.
