@@ -90,7 +90,7 @@ class Tasks:
         return reported, self.plan.pop()
 
     def add_reconciliation(self, pipelines: Sequence[str]) -> None:
-        """Add the task that looks after earlier runs of these pipelines: it reports and cleans what ended unreported."""
+        """Add the task that looks after earlier runs of these pipelines: it reports and cleans what nobody did."""
         file = self.project.file
         told: dict[str, Any] = {"when": file.alerts, "form": file.alert_form, "owners": file.owners}
         self.entrust(self.add(reconcile, project=self.project.name, pipelines=list(pipelines), **told), *WEBHOOK)
