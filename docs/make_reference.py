@@ -32,7 +32,8 @@ from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import Contract
 from gatehouse.components.validation.graded import Rule
 from gatehouse.components.validation.spec import StatisticsSpec
-from gatehouse.project import ProjectFile, Schedules, TaskResources
+from gatehouse.project import ProjectFile, StageSettings, TaskResources
+from gatehouse.schedule import Schedule
 
 _HEAD = """# A project
 
@@ -116,13 +117,6 @@ _WORDS = {
     ("ParameterSpec", "max"): "Greatest value; not for categorical.",
     ("EvaluationSpec", "calibration_bins"): "Bins of the calibration curve and error.",
     ("EvaluationSpec", "seed"): "Of the resamples.",
-    ("Schedules", "training"): "When to train.",
-    ("Schedules", "monitoring"): "When to look for drift.",
-    ("Schedules", "materialization"): "When to bring the online store up to date.",
-    (
-        "Schedules",
-        "scoring",
-    ): "When to score all decisions up to then with the champion; what was scored before is taken.",
     ("Contract", "description"): "What the tables are.",
     ("Contract", "tables"): "Promises by table.",
     ("TableContract", "min_rows"): "Least number of rows.",
@@ -319,7 +313,8 @@ def page() -> dict[str, str]:
         ),
         "prices": Prices,
         "resources": TaskResources,
-        "schedules": Schedules,
+        "schedules": Schedule,
+        "stages": StageSettings,
     }
     held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
     assert held == set(inner), f"project.yaml holds {sorted(held ^ set(inner))} that this page does not know"

@@ -31,7 +31,9 @@ def _register(verb: str) -> None:
         "predictor": _predictor,
         "report": _report,
         "runs": _runs,
+        "schedule": _schedule,
         "serve": _serve,
+        "submit": _submit,
         "tuning": _tuning,
         "why": _why,
     }
@@ -111,10 +113,22 @@ def _runs() -> None:
     app.add_typer(runs.app, name="runs")
 
 
+def _schedule() -> None:
+    from gatehouse.commands import schedule
+
+    app.add_typer(schedule.app, name="schedule")
+
+
 def _serve() -> None:
     from gatehouse.commands import serve
 
     app.add_typer(serve.app, name="serve")
+
+
+def _submit() -> None:
+    from gatehouse.commands import submit
+
+    app.command("submit")(submit.submit)
 
 
 def _tuning() -> None:

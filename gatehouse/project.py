@@ -1,5 +1,6 @@
 """A project: one folder of configuration that a user writes, and the specs that the stages read from it."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,36 +36,13 @@ from gatehouse.components.tuning.spec import ExperimentSpec
 from gatehouse.components.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.components.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
+from gatehouse.schedule import Schedule
 from gatehouse.yaml_lines import at_line, lines_of, load_model
 
 PROJECT_FILE = "project.yaml"
 TESTS = "integration"
-_CRON_FIELDS = 6
 _Model = TypeVar("_Model", bound=BaseModel)
 _Value = TypeVar("_Value")
-
-
-class Schedules(BaseModel):
-    """Cron expressions of KFP (six fields, the first is seconds) for recurring runs; empty for none.
-
-    They are checked, and kept here for whoever creates the recurring runs in KFP: no command applies them.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    training: str = ""
-    monitoring: str = ""
-    materialization: str = ""
-    scoring: str = ""
-
-    @field_validator("*")
-    @classmethod
-    def _of_six_fields(cls, given: str) -> str:
-        fields = given.split()
-        if given and len(fields) != _CRON_FIELDS and not given.startswith("@every "):
-            more = f"; put the seconds before it: 0 {given}" if len(fields) == _CRON_FIELDS - 1 else ""
-            raise ValueError(f"expected six fields (seconds first), as 0 0 4 * * 1, found {len(fields)}{more}")
-        return given
 
 
 class TaskResources(BaseModel):
@@ -165,7 +143,9 @@ class ProjectFile(BaseModel):
         "generic", description="What the webhook takes: plain JSON, Slack's blocks, or an adaptive card for Teams."
     )
     owner: str = Field("", max_length=200, description="Who answers for the project, as notices of failures name them.")
-    schedules: Schedules = Schedules()
+    schedules: dict[str, Schedule] = Field(
+        {}, description="When pipelines recur, by the schedule's name; an empty text is none."
+    )
     prices: Prices = Field(Prices(), description="What an hour of each type of machine costs; tracked with every run.")
 
     resources: dict[str, TaskResources] = Field({}, description="Resources of single tasks, by the stage's name.")
@@ -173,6 +153,18 @@ class ProjectFile(BaseModel):
     stages: dict[str, StageSettings] = Field(
         {}, description="Owner and failure policy of single tasks, by the stage's name."
     )
+
+    @field_validator("schedules", mode="before")
+    @classmethod
+    def _without_empty(cls, given: Any) -> Any:
+        return {name: each for name, each in given.items() if each != ""} if isinstance(given, dict) else given
+
+    @field_validator("schedules")
+    @classmethod
+    def _named(cls, given: dict[str, Schedule]) -> dict[str, Schedule]:
+        if wrong := [name for name in given if not re.fullmatch(r"[a-z][a-z0-9-]{0,39}", name)]:
+            raise ValueError(f"expected names of lower-case letters, digits and hyphens, found {', '.join(wrong)}")
+        return given
 
     @field_validator("resources", "stages")
     @classmethod

@@ -11,7 +11,7 @@ INVALID, NOT_FOUND, EXISTS, DENIED, INTERNAL, UNAUTHENTICATED, ABORTED = 3, 5, 6
 _SORTED_AND_FILTERED = {
     "runs": "run_id id display_name name created_at finished_at description scheduled_at storage_state status "
     "namespace experiment_id state state_history runtime_details recurring_run_id",
-    "recurring_runs": "id recurring_run_id name display_name created_at updated_at description",
+    "recurringRuns": "id recurring_run_id name display_name created_at updated_at description",
     "pipelines": "id pipeline_id name display_name created_at description namespace",
     "pipeline_versions": "id pipeline_version_id name display_name created_at status description pipeline_spec",
     "experiments": "id experiment_id name display_name created_at last_run_created_at description namespace "
@@ -19,7 +19,7 @@ _SORTED_AND_FILTERED = {
 }
 _SAME: dict[tuple[str, str], str] = {
     ("runs", "name"): "display_name",
-    ("recurring_runs", "name"): "display_name",
+    ("recurringRuns", "name"): "display_name",
     ("experiments", "name"): "display_name",
 }
 

@@ -295,7 +295,7 @@ class Objects:
 
     def list_recurring_runs(self, user: str, query: Mapping[str, str]) -> Body:
         """GET /recurringruns, of a namespace or of an experiment."""
-        return page("recurring_runs", self._of_scope(user, self.recurring_runs, query, "recurring run"), query)
+        return page("recurringRuns", self._of_scope(user, self.recurring_runs, query, "recurring run"), query)
 
     def enable(self, user: str, recurring_run: str, enabled: bool = True) -> Body:
         """POST /recurringruns/{recurring_run_id}:enable, and :disable."""
@@ -304,10 +304,13 @@ class Objects:
         found["updated_at"] = self._now()
         return {}
 
-    def delete_recurring_run(self, user: str, recurring_run: str) -> Body:
-        """DELETE /recurringruns/{recurring_run_id}. Its runs stay."""
+    def delete_recurring_run(self, user: str, recurring_run: str, query: Mapping[str, str]) -> Body:
+        """DELETE /recurringruns/{recurring_run_id}: takes the workflows under way along, unless they are orphaned."""
         self.recurring_run(user, recurring_run)
         del self.recurring_runs[recurring_run]
+        for run in self.runs.values():
+            if run["recurring_run_id"] == recurring_run and query.get("propagation_policy") != "ORPHAN":
+                self.set_state(run["run_id"], "FAILED")
         return {}
 
     def fire(self) -> list[Body]:

@@ -189,7 +189,7 @@ MISTAKES = {
         PROJECT,
         'training: ""',
         "training: 0 4 * * 1",
-        r"project.yaml:\d+: schedules\.training: expected six fields .*found 5; put the seconds before it: 0 0 4",
+        r"project.yaml:\d+: schedules\.training\.cron: expected six fields .*found 5; put the seconds before it: 0 0 4",
     ),
     "a syntax error": (
         DEFINITIONS,

@@ -179,7 +179,8 @@ class RecurringRun:
     def read(cls, answer: Answer) -> "RecurringRun":
         """Of a recurring run."""
         source, trigger = answer.get("pipeline_version_reference", {}), answer.get("trigger", {})
-        times = trigger.get("cron_schedule") or trigger.get("periodic_schedule") or {}
+        cron, periodic = trigger.get("cron_schedule", {}), trigger.get("periodic_schedule", {})
+        times = cron or periodic
         return cls(
             id=answer["recurring_run_id"],
             name=answer["display_name"],
@@ -187,8 +188,8 @@ class RecurringRun:
             experiment=answer.get("experiment_id", ""),
             pipeline=source.get("pipeline_id", ""),
             version=source.get("pipeline_version_id", ""),
-            cron=times.get("cron", ""),
-            interval=int(times.get("interval_second", 0)),
+            cron=cron.get("cron", ""),
+            interval=int(periodic.get("interval_second", 0)),
             start=_time(times["start_time"]) if "start_time" in times else None,
             end=_time(times["end_time"]) if "end_time" in times else None,
             catch_up=not answer.get("no_catchup", False),

@@ -283,7 +283,7 @@ class KfpApi:
     def recurring_runs(self, prefix: str = "", experiment: str = "") -> Iterator[RecurringRun]:
         """Recurring runs whose name begins with `prefix`, of the experiment with an id or of all, the newest first."""
         scope = {"experiment_id": experiment} if experiment else {"namespace": self.namespace}
-        for each in self._listed("recurringruns", "recurring_runs", sort_by="created_at desc", **scope):
+        for each in self._listed("recurringruns", "recurringRuns", sort_by="created_at desc", **scope):
             if (found := RecurringRun.read(each)).name.startswith(prefix):
                 yield found
 
@@ -310,10 +310,10 @@ class KfpApi:
         self._connection.retrying(lambda: self._connection.send("POST", path), f"POST {path}")
 
     def delete_recurring_run(self, recurring_run: str) -> None:
-        """Delete a recurring run; nothing where it is gone. Its runs stay."""
-        path = f"recurringruns/{recurring_run}"
+        """Delete a recurring run; nothing where it is gone. Its runs stay, and those under way go on."""
+        path, query = f"recurringruns/{recurring_run}", {"propagation_policy": "ORPHAN"}
         try:
-            self._connection.retrying(lambda: self._connection.send("DELETE", path), f"DELETE {path}")
+            self._connection.retrying(lambda: self._connection.send("DELETE", path, query), f"DELETE {path}")
         except KfpRefusedError as error:
             if error.status != _MISSING:
                 raise

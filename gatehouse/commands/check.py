@@ -15,7 +15,7 @@ def check(
     """Check every file and query of a project, and every name that they use, before anything runs.
 
     With --data the queries run on the first rows. The contract is not held against these: `gatehouse run --until
-    validate` does that, on all rows. `schedules` are checked for their form; no command applies them.
+    validate` does that, on all rows. `gatehouse schedule apply` applies `schedules`.
     """
     from gatehouse.checking import check_project
 

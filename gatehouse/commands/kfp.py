@@ -1,0 +1,126 @@
+"""What the commands that reach Kubeflow Pipelines share: where it is, what is compiled for it, and how a run ended."""
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gatehouse.commands.place import project_folder
+from gatehouse.compilation.backends import unsupported
+from gatehouse.compilation.compiling import compile_pipeline
+from gatehouse.compilation.specification import read_spec
+from gatehouse.compilation.tags import tags_of
+from gatehouse.components.artifacts.run import events
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.answers import Run
+from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.errors import ConfigurationError
+from gatehouse.platforms import Platform, load_platform
+from gatehouse.project import Project
+from gatehouse.submission import Change, Upload, summary
+
+PlatformOption = Annotated[Path | None, typer.Option(help="Platform profile; default: the only one in platforms/.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be changed, and change nothing.")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs of a project go.
+
+    Attributes:
+        project: The project.
+        platform: The platform profile.
+        api: The server.
+        release: Of the server; empty where it does not say.
+    """
+
+    project: Project
+    platform: Platform
+    api: KfpApi
+    release: str
+
+    @classmethod
+    def of(cls, folder: Path | None, profile: Path | None) -> "Place":
+        """The project of a folder and where a profile says; without one, the only profile of the project.
+
+        Raises:
+            ConfigurationError: if project or profile is wrong, or the server is not known or of another major release.
+        """
+        from gatehouse.checking import check_project
+
+        project = check_project(project_folder(folder))
+        platform = load_platform(profile or _only_profile(project.folder))
+        api = KfpApi.connect(platform.endpoint, platform.namespace)
+        server = api.server().version
+        if server and server.split(".")[0] != version("kfp").split(".")[0]:
+            raise ConfigurationError(
+                f"{api.endpoint} is Kubeflow Pipelines {server}: expected the major release of kfp {version('kfp')}."
+            )
+        return cls(project, platform, api, server)
+
+    @property
+    def experiment(self) -> str:
+        """Name of the experiment that the runs belong to."""
+        return self.platform.experiment or self.project.name
+
+    def publish(self) -> None:
+        """Publish what the specs name by reference: contract, feature definitions, tests."""
+        store = ArtifactStore.open(self.platform.store)
+        for config in self.project.configs():
+            config.publish(store)
+
+    def compiled(self, pipelines: Iterable[str], cache: bool = True) -> dict[str, Upload]:
+        """Pipelines of the project by name, compiled for the platform; what the server ignores of them is told."""
+        uploads = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for name in sorted(set(pipelines)):
+                spec = read_spec(compile_pipeline(name, self.project, Path(folder), self.platform))
+                for ignored in unsupported(spec, self.release) if self.release else ():
+                    typer.echo(f"warning: {name}: {ignored}", err=True)
+                uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec))
+        return uploads if cache else {name: upload.without_cache() for name, upload in uploads.items()}
+
+
+def _only_profile(folder: Path) -> Path:
+    """The platform profile of a project that has one.
+
+    Raises:
+        ConfigurationError: if it has none, or several.
+    """
+    found = sorted((folder / "platforms").glob("*.yaml"))
+    if len(found) != 1:
+        shown = ", ".join(path.name for path in found) or "none"
+        raise ConfigurationError(
+            f"--platform: expected a platform profile, as platforms/NAME.yaml, which says where pipelines run and what "
+            f"their pods get; {folder / 'platforms'} holds {shown}."
+        )
+    return found[0]
+
+
+def show(changes: list[Change]) -> None:
+    """Print a plan."""
+    for change in changes:
+        typer.echo(str(change))
+    typer.echo(summary(changes))
+
+
+def exit_code(run: Run, store: str) -> int:
+    """What a command ends with for a run that ended; what a stage says of its failure is printed.
+
+    Args:
+        run: A run that has ended.
+        store: Where it kept its record.
+    """
+    if run.state in ("SUCCEEDED", "SKIPPED"):
+        return 0
+    failed = [event for _, event in events(ArtifactStore.open(store), run.id, set()) if event.event == "failed"]
+    if not failed:
+        typer.echo(f"{run.name} is {run.state}. {run.error}".strip(), err=True)
+        return 1
+    cause = failed[0].body
+    typer.echo(f"{run.name} is {run.state}: {failed[0].stage}: {cause.get('message', '')}", err=True)
+    return int(cause.get("exit_code", 1))

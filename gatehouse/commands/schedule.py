@@ -1,0 +1,179 @@
+"""`gatehouse schedule`: the schedules of project.yaml as recurring runs of Kubeflow Pipelines."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gatehouse.commands.kfp import DryRunOption, Place, PlatformOption, show
+from gatehouse.errors import ConfigurationError
+from gatehouse.scheduling import Applying, Held, Wanted, held, plan, schedule_of
+from gatehouse.submission import Change, Submission, planned
+from gatehouse.windows import windows_of
+
+app = typer.Typer(no_args_is_help=True, help="Runs that recur: apply, list, pause, resume, backfill, delete.")
+
+TIME_ZONE = "GATEHOUSE_KFP_TIME_ZONE"
+"""In which zone KFP's controller reads cron expressions; UTC where it is not set, as KFP itself has it."""
+ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project; default: this one.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the schedule in project.yaml.")]
+
+
+@app.command()
+def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_run: DryRunOption = False) -> None:
+    """Make KFP have the schedules that stand in project.yaml, and no others of this project."""
+    place = Place.of(project, platform)
+    wanted = _wanted(place)
+    if dry_run:
+        show(list(plan(wanted, held(place.api, place.project.name))))
+        return
+    place.publish()
+    show(Applying(place.api).apply(wanted, place.project.name))
+
+
+@app.command("list")
+def list_schedules(project: ProjectOption = None, platform: PlatformOption = None) -> None:
+    """Show what KFP has of this project's schedules, with the next time and the last run of each."""
+    place = Place.of(project, platform)
+    table = Table("schedule", "recurring run", "when", "state", "next (UTC)", "last run")
+    for one in held(place.api, place.project.name):
+        run, server = one.run, place.api
+        given = place.project.file.schedules.get(one.schedule)
+        zone = given.time_zone if given else "UTC"
+        due = schedule_of(run, zone).following(_now(), run.created_at) if run.enabled else None
+        last = next(iter(server.runs(recurring_run=run.id)), None)
+        state = "enabled" if run.enabled else "paused" if one.paused else "disabled"
+        when = run.cron or f"every {run.interval} s"
+        next_time = due.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if due else ""
+        shown = f"{last.state or 'not started'}, {last.created_at:%Y-%m-%d %H:%M}" if last else ""
+        table.add_row(one.schedule, run.name, when, state, next_time, shown)
+    Console().print(table)
+
+
+@app.command()
+def pause(name: NameArgument, project: ProjectOption = None, platform: PlatformOption = None) -> None:
+    """Let a schedule start no more runs; `apply` leaves it so, and `resume` lets it go on."""
+    _turn(Place.of(project, platform), name, enabled=False)
+
+
+@app.command()
+def resume(name: NameArgument, project: ProjectOption = None, platform: PlatformOption = None) -> None:
+    """Let a schedule that was paused start runs again."""
+    _turn(Place.of(project, platform), name, enabled=True)
+
+
+def _turn(place: Place, name: str, enabled: bool) -> None:
+    newest, *_ = _named(place, name)
+    if newest.run.enabled == enabled:
+        typer.echo(str(Change("=", f"schedule {name}", ("it is enabled" if enabled else "it is paused",))))
+        return
+    place.api.enable(newest.run.id, enabled)
+    typer.echo(str(Change("~", f"schedule {name}", (f"enabled: {newest.run.enabled} -> {enabled}",))))
+
+
+@app.command()
+def delete(
+    name: NameArgument, project: ProjectOption = None, platform: PlatformOption = None, dry_run: DryRunOption = False
+) -> None:
+    """Delete a schedule from KFP; its runs stay. `apply` makes it again while it stands in project.yaml."""
+    place = Place.of(project, platform)
+    found = _named(place, name)
+    show([Change("-", f"schedule {name} ({one.run.name})") for one in found])
+    if not dry_run:
+        for one in found:
+            place.api.delete_recurring_run(one.run.id)
+
+
+@app.command()
+def backfill(
+    name: NameArgument,
+    windows: Annotated[
+        str, typer.Option(help="START/END, START/END/STEP such as 2013-01-01/2013-07-01/P1M, or several with commas.")
+    ],
+    project: ProjectOption = None,
+    platform: PlatformOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Submit what a schedule runs once for each window of time; a window that was submitted before is left out."""
+    place = Place.of(project, platform)
+    if name not in place.project.file.schedules:
+        raise ConfigurationError(f"There is no schedule {name!r} in project.yaml. It has {_known(place)}.")
+    (wanted,) = _wanted(place, name)
+    known = wanted.upload.spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    changes = []
+    if not dry_run:
+        place.publish()
+    for window in windows_of(windows):
+        given = wanted.schedule.parameters | window.parameters(known)
+        one = Submission(
+            wanted.upload, given, wanted.experiment, wanted.service_account, wanted.plugins_input
+        ).named_by(window.name)
+        changes += [change for change in planned(place.api, one) if change.what.startswith("run ")]
+        if not dry_run:
+            one.send(place.api)
+    show(changes)
+
+
+def _wanted(place: Place, only: str = "") -> list[Wanted]:
+    schedules = {name: each for name, each in place.project.file.schedules.items() if only in ("", name)}
+    pipelines = {name: each.pipeline or name for name, each in schedules.items()}
+    uploads = {
+        cache: place.compiled(
+            sorted({pipelines[name] for name, each in schedules.items() if each.cache == cache}), cache
+        )
+        for cache in {each.cache for each in schedules.values()}
+    }
+    _check_time_zones(place)
+    return [
+        Wanted(
+            place.project.name,
+            name,
+            each,
+            uploads[each.cache][pipelines[name]],
+            place.experiment,
+            place.platform.service_account,
+            place.platform.plugins_input,
+        )
+        for name, each in schedules.items()
+    ]
+
+
+def _check_time_zones(place: Place) -> None:
+    """Refuse a zone that the server does not run in: the API has no field for one.
+
+    Raises:
+        ConfigurationError: naming the schedules, and what to do.
+    """
+    server = os.environ.get(TIME_ZONE, "") or "UTC"
+    wrong = [
+        f"schedules.{name}.time_zone: expected {server}, found {each.time_zone}"
+        for name, each in place.project.file.schedules.items()
+        if each.cron and each.time_zone != server
+    ]
+    if wrong:
+        raise ConfigurationError(
+            f"{'; '.join(wrong)}. KFP reads every cron expression in the zone of its controller "
+            f"(CRON_SCHEDULE_TIMEZONE of ml-pipeline-scheduledworkflow). Set {TIME_ZONE} here to what it is there."
+        )
+
+
+def _named(place: Place, name: str) -> list[Held]:
+    found = [one for one in held(place.api, place.project.name) if one.schedule == name]
+    if not found:
+        raise ConfigurationError(
+            f"KFP has no schedule {name!r} of {place.project.name}; `gatehouse schedule apply` makes those of "
+            f"project.yaml, which has {_known(place)}."
+        )
+    return found
+
+
+def _known(place: Place) -> str:
+    return ", ".join(sorted(place.project.file.schedules)) or "none"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,68 @@
+"""`gatehouse submit`: a pipeline of a project as a run of Kubeflow Pipelines; the same again is the same run."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gatehouse.commands.kfp import DryRunOption, Place, PlatformOption, exit_code, show
+from gatehouse.components.kfp_api.specs import parsed_parameters
+from gatehouse.errors import ConfigurationError
+from gatehouse.submission import Submission, planned
+
+
+def submit(
+    project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
+    pipeline: Annotated[str, typer.Option(help="Which of the project's pipelines.")] = "training",
+    platform: PlatformOption = None,
+    param: Annotated[list[str] | None, typer.Option(help="A parameter of the pipeline, as NAME=VALUE.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the run; default: by what it runs.")] = "",
+    again: Annotated[bool, typer.Option("--again", help="Another run of the same, as on new data.")] = False,
+    cache: Annotated[bool, typer.Option(help="Whether KFP may take results of its earlier runs.")] = True,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the run has ended, with its exit code.")] = False,
+    timeout: Annotated[float, typer.Option(help="With --wait: at most so many hours.")] = 24 * 7,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Compile a pipeline, upload it where its content is new, and run it; what is there already is taken."""
+    place = Place.of(project, platform)
+    upload = place.compiled([pipeline], cache)[pipeline]
+    wanted = Submission(
+        upload,
+        parsed_parameters(upload.spec, dict(map(_pair, param or ()))),
+        place.experiment,
+        place.platform.service_account,
+        place.platform.plugins_input,
+        name,
+    )
+    if again:
+        wanted = replace(wanted, name=_next(place, wanted.run))
+    changes = list(planned(place.api, wanted))
+    show(changes)
+    if dry_run:
+        return
+    place.publish()
+    run = wanted.send(place.api)
+    if changes[-1].sign == "=" and not wait:
+        typer.echo(f"{run.name} was submitted before; --again runs the same once more.")
+    typer.echo(f"{place.api.endpoint}/#/runs/details/{run.id}")
+    if wait:
+        ended = place.api.wait(run.id, timeout * 3600)
+        typer.echo(f"{ended.name} is {ended.state}.")
+        sys.exit(exit_code(ended, place.platform.store))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ConfigurationError(f"--param: expected NAME=VALUE, found {text!r}.")
+    return name, value
+
+
+def _next(place: Place, name: str) -> str:
+    """The name with the lowest number that no run has."""
+    number = 2
+    while place.api.find_runs(f"{name}-{number}"):
+        number += 1
+    return f"{name}-{number}" if place.api.find_runs(name) else name

@@ -1,0 +1,95 @@
+"""A schedule of a project: which pipeline recurs when, and with what."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from gatehouse.cron import Cron
+
+_MOST_AT_ONCE = 10
+
+
+class Schedule(BaseModel):
+    """When a pipeline recurs, as `gatehouse schedule apply` tells KFP. A text alone is `cron`; an empty one is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pipeline: str = Field(
+        "", pattern=r"^[a-z_]*$", description="The pipeline; empty for the one with the schedule's name."
+    )
+    description: str = Field("", max_length=200, description="What it is for.")
+    cron: str = Field("", description="When: six fields, the first is seconds, as 0 0 4 * * 1; or @daily and the like.")
+    interval: timedelta | None = Field(None, description="Instead of `cron`: a whole number of seconds, as PT6H.")
+    time_zone: str = Field("UTC", description="In which zone `cron` is meant; KFP must run in the same.")
+    start: datetime | None = Field(None, description="The first time at the earliest; null for now.")
+    end: datetime | None = Field(None, description="The last time at the latest; null for never.")
+    catch_up: bool = Field(
+        False, description="Whether every time that was missed is made up for, each by a run; else the last alone."
+    )
+    max_concurrency: int = Field(1, ge=1, le=_MOST_AT_ONCE, description="Runs of it at a time.")
+    parameters: dict[str, Any] = Field({}, description="Values of the pipeline's parameters; others keep defaults.")
+    cache: bool = Field(True, description="Whether KFP may take results of its earlier runs.")
+    enabled: bool = Field(True, description="Whether it starts runs.")
+    sla_hours: float | None = Field(
+        None, gt=0, description="A run that has not ended well so long after it was due is an alert; null for none."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        return {"cron": given} if isinstance(given, str) else given
+
+    @field_validator("cron")
+    @classmethod
+    def _read(cls, given: str) -> str:
+        if given:
+            Cron.parse(given)
+        return given
+
+    @field_validator("interval")
+    @classmethod
+    def _whole(cls, given: timedelta | None) -> timedelta | None:
+        if given is not None and (given < timedelta(seconds=1) or given % timedelta(seconds=1)):
+            raise ValueError(f"expected a whole number of seconds, one at least, found {given}")
+        return given
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known(cls, given: str) -> str:
+        try:
+            ZoneInfo(given)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"expected the name of a time zone, as Europe/Berlin, found {given!r}") from None
+        return given
+
+    @field_validator("start", "end")
+    @classmethod
+    def _in_utc(cls, given: datetime | None) -> datetime | None:
+        if given is not None and given.microsecond:
+            raise ValueError(f"expected whole seconds, found {given}")
+        return given.replace(tzinfo=given.tzinfo or UTC).astimezone(UTC) if given else None
+
+    @model_validator(mode="after")
+    def _one_rhythm(self) -> "Schedule":
+        if bool(self.cron) == (self.interval is not None):
+            raise ValueError(f"expected either cron or interval, found {'both' if self.cron else 'neither'}")
+        if self.start and self.end and self.start >= self.end:
+            raise ValueError(f"end: expected a time after start, {self.start}, found {self.end}")
+        return self
+
+    def following(self, moment: datetime, created: datetime) -> datetime | None:
+        """When it is due for the first time after `moment`; None where it never is again.
+
+        Args:
+            moment: With a time zone.
+            created: Since when KFP has it, from where intervals count.
+        """
+        after = max(moment, self.start) if self.start else moment
+        if self.interval is None:
+            due = Cron.parse(self.cron).following(after.astimezone(ZoneInfo(self.time_zone)))
+        else:
+            begin = max(created, self.start) if self.start else created
+            due = begin + self.interval * max(1, (after - begin) // self.interval + 1)
+        return None if self.end and due > self.end else due

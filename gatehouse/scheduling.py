@@ -1,0 +1,308 @@
+"""Schedules of a project as recurring runs of KFP: what is to do, and doing it one step after another.
+
+KFP cannot change a recurring run. So another one takes its place: it is created disabled and held against what was
+asked for, then the old one is disabled, the new one enabled, and the old one deleted. Each step follows from what KFP
+has, so whoever is cut off begins again with the same command. The name of a recurring run carries the digest of what
+it does; its description says whose it is, and whether it was wanted enabled when it was made.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
+from gatehouse.components.kfp_api.answers import RecurringRun
+from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.kfp_api.connection import KfpError
+from gatehouse.components.kfp_api.specs import check_parameters
+from gatehouse.schedule import Schedule
+from gatehouse.submission import DIGITS, Change, Upload
+
+logger = logging.getLogger(__name__)
+
+NEAR_SECONDS = 30.0
+"""No recurring run takes another's place when one of them is due within so many seconds: both might run, or none."""
+_MARK = re.compile(r"\[gatehouse project=(\S+) schedule=(\S+) wanted=(enabled|disabled|paused)\]")
+Mode = Literal["enabled", "disabled", "paused"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A recurring run that is ours.
+
+    Attributes:
+        run: As KFP has it.
+        schedule: Name of the schedule.
+        wanted: How it was to be when it was made: `paused` where a person had paused the one before it.
+    """
+
+    run: RecurringRun
+    schedule: str
+    wanted: Mode
+
+    @property
+    def paused(self) -> bool:
+        """Whether a person paused it: it is disabled, and nothing of ours asked for that."""
+        return not self.run.enabled and self.wanted != "disabled"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A recurring run as it is to be.
+
+    Attributes:
+        project: Name of the project.
+        name: Name of the schedule.
+        schedule: What stands in project.yaml.
+        upload: The pipeline.
+        experiment: Name of KFP's experiment.
+        service_account: Of the pods; empty for KFP's default.
+        plugins_input: For plugins of KFP.
+    """
+
+    project: str
+    name: str
+    schedule: Schedule
+    upload: Upload
+    experiment: str
+    service_account: str = ""
+    plugins_input: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_parameters(self.upload.spec, self.schedule.parameters)
+
+    @property
+    def display_name(self) -> str:
+        """Name of the recurring run, with the digest of all that it does."""
+        rhythm = self.schedule.model_dump(mode="json", exclude={"sla_hours", "pipeline", "description"})
+        content = [rhythm, self.upload.name, self.upload.version, self.experiment, self.service_account]
+        digest = sha256_bytes(canonical_json([*content, dict(self.plugins_input)]).encode())
+        return f"{self.project}-{self.name}-{digest[:DIGITS]}"
+
+    def body(self, mode: Mode, enabled: bool, first: bool, ids: tuple[str, str, str]) -> dict[str, Any]:
+        """What KFP is told.
+
+        Args:
+            mode: How the schedule is wanted.
+            enabled: Whether it starts runs from the beginning.
+            first: Whether it takes no other's place. Then alone it may catch up with times before it was made.
+            ids: Of the experiment, the pipeline and its version.
+        """
+        given = self.schedule
+        times: dict[str, Any] = {"cron": given.cron} if given.cron else {"interval_second": str(seconds_of(given))}
+        past = given.start is not None and given.start <= datetime.now(UTC)
+        if given.start and (not past or (first and given.catch_up)):
+            times["start_time"] = _written(given.start)
+        if given.end:
+            times["end_time"] = _written(given.end)
+        mark = f"[gatehouse project={self.project} schedule={self.name} wanted={mode}]"
+        return {
+            "display_name": self.display_name,
+            "description": f"{given.description} {mark}".strip(),
+            "experiment_id": ids[0],
+            "pipeline_version_reference": {"pipeline_id": ids[1], "pipeline_version_id": ids[2]},
+            "trigger": {"cron_schedule" if given.cron else "periodic_schedule": times},
+            "max_concurrency": str(given.max_concurrency),
+            "no_catchup": not given.catch_up,
+            "runtime_config": {"parameters": given.parameters},
+            "service_account": self.service_account,
+            "plugins_input": dict(self.plugins_input),
+            "mode": "ENABLE" if enabled else "DISABLE",
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """What of it a person looks at, and what is held against KFP's answer."""
+        given = self.schedule
+        return {
+            "cron": given.cron,
+            "interval": seconds_of(given),
+            "end": given.end,
+            "catch_up": given.catch_up,
+            "max_concurrency": given.max_concurrency,
+            "parameters": given.parameters,
+            "plugins_input": dict(self.plugins_input),
+        } | ({"service_account": self.service_account} if self.service_account else {})
+
+
+def seconds_of(schedule: Schedule) -> int:
+    """Its interval in seconds; 0 where it goes by cron."""
+    return int(schedule.interval.total_seconds()) if schedule.interval else 0
+
+
+def held(api: KfpApi, project: str) -> list[Held]:
+    """The recurring runs of a project that were made here, the newest first."""
+    found = []
+    for run in api.recurring_runs(f"{project}-"):
+        mark = _MARK.search(run.description)
+        if mark and mark[1] == project and re.fullmatch(rf"{project}-{mark[2]}-[0-9a-f]{{{DIGITS}}}", run.name):
+            found.append(Held(run, mark[2], mark[3]))  # type: ignore[arg-type]  # The expression knows the words.
+    return found
+
+
+def plan(wanted: Iterable[Wanted], found: list[Held]) -> Iterator[Change]:
+    """What `apply` would change, schedule by schedule; also for those that are no longer wanted."""
+    names = set()
+    for each in wanted:
+        names.add(each.name)
+        yield _change(each, [one for one in found if one.schedule == each.name])
+    for one in found:
+        if one.schedule not in names:
+            yield Change("-", f"schedule {one.schedule} ({one.run.name})", ("it is not in project.yaml",))
+
+
+def _change(wanted: Wanted, found: list[Held]) -> Change:
+    same = [one for one in found if one.run.name == wanted.display_name]
+    older = [one for one in found if one.run.name != wanted.display_name]
+    what = f"schedule {wanted.name}"
+    if not found:
+        shown = {**wanted.facts(), "version": wanted.upload.version, "enabled": wanted.schedule.enabled}
+        return Change("+", f"{what} ({wanted.display_name})", tuple(f"{k}: {v}" for k, v in shown.items() if v))
+    if not same:
+        before = older[0].run
+        differences = [
+            f"{key}: {getattr(before, key)} -> {value}"
+            for key, value in wanted.facts().items()
+            if getattr(before, key) != value
+        ] or ["the compiled pipeline, its experiment, or when it starts"]
+        if _mode(wanted, older) == "paused":
+            differences.append("a person paused it: it stays paused")
+        return Change("~", f"{what} ({before.name} -> {wanted.display_name})", tuple(differences))
+    if older or len(same) > 1:
+        return Change("~", f"{what} ({wanted.display_name})", ("goes on where it was cut off",))
+    if same[0].run.enabled != wanted.schedule.enabled and not (wanted.schedule.enabled and same[0].paused):
+        return Change("~", f"{what} ({wanted.display_name})", (f"enabled: {wanted.schedule.enabled}",))
+    if wanted.schedule.enabled and same[0].paused:
+        return Change("!", f"{what} is paused", (f"`gatehouse schedule resume {wanted.name}` lets it go on",))
+    return Change("=", what)
+
+
+@dataclass(frozen=True)
+class Applying:
+    """Makes KFP have what is wanted.
+
+    Attributes:
+        api: The server.
+        now: What time it is.
+        sleep: Waits for so many seconds.
+    """
+
+    api: KfpApi
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], None] = time.sleep
+
+    def apply(self, wanted: list[Wanted], project: str) -> list[Change]:
+        """Do what `plan` says; returns that."""
+        found = held(self.api, project)
+        changes = list(plan(wanted, found))
+        for each, change in zip(wanted, changes, strict=False):
+            if change.sign in "+~":
+                begun = True
+                while self._step(each, [one for one in held(self.api, project) if one.schedule == each.name], begun):
+                    begun = False
+        names = {each.name for each in wanted}
+        for one in found:
+            if one.schedule not in names:
+                self.api.delete_recurring_run(one.run.id)
+        return changes
+
+    def _step(self, wanted: Wanted, found: list[Held], first: bool) -> bool:
+        """The next step towards what is wanted; False where there is none left.
+
+        Args:
+            wanted: The schedule.
+            found: What KFP has of it, the newest first.
+            first: Whether it is the first step, so that what is there was left by an earlier command.
+        """
+        same = [one for one in found if one.run.name == wanted.display_name]
+        older = [one for one in found if one.run.name != wanted.display_name]
+        if not same:
+            self._create(wanted, older)
+            return True
+        current, *doubles = same
+        self._verify(wanted, current.run)
+        if doubles:
+            self.api.delete_recurring_run(doubles[-1].run.id)
+            return True
+        running = [one for one in older if one.run.enabled]
+        if running and first and self._was_due(wanted.schedule, current.run):
+            # The old one ran what was due since, so the new one must not begin before that.
+            self.api.delete_recurring_run(current.run.id)
+            return True
+        if running:
+            self.api.enable(running[0].run.id, enabled=False)
+            return True
+        if wanted.schedule.enabled:
+            turn = bool(older) and not current.run.enabled and current.wanted == "enabled"
+        else:
+            turn = current.run.enabled
+        if turn:
+            self.api.enable(current.run.id, wanted.schedule.enabled)
+            return True
+        if older:
+            self.api.delete_recurring_run(older[-1].run.id)
+        return bool(older)
+
+    def _create(self, wanted: Wanted, older: list[Held]) -> None:
+        mode = _mode(wanted, older)
+        pipeline, uploaded = wanted.upload.send(self.api)
+        experiment = self.api.experiment(wanted.experiment)
+        if any(one.run.enabled for one in older):
+            self._stand_clear([wanted.schedule, *(schedule_of(one.run, wanted.schedule.time_zone) for one in older)])
+        ids = experiment.id, pipeline.id, uploaded.id
+        self.api.create_recurring_run(wanted.body(mode, mode == "enabled" and not older, not older, ids))
+
+    def _stand_clear(self, schedules: list[Schedule]) -> None:
+        """Wait until none of them is due soon."""
+        for schedule in schedules:
+            now = self.now()
+            if schedule.cron and (due := schedule.following(now, now)):
+                left = (due - now).total_seconds()
+                if left <= NEAR_SECONDS:
+                    logger.warning("A schedule is due at %s; it is replaced after that.", due.isoformat())
+                    self.sleep(left + NEAR_SECONDS / 10)
+
+    def _was_due(self, schedule: Schedule, run: RecurringRun) -> bool:
+        due = schedule.following(run.created_at, run.created_at)
+        return due is not None and due <= self.now()
+
+    def _verify(self, wanted: Wanted, run: RecurringRun) -> None:
+        """Hold what KFP made against what was asked for.
+
+        Raises:
+            KfpError: naming what differs.
+        """
+        differing = [
+            f"{key}: expected {value}, found {getattr(run, key)}"
+            for key, value in wanted.facts().items()
+            if getattr(run, key) != value
+        ]
+        if differing:
+            raise KfpError(
+                f"The recurring run {run.name} is not what was asked for: {'; '.join(differing)}. Nothing else was "
+                f"changed; look at it in KFP, and delete it with `gatehouse schedule delete {wanted.name}`."
+            )
+
+
+def _mode(wanted: Wanted, older: list[Held]) -> Mode:
+    """How a recurring run is wanted that takes the place of others: what a person paused stays paused."""
+    if not wanted.schedule.enabled:
+        return "disabled"
+    if not older:
+        return "enabled"
+    # Where there are two already, replacing was cut off, and it was we who disabled the first.
+    paused = older[0].wanted == "paused" if len(older) > 1 else older[0].paused
+    return "paused" if paused else "enabled"
+
+
+def schedule_of(run: RecurringRun, time_zone: str) -> Schedule:
+    """When a recurring run is due, as a schedule."""
+    rhythm = {"cron": run.cron} if run.cron else {"interval": run.interval}
+    return Schedule.model_validate(rhythm | {"end": run.end, "time_zone": time_zone})
+
+
+def _written(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

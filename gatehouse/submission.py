@@ -1,0 +1,174 @@
+"""Submits a compiled pipeline to KFP: a version is named by its content, and a run by what it runs.
+
+So the same command twice changes nothing the second time, and one that was cut off goes on where it was.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from gatehouse.components.artifacts.canonical import canonical_json, sha256_bytes
+from gatehouse.components.kfp_api.answers import Pipeline, Run, Version
+from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.kfp_api.specs import check_parameters, parts_of, upload_of, version_name
+
+DIGITS = 12
+"""Of the digests in names of runs and of recurring runs."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A compiled pipeline of a project, as KFP keeps it.
+
+    Attributes:
+        project: Name of the project.
+        pipeline: Name of the pipeline in the project, as `training`.
+        text: The compiled YAML.
+        version_tags: Tags of the version: what it was compiled from and for.
+    """
+
+    project: str
+    pipeline: str
+    text: str
+    version_tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the pipeline in KFP."""
+        return f"{self.project}-{self.pipeline}"
+
+    @cached_property
+    def version(self) -> str:
+        """Name of the version in KFP, by its content."""
+        return version_name(self.text)
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """The pipeline spec."""
+        return parts_of(self.text)[0]
+
+    @property
+    def description(self) -> str:
+        """What the pipeline says of itself."""
+        return str(self.spec["pipelineInfo"].get("description", ""))
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of the pipeline."""
+        return {"project": self.project, "pipeline": self.pipeline}
+
+    def without_cache(self) -> "Upload":
+        """The same pipeline with no task cached: KFP drops the wish of a run that is made from a version."""
+        spec, platform = parts_of(self.text)
+        return replace(self, text=upload_of({"pipeline_spec": spec, "platform_spec": platform}, cache=False))
+
+    def send(self, api: KfpApi) -> tuple[Pipeline, Version]:
+        """The pipeline and the version in KFP, which are made where they are not there."""
+        pipeline = api.pipeline(self.name, self.description, self.tags)
+        return pipeline, api.upload_version(pipeline.id, self.text, self.description, self.version_tags)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A run that is wanted.
+
+    Attributes:
+        upload: What runs.
+        parameters: Values of its parameters; others keep their defaults.
+        experiment: Name of KFP's experiment.
+        service_account: Of the pods; empty for KFP's default.
+        plugins_input: For plugins of KFP.
+        name: Of the run; empty for one with the digest of all of this.
+    """
+
+    upload: Upload
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    experiment: str = "Default"
+    service_account: str = ""
+    plugins_input: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check_parameters(self.upload.spec, self.parameters)
+
+    @property
+    def digest(self) -> str:
+        """Of what runs, with which parameters, where."""
+        content = [
+            self.upload.version,
+            dict(self.parameters),
+            self.experiment,
+            self.service_account,
+            dict(self.plugins_input),
+        ]
+        return sha256_bytes(canonical_json(content).encode())
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        return self.name or f"{self.upload.name}-{self.digest[:DIGITS]}"
+
+    def named_by(self, word: str) -> "Submission":
+        """The same under a name that also holds a word, as the window of time that it is for."""
+        return replace(self, name=f"{self.upload.name}-{word}-{self.digest[:DIGITS]}")
+
+    def send(self, api: KfpApi) -> Run:
+        """The run in KFP, which is made where it is not there, with all that it needs."""
+        if found := api.find_runs(self.run):
+            return found[0]
+        pipeline, uploaded = self.upload.send(api)
+        return api.create_run(
+            self.run,
+            pipeline.id,
+            uploaded.id,
+            self.parameters,
+            self.experiment,
+            description=self.upload.description,
+            service_account=self.service_account,
+            plugins_input=self.plugins_input,
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of a plan.
+
+    Attributes:
+        sign: `+` for what is added, `~` for what is changed, `-` for what is removed, `=` for what stays, `!` for what
+            a person has to know.
+        what: The thing, as `run flights-training-0123456789ab`.
+        details: More of it, one line each.
+    """
+
+    sign: str
+    what: str
+    details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """As a person reads it."""
+        return "\n".join([f"  {self.sign} {self.what}", *(f"      {line}" for line in self.details)])
+
+
+def planned(api: KfpApi, submission: Submission) -> Iterator[Change]:
+    """What `submission.send` would change; nothing is written."""
+    upload = submission.upload
+    pipeline = api.find_pipeline(upload.name)
+    uploaded = api.find_version(pipeline.id, upload.version) if pipeline else None
+    yield Change("=" if pipeline else "+", f"pipeline {upload.name}")
+    yield Change("=" if uploaded else "+", f"version {upload.version} of {upload.name}")
+    yield Change("=" if api.find_experiment(submission.experiment) else "+", f"experiment {submission.experiment}")
+    runs = api.find_runs(submission.run)
+    given = tuple(f"{name}: {value}" for name, value in sorted(submission.parameters.items()))
+    if runs:
+        yield Change("=", f"run {submission.run}", (f"it is {runs[0].state or 'not started'}",))
+    else:
+        yield Change("+", f"run {submission.run}", given)
+
+
+def summary(changes: list[Change]) -> str:
+    """The last line of a plan."""
+    added, changed, removed = (sum(change.sign == sign for change in changes) for sign in "+~-")
+    if not added + changed + removed:
+        return "Nothing to change."
+    return f"{added} to add, {changed} to change, {removed} to delete."

@@ -1,0 +1,207 @@
+"""`gatehouse submit` and `gatehouse schedule` as they are typed, against a server, for a project and its profile."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner, Result
+
+from gatehouse.commands import kfp, schedule
+from gatehouse.commands.submit import submit
+from gatehouse.compilation.compiling import compile_pipeline
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.kfp_api.specs import parts_of, tasks_of
+from gatehouse.errors import ConfigurationError
+from gatehouse.project import load_project
+from tests.compiling import with_a_short_stack
+from tests.kfp_api import KfpServer
+
+SCHEDULES = {
+    "monitoring": "0 0 5 * * *",
+    "nightly": {"pipeline": "scoring", "interval": "P1D", "sla_hours": 6, "max_concurrency": 2},
+}
+Cli = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, project: Path) -> Path:
+    """The small example with schedules, beside the store that a profile names."""
+    folder = tmp_path_factory.mktemp("place")
+    shutil.copytree(project, folder / "project")
+    file = folder / "project" / "project.yaml"
+    content = yaml.safe_load(file.read_text()) | {"schedules": SCHEDULES}
+    file.write_text(yaml.safe_dump(content))
+    profile = {
+        "name": "here",
+        "store": str(folder / "store"),
+        "images": {"gatehouse": f"example.com/gatehouse@sha256:{'0' * 64}"},
+        "pods": {"volumes": [{"claim": "data", "path": str(folder)}]},
+        "service_account": "trainer",
+        "mlflow": {"experiment": "flights"},
+    }
+    shutil.rmtree(folder / "project" / "platforms", ignore_errors=True)
+    (folder / "project" / "platforms").mkdir()
+    (folder / "project" / "platforms" / "here.yaml").write_text(yaml.safe_dump(profile))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, str]:
+    """What was compiled already, by pipeline."""
+    return {}
+
+
+@pytest.fixture
+def cli(place: Path, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch, compiled: dict[str, str]) -> Cli:
+    """Types a command in the project; each pipeline is compiled once for all tests."""
+
+    def once(name: str, project: Any, folder: Path, platform: Any) -> Path:
+        target = folder / f"{project.name}-{name}.yaml"
+        if name not in compiled:
+            with_a_short_stack(compile_pipeline, name, project, folder, platform)
+            compiled[name] = target.read_text()
+        target.write_text(compiled[name])
+        return target
+
+    monkeypatch.setattr(kfp, "compile_pipeline", once)
+    monkeypatch.setattr("gatehouse.checking.check_project", load_project)
+    monkeypatch.setenv("GATEHOUSE_KFP_ENDPOINT", kfp_server.endpoint)
+    monkeypatch.chdir(place / "project")
+    app = typer.Typer()
+    app.command("submit")(submit)
+    app.add_typer(schedule.app, name="schedule")
+
+    def typed(line: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == code, f"{result.output}{result.exception}"
+        return result
+
+    return typed
+
+
+def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Path) -> None:
+    assert "4 to add, 0 to change" in cli("submit --dry-run --param seed=7").output
+    assert not kfp_server.writes
+    cli("submit --param seed=7")
+    wrote = list(kfp_server.writes)
+    assert "submitted before; --again" in cli("submit --param seed=7").output
+    assert kfp_server.writes == wrote
+    cli("submit --param seed=7 --again")
+    assert kfp_server.writes == [*wrote, "POST runs"]
+    first, second = kfp_server.objects.runs.values()
+    assert second["display_name"] == f"{first['display_name']}-2"
+    assert (first["runtime_config"], first["service_account"]) == ({"parameters": {"seed": 7}}, "trainer")
+    assert first["plugins_input"] == {"mlflow": {"experiment_name": "flights"}}
+    (version,) = kfp_server.objects.pipeline_versions.values()
+    assert version["tags"]["project"] == "flights" and len(version["tags"]["code"]) == 16
+    store = ArtifactStore.open(str(place / "store"))
+    assert all(store.exists(config.reference) for config in load_project(place / "project").configs())
+
+
+def test_without_cache_no_task_is_cached(cli: Cli, kfp_server: KfpServer) -> None:
+    cli("submit --no-cache")
+    (version,) = kfp_server.objects.pipeline_versions.values()
+    spec = version["pipeline_spec"]["pipeline_spec"]
+    assert list(tasks_of(spec)) and not any("cachingOptions" in task for task in tasks_of(spec))
+
+
+def test_parameters_are_refused_before_anything_is_sent(cli: Cli, kfp_server: KfpServer) -> None:
+    result = cli("submit --param sead=7 --param seed=many", 1)
+    assert isinstance(result.exception, ConfigurationError) and result.exception.exit_code == 4
+    assert "sead: the pipeline has no such parameter" in str(result.exception)
+    assert "seed: expected number_integer, found 'many'" in str(result.exception)
+    assert not kfp_server.writes
+
+
+@pytest.mark.parametrize(
+    ("state", "recorded", "code", "told"),
+    [
+        ("SUCCEEDED", {}, 0, "is SUCCEEDED"),
+        ("CANCELED", {}, 1, "is CANCELED"),
+        (
+            "FAILED",
+            {"exit_code": 2, "message": "the contract is broken"},
+            2,
+            "require_contract: the contract is broken",
+        ),
+    ],
+)
+def test_waiting_ends_with_the_code_of_the_run(
+    cli: Cli, kfp_server: KfpServer, place: Path, state: str, recorded: dict[str, Any], code: int, told: str
+) -> None:
+    cli("submit")
+    (run,) = kfp_server.objects.runs
+    if recorded:
+        folder = place / "store" / "runs" / run
+        folder.mkdir(parents=True)
+        (folder / "require_contract.1.failed.json").write_text(json.dumps(recorded))
+    kfp_server.objects.set_state(run, state)
+    assert told in cli("submit --wait", code).output
+
+
+def test_an_older_server_is_told_and_one_of_another_kind_refused(cli: Cli, kfp_server: KfpServer) -> None:
+    kfp_server.version = "2.0.5"
+    assert "warning: training: timeout of a task: needs KFP 2.1.0, and 2.0.5 ignores it" in cli("submit").output
+    kfp_server.version = "1.8.22"
+    result = cli("submit", 1)
+    assert isinstance(result.exception, ConfigurationError) and "1.8.22" in str(result.exception)
+
+
+def test_a_profile_is_needed(cli: Cli, place: Path) -> None:
+    shutil.copy("platforms/here.yaml", "platforms/there.yaml")
+    try:
+        assert "holds here.yaml, there.yaml" in str(cli("submit", 1).exception)
+        assert "to add" in cli("submit --dry-run --platform platforms/there.yaml").output
+    finally:
+        Path("platforms/there.yaml").unlink()
+
+
+def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: KfpServer) -> None:
+    assert "2 to add" in cli("schedule apply --dry-run").output
+    assert not kfp_server.writes
+    cli("schedule apply")
+    wrote = list(kfp_server.writes)
+    assert "Nothing to change." in cli("schedule apply").output
+    assert kfp_server.writes == wrote
+    assert "0 0 5" in cli("schedule list").output
+    cli("schedule pause nightly")
+    assert "gatehouse schedule resume nightly" in cli("schedule apply").output
+    cli("schedule resume nightly")
+    assert {each["status"] for each in kfp_server.objects.recurring_runs.values()} == {"ENABLED"}
+    cli("schedule delete monitoring")
+    assert len(kfp_server.objects.recurring_runs) == 1
+    assert "KFP has no schedule 'monitoring'" in str(cli("schedule pause monitoring", 1).exception)
+
+
+def test_a_backfill_submits_each_window_once(cli: Cli, kfp_server: KfpServer) -> None:
+    windows = "--windows 2013-01-01/2013-01-04/P1D"
+    assert "3 to add" in cli(f"schedule backfill nightly {windows} --dry-run").output
+    assert not kfp_server.objects.runs
+    cli(f"schedule backfill nightly {windows}")
+    assert "1 to add" in cli("schedule backfill nightly --windows 2013-01-01/2013-01-05/P1D").output
+    runs = list(kfp_server.objects.runs.values())
+    assert len(runs) == 4 and "20130101-20130102" in runs[0]["display_name"]
+    assert runs[0]["runtime_config"]["parameters"] == {
+        "since": "2013-01-01T00:00:00Z",
+        "until": "2013-01-02T00:00:00Z",
+    }
+
+
+def test_a_time_zone_that_the_server_does_not_run_in_is_refused(
+    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_KFP_TIME_ZONE", "Europe/Berlin")
+    error = str(cli("schedule apply", 1).exception)
+    assert "schedules.monitoring.time_zone: expected Europe/Berlin, found UTC" in error and "nightly" not in error
+
+
+def test_the_compiled_pipeline_is_what_is_uploaded(cli: Cli, kfp_server: KfpServer, compiled: dict[str, str]) -> None:
+    cli("submit")
+    (version,) = kfp_server.objects.pipeline_versions.values()
+    spec, platform = parts_of(compiled["training"])
+    assert version["pipeline_spec"] == {"pipeline_spec": spec, "platform_spec": platform}

@@ -1,0 +1,146 @@
+"""The list of what we rely on (`tests/kfp_answers.yaml`), held against what is read, what is published, and a server.
+
+With GATEHOUSE_TEST_KFP_ENDPOINT the calls go to that server instead of the stand-in, and what it answers is held
+against the list too; see `tests/kfp_api.py`.
+"""
+
+import os
+import re
+import secrets
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gatehouse.components.kfp_api.client import KfpApi
+from gatehouse.components.kfp_api.connection import Connection
+from tests.kfp_api import PIPELINE, serving, swagger
+
+LIST = Path(__file__).parents[2] / "kfp_answers.yaml"
+RELIED_ON: dict[str, list[str]] = yaml.safe_load(LIST.read_text())
+FREE = ("tags", "parameters", "pipeline_spec", "plugins_input")
+"""Objects whose keys users choose."""
+
+
+class Reading(dict[str, Any]):
+    """An answer that notes which of its fields are asked for."""
+
+    def __init__(self, content: dict[str, Any], notes: set[str], where: str = "") -> None:
+        super().__init__(content)
+        self._notes, self._where = notes, where
+
+    def _noted(self, key: str, value: Any) -> Any:
+        path = f"{self._where}{key}"
+        self._notes.add(path)
+        if key in FREE:
+            return value
+        if isinstance(value, list):
+            return [Reading(each, self._notes, f"{path}.") for each in value]
+        return Reading(value, self._notes, f"{path}.") if isinstance(value, dict) else value
+
+    def __getitem__(self, key: str) -> Any:
+        return self._noted(key, super().__getitem__(key))
+
+    def __contains__(self, key: object) -> bool:
+        self._notes.add(f"{self._where}{key}")
+        return super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:  # type: ignore[override]  # Answers hold JSON alone.
+        return self._noted(key, super().get(key, default))
+
+
+def _route(method: str, path: str) -> str:
+    """The route of a path with ids, as the description of the API writes it; fixed words go before ids."""
+    routes = [
+        known.removeprefix("/apis/v2beta1/") for known, verbs in swagger()["paths"].items() if method.lower() in verbs
+    ]
+    for route in sorted(routes, key=lambda each: each.count("{")):
+        if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/:]+", re.escape(route)), path):
+            return f"{method} {route}"
+    raise AssertionError(f"{method} {path} is no route of the API")
+
+
+@pytest.fixture
+def api() -> Iterator[KfpApi]:
+    """A server of yours, or the stand-in."""
+    if endpoint := os.environ.get("GATEHOUSE_TEST_KFP_ENDPOINT", ""):
+        named = {name: os.environ.get(f"GATEHOUSE_TEST_KFP_{name.upper()}", "") for name in ("namespace", "token")}
+        yield KfpApi.connect(endpoint, **named)
+    else:
+        with serving() as server:
+            yield KfpApi.connect(server.endpoint)
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """Which fields are read, by route."""
+    found: dict[str, set[str]] = defaultdict(set)
+    send = Connection.send
+
+    def noting(self: Connection, method: str, path: str, *arguments: Any, **named: Any) -> Any:
+        return Reading(send(self, method, path, *arguments, **named), found[_route(method, path)])
+
+    monkeypatch.setattr(Connection, "send", noting)
+    return found
+
+
+def use_everything(api: KfpApi) -> None:
+    """Make every call that there is, and leave nothing but a pipeline and a cancelled run."""
+    name = f"gatehouse-test-{secrets.token_hex(4)}"
+    api.server()
+    experiment = api.experiment("gatehouse-test")
+    pipeline = api.pipeline(name, "for a test", {"project": "test"})
+    version = api.upload_version(pipeline.id, PIPELINE, tags={"project": "test"})
+    assert api.find_pipeline(name) == pipeline and [each.id for each in api.versions(pipeline.id)] == [version.id]
+    assert api.version(pipeline.id, version.id).tags == {"project": "test"}
+    run = api.create_run(name, pipeline.id, version.id, {"word": "hello"}, "gatehouse-test")
+    assert api.create_run(name, pipeline.id, version.id, {"word": "hello"}, "gatehouse-test").id == run.id
+    assert api.run(run.id).parameters == {"word": "hello"}
+    api.terminate(run.id)
+    assert run.id in {each.id for each in api.runs("gatehouse-test")}
+    body = {
+        "display_name": f"{name}-daily",
+        "experiment_id": experiment.id,
+        "pipeline_version_reference": {"pipeline_id": pipeline.id, "pipeline_version_id": version.id},
+        "trigger": {"cron_schedule": {"cron": "0 0 4 * * 1", "end_time": "2040-01-01T00:00:00Z"}},
+        "runtime_config": {"parameters": {"word": "hello"}},
+        "max_concurrency": "1",
+        "no_catchup": True,
+        "mode": "DISABLE",
+    }
+    trigger = {"periodic_schedule": {"interval_second": "3600", "start_time": "2040-01-01T00:00:00Z"}}
+    every = api.create_recurring_run(body | {"trigger": trigger, "display_name": f"{name}-hourly"})
+    api.delete_recurring_run(every.id)
+    assert every.interval == 3600 and every.start is not None
+    recurring = api.create_recurring_run(body)
+    try:
+        assert api.create_recurring_run(body).id == recurring.id and not recurring.enabled and not recurring.catch_up
+        api.enable(recurring.id)
+        assert api.recurring_run(recurring.id).enabled
+        api.enable(recurring.id, enabled=False)
+    finally:
+        api.delete_recurring_run(recurring.id)
+        api.delete_recurring_run(recurring.id)
+
+
+def test_the_list_holds_what_is_read_and_nothing_else(api: KfpApi, notes: dict[str, set[str]]) -> None:
+    use_everything(api)
+    assert {route: sorted(fields) for route, fields in sorted(notes.items())} == RELIED_ON
+
+
+@pytest.mark.parametrize("route", RELIED_ON)
+def test_the_api_publishes_every_field_of_the_list(route: str) -> None:
+    method, _, path = route.partition(" ")
+    answer = swagger()["paths"][f"/apis/v2beta1/{path}"][method.lower()]["responses"]["200"]["schema"]
+    for field in RELIED_ON[route]:
+        schema = answer
+        for part in field.split("."):
+            schema = schema.get("items", schema)
+            if "$ref" in schema:
+                schema = swagger()["definitions"][schema["$ref"].rpartition("/")[2]]
+            # The release of the server stands in its source, and not in its description.
+            assert part in schema["properties"] or (route, part) == ("GET healthz", "tag_name"), f"{field}: {part}"
+            schema = schema["properties"].get(part, {})
