@@ -1,7 +1,7 @@
 """What changed between two compiled specs, in the words of a reviewer: parameters, tasks, edges, images, resources."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,13 +48,15 @@ def facts(compiled: Compiled) -> dict[Fact, str]:
         values = {"": kind, "default": _shown(body.get("defaultValue", "")), "choices": choices}
         values["description"] = body.get("description", "")
         found |= {Fact("parameters", name, aspect): value for aspect, value in values.items()}
+    names = Counter(task.name for task in compiled.tasks)
     for task in compiled.tasks:
-        found |= dict(_of_task(task))
+        # A task is called by its name alone where no other group has one of the same name.
+        found |= dict(_of_task(task, task.name if names[task.name] == 1 else task.path))
     return found
 
 
-def _of_task(task: Task) -> Iterator[tuple[Fact, str]]:
-    body, path = task.body, task.path
+def _of_task(task: Task, path: str) -> Iterator[tuple[Fact, str]]:
+    body = task.body
     yield Fact("tasks", path), task.stage or "group"
     retries, condition = body.get("retryPolicy", {}), body.get("triggerPolicy", {})
     yield Fact("tasks", path, "title"), body.get("taskInfo", {}).get("name", "")
@@ -62,8 +64,9 @@ def _of_task(task: Task) -> Iterator[tuple[Fact, str]]:
     yield Fact("tasks", path, "retries"), str(retries.get("maxRetryCount", 0))
     yield Fact("tasks", path, "runs if"), condition.get("condition", condition.get("strategy", ""))
     yield Fact("tasks", path, "waits for"), ", ".join(sorted(body.get("dependentTasks", [])))
-    for name, given in body.get("inputs", {}).get("parameters", {}).items():
-        yield from _of_input(task, name, given)
+    if task.container:
+        for name, given in body.get("inputs", {}).get("parameters", {}).items():
+            yield from _of_input(task, path, name, given)
     for kind in ("parameters", "artifacts"):
         for name, output in task.component.get("outputDefinitions", {}).get(kind, {}).items():
             shown = output.get("parameterType") or output["artifactType"]["schemaTitle"].removeprefix("system.")
@@ -78,17 +81,15 @@ def _of_task(task: Task) -> Iterator[tuple[Fact, str]]:
             yield Fact("configuration", path, variable["name"]), _shown(variable.get("value", ""))
 
 
-def _of_input(task: Task, name: str, given: dict[str, Any]) -> Iterator[tuple[Fact, str]]:
-    produced = given.get("taskOutputParameter")
-    if produced:
-        giver = f"{task.path.removesuffix(task.name)}{produced['producerTask']}.{produced['outputParameterKey']}"
-        yield Fact("edges", f"{giver} -> {task.path}.{name}"), giver
-    elif "componentInputParameter" in given:
-        yield Fact("edges", f"{given['componentInputParameter']} -> {task.path}.{name}"), "parameter"
+def _of_input(task: Task, path: str, name: str, given: dict[str, Any]) -> Iterator[tuple[Fact, str]]:
+    produced, outer = given.get("taskOutputParameter"), given.get("componentInputParameter")
+    if produced or outer:
+        giver = f"{produced['producerTask']}.{produced['outputParameterKey']}" if produced else str(outer)
+        yield Fact("edges", f"{giver.removeprefix('pipelinechannel--')} -> {path}.{name}"), giver
     else:
-        constant = given.get("runtimeValue", {}).get("constant", "")
         section = "code" if name == "code" else "configuration"
-        yield from ((Fact(section, task.path, key), _shown(value)) for key, value in _flat({name: _parsed(constant)}))
+        values = _flat({name: _parsed(task.constants.get(name, ""))})
+        yield from ((Fact(section, path, key), _shown(value)) for key, value in values)
 
 
 def _parsed(constant: Any) -> Any:
@@ -138,7 +139,7 @@ def differences(old: Compiled, new: Compiled) -> list[str]:
         elif fact.subject not in gone | come:
             change = f"{fact.aspect or 'is'}: {_cut(was)} -> {_cut(now)}"
             lines[fact.section][change].append(fact.subject)
-    every = {task.path for task in old.leaves} & {task.path for task in new.leaves}
+    every = {fact.subject for fact in before if fact.section == "images" and fact in after}
     return [
         line
         for section, changes in lines.items()

@@ -14,7 +14,7 @@ EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 
 
 @pytest.fixture(scope="session")
-def project() -> Project:
+def flights() -> Project:
     return load_project(EXAMPLE)
 
 
@@ -24,16 +24,16 @@ def platform() -> Platform:
 
 
 @pytest.fixture(scope="session")
-def compiled(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled(flights: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For this machine."""
     folder = tmp_path_factory.mktemp("compiled")
-    with_a_short_stack(compile_project, project, folder)
+    with_a_short_stack(compile_project, flights, folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def released(project: Project, platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def released(flights: Project, platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For the platform of the example's profile."""
     folder = tmp_path_factory.mktemp("released")
-    with_a_short_stack(compile_project, project, folder, platform)
+    with_a_short_stack(compile_project, flights, folder, platform)
     return folder

@@ -38,22 +38,22 @@ def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compi
 
 
 def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_the_run(
-    project: Project, tmp_path: Path
+    flights: Project, tmp_path: Path
 ) -> None:
-    plain = replace(project, file=project.file.model_copy(update={"tuning": None}))
+    plain = replace(flights, file=flights.file.model_copy(update={"tuning": None}))
     assert "tune" not in {stage for _, stage, _ in with_a_short_stack(build, "training", plain).plan}
     compiled = with_a_short_stack(compile_pipeline, "training", plain, tmp_path)
     given = read_spec(compiled).task("train").body["inputs"]["parameters"]
     assert given["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
-    assert train_spec(json.loads(given["spec"]["runtimeValue"]["constant"])) == project.file.training
+    assert train_spec(json.loads(given["spec"]["runtimeValue"]["constant"])) == flights.file.training
 
 
-def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(project: Project) -> None:
-    usual = {stage for _, stage, _ in with_a_short_stack(build, "training", project).plan}
+def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_for(flights: Project) -> None:
+    usual = {stage for _, stage, _ in with_a_short_stack(build, "training", flights).plan}
     assert not usual & {"calibrate", "probe", "integrate"}
     asked = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
-    file = project.file.model_copy(update=asked)
-    pipeline = with_a_short_stack(build, "training", replace(project, file=file))
+    file = flights.file.model_copy(update=asked)
+    pipeline = with_a_short_stack(build, "training", replace(flights, file=file))
     stages = [stage for _, stage, _ in pipeline.plan]
     assert stages[stages.index("train") :] == [
         "train",
@@ -79,26 +79,26 @@ def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_
         assert (given.producer_task, given.output_parameter_key) == ("calibrate", "model")
 
 
-def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(project: Project) -> None:
-    cut = cut_after("check_leakage", with_a_short_stack(build, "training", project))
+def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(flights: Project) -> None:
+    cut = cut_after("check_leakage", with_a_short_stack(build, "training", flights))
     assert [stage for _, stage, _ in cut.plan][-4:] == ["retrieve_training_set", "check_leakage", *ENDS]
     assert set(cut.tasks) == {task for task, _, _ in cut.plan[:-2]}
     with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
-        cut_after("leakage", with_a_short_stack(build, "training", project))
+        cut_after("leakage", with_a_short_stack(build, "training", flights))
 
 
-def test_a_run_until_a_stage_whose_section_the_project_lacks_says_so(project: Project) -> None:
-    plain = dataclasses.replace(project, file=project.file.model_copy(update={"tuning": None}))
+def test_a_run_until_a_stage_whose_section_the_project_lacks_says_so(flights: Project) -> None:
+    plain = dataclasses.replace(flights, file=flights.file.model_copy(update={"tuning": None}))
     with pytest.raises(ConfigurationError, match="the project has no `tuning` section"):
         cut_after("tune", with_a_short_stack(build, "training", plain))
 
 
 @pytest.mark.parametrize("asks", [{"approval": "manual"}, {"inconclusive": "approval"}], ids=str)
 def test_where_the_policy_asks_a_person_the_webhook_is_told_that_a_candidate_waits(
-    project: Project, asks: dict[str, str]
+    flights: Project, asks: dict[str, str]
 ) -> None:
-    policy = project.policy.model_copy(update=asks)
-    told = dataclasses.replace(project, file=project.file.model_copy(update={"alerts": "fail"}))
+    policy = flights.policy.model_copy(update=asks)
+    told = dataclasses.replace(flights, file=flights.file.model_copy(update={"alerts": "fail"}))
     both = (told, dataclasses.replace(told, policy=policy))
     plans = [with_a_short_stack(build, "training", each).plan for each in both]
     assert [title for _, _, title in plans[1] if title not in {one for _, _, one in plans[0]}] == [
@@ -172,10 +172,10 @@ stages:
 """
 
 
-def test_the_same_pipeline_compiles_for_another_platform(project: Project, tmp_path: Path) -> None:
+def test_the_same_pipeline_compiles_for_another_platform(flights: Project, tmp_path: Path) -> None:
     (tmp_path / "shared.yaml").write_text(_SHARED)
     shared = load_platform(tmp_path / "shared.yaml")
-    task = read_spec(with_a_short_stack(compile_pipeline, "promotion", project, tmp_path, shared)).task("promote")
+    task = read_spec(with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, shared)).task("promote")
     pod = task.pod
     assert task.container["resources"]["resourceCpuLimit"] == "250m"
     assert [(each["constant"], each["mountPath"]) for each in pod["pvcMount"]] == [("shared", "/mnt/shared")]
@@ -189,10 +189,10 @@ def test_the_same_pipeline_compiles_for_another_platform(project: Project, tmp_p
     ]
 
 
-def test_a_source_that_pods_do_not_reach_is_refused(project: Project, platform: Platform, tmp_path: Path) -> None:
+def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: Platform, tmp_path: Path) -> None:
     table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at", "member": "orders.csv"}
     source = parse_source({"name": "shop", "kind": "files", "path": "../raw", "tables": {"orders": table}})
-    moved = replace(project, file=project.file.model_copy(update={"source": source}))
+    moved = replace(flights, file=flights.file.model_copy(update={"source": source}))
     with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
         compile_pipeline("promotion", moved, tmp_path, platform)
     assert not list(tmp_path.iterdir())

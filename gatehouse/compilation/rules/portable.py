@@ -12,7 +12,7 @@ _REWRITTEN = ("{{$", "python3")
 _FIXED = re.compile(r"inputs\.parameter_values\['([^']+)'\] [=!]= (true|false|'[A-Za-z_-]+')")
 
 
-@rule("optional", "a parameter that may be left out and has no default is null for one, and missing for the other")
+@rule("optional", "the local runner breaks at a parameter of a group that is left out and has no default")
 def optional(compiled: Compiled) -> Iterator[str]:
     """What may be left out has a default."""
     groups = [task for task in compiled.tasks if "dag" in task.component]
@@ -25,7 +25,7 @@ def optional(compiled: Compiled) -> Iterator[str]:
                 yield f'{where}its parameter {name} is optional without a default; use "", -1 or 0.0'
 
 
-@rule("one-of", "the local runner does not resolve which branch an artifact comes from")
+@rule("one-of", "the local runner breaks where an artifact comes from one of several tasks")
 def one_of(compiled: Compiled) -> Iterator[str]:
     """No output of a group is an artifact of one of several tasks."""
     for task in compiled.tasks:
@@ -35,7 +35,10 @@ def one_of(compiled: Compiled) -> Iterator[str]:
                 yield f"task {task.path}: its artifact {name} is one of several (dsl.OneOf); give a reference instead"
 
 
-@rule("conditions", "texts and numbers of a condition are quoted and rounded differently")
+@rule(
+    "conditions",
+    "the local runner silently finds texts with quotes or line breaks unequal, and numbers may come as text",
+)
 def conditions(compiled: Compiled) -> Iterator[str]:
     """A condition compares one parameter with true, false or one fixed word."""
     for task in compiled.tasks:
@@ -45,7 +48,7 @@ def conditions(compiled: Compiled) -> Iterator[str]:
             yield f"task {task.path}: runs if {condition}; compare with a bool or with one fixed word"
 
 
-@rule("loop-in-handler", "the backend does not expand a loop inside an exit handler")
+@rule("loop-in-handler", "the backend breaks at a loop inside an exit handler")
 def loop_in_handler(compiled: Compiled) -> Iterator[str]:
     """No loop at any depth of a group that an exit task waits for."""
     handled = {
@@ -59,7 +62,7 @@ def loop_in_handler(compiled: Compiled) -> Iterator[str]:
             yield f"task {task.path}: loops inside an exit handler; start one run for each item"
 
 
-@rule("retry-in-loop", "the backend does not try a task of a loop again")
+@rule("retry-in-loop", "the backend ignores retries of the tasks of a loop")
 def retry_in_loop(compiled: Compiled) -> Iterator[str]:
     """No retries at any depth of a loop."""
     for task in compiled.tasks:
@@ -68,7 +71,7 @@ def retry_in_loop(compiled: Compiled) -> Iterator[str]:
             yield f"task {task.path}: relies on retries inside a loop"
 
 
-@rule("empty-loop", "a loop over nothing succeeds for one, and for the other never ends")
+@rule("empty-loop", "the local runner breaks at a loop over nothing")
 def empty_loop(compiled: Compiled) -> Iterator[str]:
     """A loop has items that were fixed when it was compiled."""
     for task in compiled.tasks:
@@ -81,7 +84,7 @@ def _items(task: Task) -> Any:
     return json.loads(raw)
 
 
-@rule("rewritten", "the local runner takes it for a placeholder or an interpreter, and rewrites it")
+@rule("rewritten", "the local runner rewrites `python3` in values, and breaks at `{{$`")
 def rewritten(compiled: Compiled) -> Iterator[str]:
     """No value holds what KFP's local runner rewrites."""
     defaults = {f"the default of {name}": each.get("defaultValue", "") for name, each in compiled.inputs.items()}

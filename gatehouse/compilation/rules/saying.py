@@ -43,7 +43,7 @@ def display_name(compiled: Compiled) -> Iterator[str]:
             yield f"task {task.path}: has no display name"
 
 
-@rule("ascii", "KFP keeps specs in a database whose texts end at the first other character")
+@rule("ascii", "KFP may keep specs in a database that cannot hold every other character")
 def ascii_only(compiled: Compiled) -> Iterator[str]:
     """ASCII alone, escaped or not."""
     text = json.dumps([compiled.spec, compiled.platform], ensure_ascii=False)

@@ -1,0 +1,56 @@
+"""`gatehouse compile`: for a platform, checked, released and compared, as a user types it."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import gatehouse
+from gatehouse.commands.compile import compile_specs
+from gatehouse.compilation.specification import SpecError, read_spec
+from gatehouse.errors import ConfigurationError, GatehouseError
+from tests.compiling import with_a_short_stack
+
+EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
+PROFILE = EXAMPLE / "platforms" / "cluster.yaml"
+app = typer.Typer()
+app.command()(compile_specs)
+
+
+def _compile(*words: object) -> str:
+    """What the command prints; an error that a user can act on is raised."""
+    result = with_a_short_stack(CliRunner().invoke, app, [str(EXAMPLE), *map(str, words)])
+    if isinstance(result.exception, GatehouseError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+def test_specs_for_a_platform_are_released_and_compared_with_those_before(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    before.mkdir()
+    said = _compile("--platform", PROFILE, "--output", tmp_path / "now", "--release", "--diff", before)
+    assert read_spec(tmp_path / "now" / "flights-training.yaml").stamp["platform"] == "cluster"
+    assert [line for line in said.splitlines() if line.startswith("+")] == [
+        f"+ flights-{name}.yaml" for name in ("materialization", "monitoring", "promotion", "scoring", "training")
+    ]
+    path = tmp_path / "now" / "flights-promotion.yaml"
+    path.write_text(path.read_text().replace("Move the champion alias", "Move it"))
+    with pytest.raises(SpecError) as caught:
+        _compile("--platform", PROFILE, "--output", tmp_path / "now", "--check", "--backend-version", "2.16")
+    assert f"{path} is not what the code compiles to" in str(caught.value)
+    assert str(caught.value).count("removal of ended runs' pods: needs KFP 2.17.0") == 5
+
+
+def test_what_is_for_this_machine_is_not_released(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--release: expected --platform FILE"):
+        _compile("--output", tmp_path, "--release")
+    assert not list(tmp_path.iterdir())
+
+
+def test_images_without_digest_are_not_released(tmp_path: Path) -> None:
+    profile = tmp_path / "tagged.yaml"
+    profile.write_text("name: tagged\nstore: s3://bucket/gatehouse\nimages: {gatehouse: registry/gatehouse:1.0}\n")
+    with pytest.raises(SpecError, match=r"image registry/gatehouse:1.0 is not named by digest"):
+        _compile("--platform", profile, "--output", tmp_path / "now", "--release")

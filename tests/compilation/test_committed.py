@@ -1,0 +1,69 @@
+"""Committed specs are held against the code: what is stale, what is missing, and everything that is wrong at once."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from gatehouse.compilation.committed import findings, refuse
+from gatehouse.compilation.specification import SpecError, read_spec
+from gatehouse.compilation.tags import content_digest, tags_of
+from gatehouse.project import Project
+from tests.compiling import with_a_short_stack
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_stale_spec_and_a_missing_one_are_both_told(compiled: Path, flights: Project, tmp_path: Path) -> None:
+    for path in compiled.glob("*.yaml"):
+        (tmp_path / path.name).write_text(path.read_text())
+    stale = tmp_path / "flights-training.yaml"
+    stale.write_text(stale.read_text().replace("Train the candidate", "Train another"))
+    (tmp_path / "flights-monitoring.yaml").unlink()
+    found = with_a_short_stack(lambda: list(findings(flights, tmp_path)))
+    assert found == [f"{stale} is not what the code compiles to", f"{tmp_path / 'flights-monitoring.yaml'} is missing"]
+    with pytest.raises(SpecError, match="2 findings"):
+        refuse(found)
+    refuse([])
+
+
+def test_another_version_of_the_sdk_makes_no_spec_stale(compiled: Path, flights: Project, tmp_path: Path) -> None:
+    for path in compiled.glob("*.yaml"):
+        (tmp_path / path.name).write_text(path.read_text().replace("sdkVersion: kfp-", "sdkVersion: kfp-0"))
+    assert with_a_short_stack(lambda: list(findings(flights, tmp_path))) == []
+
+
+def test_tags_say_what_a_version_was_compiled_from_and_fit_into_kfp(compiled: Path, released: Path) -> None:
+    here, there = (read_spec(folder / "flights-training.yaml") for folder in (compiled, released))
+    tags = tags_of(there)
+    assert tags == there.stamp | {"code": tags_of(here)["code"], "spec": content_digest(there)[:16]}
+    assert (tags["project"], tags["platform"]) == ("flights", "cluster")
+    assert tags["spec"] != tags_of(here)["spec"]
+    assert len(tags) <= 20 and all(len(text) <= 63 and "." not in key for key, text in tags.items())
+
+
+def test_changed_code_changes_the_tag_of_the_code(released: Path) -> None:
+    spec = read_spec(released / "flights-training.yaml")
+    before = tags_of(spec)
+    spec.task("split").body["inputs"]["parameters"]["code"]["runtimeValue"]["constant"] = "other"
+    assert tags_of(spec)["code"] != before["code"]
+
+
+def test_the_findings_of_all_projects_are_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    specification = importlib.util.spec_from_file_location("compile_all", ROOT / "compile.py")
+    assert specification is not None and specification.loader is not None
+    script = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(script)
+    monkeypatch.setattr(
+        script, "findings", lambda project, folder, *_, **__: iter([f"{folder}: {project.name} is bad"])
+    )
+    monkeypatch.setattr(sys, "argv", ["compile.py", "--check"])
+    assert script.main() == SpecError.exit_code
+    told = capsys.readouterr().err
+    assert "5 findings" in told
+    for name in ("departures", "flights", "visibility", "weather"):
+        assert f"pipelines/compiled: {name} is bad" in told
+    assert "pipelines/compiled/cluster: flights is bad" in told

@@ -1,0 +1,140 @@
+"""What a reviewer reads of a change: each kind of it in one line, under its heading."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gatehouse.compilation.difference import compare, differences
+from gatehouse.compilation.specification import Compiled, read_spec
+
+Body = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def training(released: Path) -> Compiled:
+    return read_spec(released / "flights-training.yaml")
+
+
+def _changed(spec: Compiled, change: Callable[[Body, Body], Any]) -> list[str]:
+    """The differences that a change of the pipeline, and of what the platform adds, makes."""
+    body, platform = deepcopy(spec.spec), deepcopy(spec.platform)
+    change(body, platform)
+    return differences(spec, dataclasses.replace(spec, spec=body, platform=platform))
+
+
+def _tasks(spec: Body) -> Body:
+    tasks: Body = spec["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    return tasks
+
+
+def _inputs(spec: Body) -> Body:
+    inputs: Body = spec["root"]["inputDefinitions"]["parameters"]
+    return inputs
+
+
+def _container(spec: Body, name: str) -> Body:
+    container: Body = spec["deploymentSpec"]["executors"][f"exec-{name}"]["container"]
+    return container
+
+
+def _given(spec: Body, task: str, name: str) -> Body:
+    given: Body = _tasks(spec)[task]["inputs"]["parameters"][name]
+    return given
+
+
+def _configure(spec: Body, _: Body) -> None:
+    constant = json.loads(_given(spec, "split", "spec")["runtimeValue"]["constant"])
+    constant["train_until"] = "2014"
+    _given(spec, "split", "spec")["runtimeValue"]["constant"] = json.dumps(constant)
+
+
+def _release(spec: Body, _: Body) -> None:
+    for executor in spec["deploymentSpec"]["executors"].values():
+        executor["container"]["image"] = "registry/other:2"
+
+
+_NEW = {"defaultValue": "", "parameterType": "STRING", "description": "Why."}
+
+
+CHANGES: dict[str, tuple[Callable[[Body, Body], Any], list[str]]] = {
+    "default": (
+        lambda spec, _: _inputs(spec)["seed"].update(defaultValue=8.0),
+        ["parameters", "  ~ seed: default: 7.0 -> 8.0"],
+    ),
+    "new parameter": (lambda spec, _: _inputs(spec).update(cause=_NEW), ["parameters", "  + cause"]),
+    "no parameter": (lambda spec, _: _inputs(spec).pop("window"), ["parameters", "  - window"]),
+    "retries": (
+        lambda spec, _: _tasks(spec)["split"]["retryPolicy"].update(maxRetryCount=5),
+        ["tasks", "  ~ split: retries: 2 -> 5"],
+    ),
+    "title": (
+        lambda spec, _: _tasks(spec)["split"].update(taskInfo={"name": "Cut"}),
+        ["tasks", "  ~ split: title: Split -> Cut"],
+    ),
+    "edge": (
+        lambda spec, _: _given(spec, "split", "training_set")["taskOutputParameter"].update(producerTask="other"),
+        [
+            "edges",
+            "  - retrieve-training-set.training_set -> split.training_set",
+            "  + other.training_set -> split.training_set",
+        ],
+    ),
+    "memory": (
+        lambda spec, _: _container(spec, "split")["resources"].update(resourceMemoryLimit="9G"),
+        ["resources", "  ~ split: resourceMemoryLimit: 2G -> 9G"],
+    ),
+    "pod": (
+        lambda _, platform: platform["deploymentSpec"]["executors"]["exec-split"].update(activeDeadlineSeconds="60"),
+        ["pods", "  ~ split: activeDeadlineSeconds: 1800 -> 60"],
+    ),
+    "configuration": (_configure, ["configuration", "  ~ split: spec.train_until: 2013-10-01T00:00:00Z -> 2014"]),
+    "removal": (
+        lambda _, platform: platform["pipelineConfig"].update(resourceTtlOnCompletion=60),
+        ["pipeline", "  ~ resourceTtlOnCompletion: 259200 -> 60"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES.values(), ids=CHANGES)
+def test_a_change_is_one_line_under_its_heading(
+    training: Compiled, change: Callable[[Body, Body], Any], said: list[str]
+) -> None:
+    assert _changed(training, change) == said
+
+
+def test_what_changed_in_every_task_is_one_line(training: Compiled) -> None:
+    lines = _changed(training, _release)
+    assert (lines[0], len(lines)) == ("images", 2)
+    assert lines[1].startswith("  ~ every task: image: registry.acme.example/") and lines[1].endswith(
+        "registry/other:2"
+    )
+
+
+def test_changed_code_is_named_by_its_digests(training: Compiled) -> None:
+    lines = _changed(training, lambda spec, _: _given(spec, "split", "code")["runtimeValue"].update(constant="new"))
+    assert lines == ["code", f"  ~ split: code: {training.task('split').constants['code']} -> new"]
+
+
+def test_a_task_that_is_gone_is_told_by_its_name_alone(training: Compiled) -> None:
+    lines = _changed(training, lambda spec, _: _tasks(spec).pop("evaluate"))
+    assert [line for line in lines if line.startswith("  - evaluate")] == ["  - evaluate"]
+    assert not [line for line in lines if "~" in line and "evaluate" in line.split(":")[0]]
+
+
+def test_nothing_is_told_where_nothing_changed(released: Path) -> None:
+    assert compare(released, released) == []
+
+
+def test_folders_are_compared_file_by_file(compiled: Path, released: Path, tmp_path: Path) -> None:
+    promotion = "flights-promotion.yaml"
+    (tmp_path / promotion).write_text((released / promotion).read_text())
+    (tmp_path / "more.yaml").write_text((released / promotion).read_text())
+    lines = compare(compiled, tmp_path)
+    assert {"+ more.yaml", "- flights-training.yaml", promotion} <= set(lines)
+    assert "    ~ store: default: nothing -> gs://acme-ml/gatehouse" in lines
+    assert "    ~ name: flights-promotion-on-this-machine-only -> flights-promotion" in lines
