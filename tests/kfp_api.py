@@ -3,10 +3,10 @@
 `tests/kfp_objects.py` does what is asked for; here are routes, JSON, tokens, errors of the gateway, and faults. Every
 body and every answer is held against the published description of the API (`tests/kfp_v2beta1.swagger.json`).
 
-The tests of `tests/components/kfp_api` that are marked `real` also run against a server of yours: set
-GATEHOUSE_TEST_KFP_ENDPOINT to its address, and GATEHOUSE_TEST_KFP_NAMESPACE and GATEHOUSE_TEST_KFP_TOKEN where it needs
-them. They make a pipeline, runs and schedules whose names begin with `gatehouse-test-`, in an experiment of that name,
-and record what the server answers; `tests/kfp_answers.yaml` lists what of it we rely on.
+`tests/components/kfp_api/test_answers.py` also runs against a server of yours: set GATEHOUSE_TEST_KFP_ENDPOINT to its
+address, and GATEHOUSE_TEST_KFP_NAMESPACE and GATEHOUSE_TEST_KFP_TOKEN where it needs them. It makes a pipeline, a run,
+which it cancels, and schedules, which it deletes, all named `gatehouse-test-…`, and holds what the server answers
+against `tests/kfp_answers.yaml`, the list of all that we rely on.
 """
 
 import email
