@@ -11,13 +11,13 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import yaml
 
 from gatehouse.components.kfp_api.specs import check_parameters
 from gatehouse.cron import Cron
 from gatehouse.errors import ConfigurationError
+from tests.kfp_clock import due, written
 from tests.kfp_lists import ABORTED, DENIED, EXISTS, INTERNAL, INVALID, NOT_FOUND, UNAUTHENTICATED, Body, Refusal, page
 
 TERMINAL = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
@@ -171,6 +171,7 @@ class Objects:
         """POST /runs."""
         if not body.get("display_name"):
             raise Refusal(INTERNAL, "Internal Server Error", "Run name cannot be empty")
+        self._fits(body)
         if "plugins_output" in body:
             raise Refusal(
                 ABORTED, "plugins_output is server-owned and populated exclusively via plugin lifecycle hooks"
@@ -249,6 +250,7 @@ class Objects:
         """POST /recurringruns."""
         if not body.get("display_name"):
             raise Refusal(INTERNAL, "Internal Server Error", "Recurring run's name cannot be empty")
+        self._fits(body)
         most = int(body.get("max_concurrency", 0))
         if not 1 <= most <= 10:
             raise Refusal(
@@ -393,6 +395,12 @@ class Objects:
             raise Refusal(DENIED, f"User '{user}' is not authorized with reason:  (namespace: {namespace})")
         return namespace
 
+    def _fits(self, body: Body) -> None:
+        """The columns of runs and recurring runs: longer texts are an error of the database."""
+        for key in ("display_name", "description", "service_account"):
+            if len(body.get(key, "")) > 255:
+                raise Refusal(INTERNAL, "Internal Server Error", f"Error 1406: Data too long for column '{key}'")
+
     def _named(self, body: Body, key: str, longest: int) -> str:
         name = str(body.get(key, ""))
         if not name or len(name) > longest:
@@ -417,30 +425,3 @@ class Objects:
     def _now(self) -> str:
         self.clock += 1
         return written(self.clock)
-
-
-def due(schedule: Body, now: float) -> list[float]:
-    """When a recurring run should have started runs since the last, and did not."""
-    trigger = schedule["trigger"]
-    times = trigger.get("cron_schedule") or trigger["periodic_schedule"]
-    created = datetime.fromisoformat(schedule["created_at"]).timestamp()
-    start, end = (
-        datetime.fromisoformat(times[key]).timestamp() if key in times else None for key in ("start_time", "end_time")
-    )
-    last = schedule.get("last", created if start is None else start)
-    if start is not None:
-        last = max(last, start)
-    found = []
-    while True:
-        if "cron" in times:
-            last = Cron.parse(times["cron"], fields=(5, 6)).following(datetime.fromtimestamp(last, UTC)).timestamp()
-        else:
-            last += int(times["interval_second"])
-        if last > now or (end is not None and last > end):
-            return found[-1:] if schedule["no_catchup"] else found
-        found.append(last)
-
-
-def written(seconds: float) -> str:
-    """A time as the server writes it."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

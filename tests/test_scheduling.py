@@ -12,7 +12,7 @@ from gatehouse.components.kfp_api.connection import KfpError, Patience
 from gatehouse.errors import ConfigurationError
 from gatehouse.schedule import Schedule
 from gatehouse.scheduling import Applying, Wanted, held, plan
-from gatehouse.submission import Upload
+from gatehouse.submission import Submission, Upload
 from tests.kfp_api import FAULTS, PIPELINE, KfpServer, serving
 from tests.kfp_objects import Objects
 
@@ -52,6 +52,17 @@ def test_a_schedule_is_made_as_it_stands(kfp_server: KfpServer) -> None:
     assert made["runtime_config"] == {"parameters": {"word": "hello"}}
     kfp_server.objects.clock += 8 * 86_400
     assert len(kfp_server.objects.fire()) in (1, 2)
+
+
+def test_the_longest_names_fit_into_the_columns_of_the_server(kfp_server: KfpServer) -> None:
+    schedule = wanted(description="d" * 120, enabled=False).schedule
+    longest = Wanted("p" * 40, "s" * 40, schedule, Upload("p" * 40, "say", PIPELINE), "e" * 128)
+    api = KfpApi.connect(kfp_server.endpoint, patience=PERSISTENT)
+    Applying(api).apply([longest], "p" * 40)
+    assert [one.schedule for one in held(api, "p" * 40)] == ["s" * 40]
+    text = PIPELINE.replace("name: say}", f"name: say, description: {'long ' * 100}}}")
+    submitted = Submission(Upload("talks", "say", text), {"word": "hello"}).send(api)
+    assert len(kfp_server.objects.runs[submitted.id]["description"]) == 255
 
 
 def test_the_second_time_nothing_is_written(kfp_server: KfpServer) -> None:

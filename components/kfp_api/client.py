@@ -22,6 +22,8 @@ from gatehouse.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 _Made = TypeVar("_Made")
+LONGEST = 255
+"""Characters of a text that the server's database keeps of a run, a recurring run and an experiment."""
 _PAGE = 100
 _MISSING = 404
 _ACTIVE = ("", "PENDING", "RUNNING", "PAUSED")
@@ -176,7 +178,8 @@ class KfpApi:
         for run in map(Run.read, self._listed("runs", "runs", predicates, sort_by="created_at desc", **scope)):
             if since is not None and run.created_at < since:
                 return
-            yield run
+            if name in ("", run.name):  # MySQL takes upper and lower case for the same.
+                yield run
 
     def find_runs(self, name: str) -> list[Run]:
         """All runs of a name, the newest first."""
@@ -209,7 +212,7 @@ class KfpApi:
             experiment: Name of the experiment, which is created where there is none.
             cache: Whether KFP may take results of earlier runs. The server has no such setting for a run of a version,
                 so without it a version is uploaded whose tasks are not cached.
-            description: For people.
+            description: For people; cut where KFP's database has no room.
             service_account: Of the pods; empty for the server's default.
             plugins_input: For plugins of the server, as `{"mlflow": {"experiment_name": "…"}}`.
         """
@@ -219,7 +222,7 @@ class KfpApi:
             version = self._uncached(pipeline, version).id
         body = _without_empty(
             display_name=name,
-            description=description,
+            description=description[:LONGEST],
             experiment_id=self.experiment(experiment).id,
             pipeline_version_reference={"pipeline_id": pipeline, "pipeline_version_id": version},
             runtime_config={"parameters": dict(parameters)},

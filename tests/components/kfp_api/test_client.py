@@ -112,6 +112,10 @@ def test_names_may_hold_what_a_query_must_not(api: KfpApi) -> None:
     assert len(api.find_runs('50% + more & "quoted" é')) == 1
 
 
+def test_names_that_differ_in_case_alone_are_two(api: KfpApi) -> None:
+    assert submit(api, "Run-1").id != submit(api, "run-1").id
+
+
 def test_without_the_cache_another_version_runs(api: KfpApi) -> None:
     pipeline = api.pipeline("say")
     version = api.upload_version(pipeline.id, PIPELINE)
