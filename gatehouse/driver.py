@@ -22,6 +22,7 @@ from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.forkserver import ForkServer
 from gatehouse.importing import without
+from gatehouse.pipelines.choices import require_choices
 from gatehouse.process import OWNER, follow_owner, here, owner_env
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str,
     """What the pipeline is called with: what is given, and those of the defaults that it has a parameter for.
 
     Raises:
-        ConfigurationError: if something is given that it has no parameter for.
+        ConfigurationError: if something is given that it has no parameter for, or that is none of the choices.
     """
     known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
     unknown = sorted(given.keys() - known)
@@ -158,6 +159,7 @@ def _checked(pipeline: "Pipeline", given: dict[str, object], defaults: dict[str,
         raise ConfigurationError(
             f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
         )
+    require_choices(pipeline.function, given)
     return {name: value for name, value in defaults.items() if name in known} | given
 
 

@@ -5,6 +5,8 @@ from typing import Any
 from kfp import dsl
 
 from gatehouse.components.registry.promoting.stage import promote
+from gatehouse.components.registry.state import CANARY, CHAMPION, SHADOW, STAGING
+from gatehouse.pipelines.choices import close
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project import Project
 
@@ -29,4 +31,4 @@ def promotion(project: Project, tasks: Tasks) -> Any:
         with tasks.begin(store):
             tasks.add(promote, model_name=file.model, action=action, version=version, reason=reason, to=to)
 
-    return pipeline
+    return close(pipeline, action=("promote", "rollback", "archive"), to=(STAGING, SHADOW, CANARY, CHAMPION))

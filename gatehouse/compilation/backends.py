@@ -141,6 +141,11 @@ def unsupported(compiled: Compiled, backend: str) -> list[str]:
     return found
 
 
+def needed(compiled: Compiled) -> str:
+    """The first version of the KFP backend that ignores nothing that a spec asks for."""
+    return max((each.since for each in FEATURES if each.used(compiled)), key=_version, default="2.0.5")
+
+
 def _version(text: str) -> tuple[int, ...]:
     parts = text.split(".")
     if not (2 <= len(parts) <= 3 and all(part.isdecimal() for part in parts) and parts[0] == "2"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.compilation.backends import FEATURES, unsupported
+from gatehouse.compilation.backends import FEATURES, needed, unsupported
 from gatehouse.compilation.specification import read_spec
 from gatehouse.errors import ConfigurationError
 
@@ -26,6 +26,12 @@ def test_an_older_backend_ignores_what_came_later(released: Path) -> None:
     assert "optional variable from a secret or a config map" in _names(unsupported(spec, "2.14.4"))
     oldest = _names(unsupported(spec, "2.0.5"))
     assert {"timeout of a task", "toleration", "retries of a task", "variable from a field of the pod"} <= oldest
+
+
+def test_what_a_spec_needs_is_the_oldest_backend_that_ignores_nothing(compiled: Path, released: Path) -> None:
+    there, here = (read_spec(folder / "flights-training.yaml") for folder in (released, compiled))
+    assert (needed(there), needed(here)) == ("2.17.0", "2.15.0")
+    assert unsupported(here, needed(here)) == []
 
 
 def test_what_a_spec_does_not_ask_for_needs_no_backend(compiled: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kfp import components
 
 import gatehouse
 from gatehouse.compilation.compiling import compile_pipeline
@@ -20,6 +21,7 @@ from gatehouse.components.training.spec import train_spec
 from gatehouse.driver import cut_after
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import build
+from gatehouse.pipelines.choices import require_choices
 from gatehouse.platforms import Platform, load_platform
 from gatehouse.project import Project, load_project
 from tests.compiling import with_a_short_stack
@@ -77,6 +79,15 @@ def test_calibration_probes_and_integration_are_tasks_only_where_they_are_asked_
     ):
         given = tasks[name].inputs.parameters[parameter].task_output_parameter
         assert (given.producer_task, given.output_parameter_key) == ("calibrate", "model")
+
+
+def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
+    spec = read_spec(compiled / "flights-promotion.yaml")
+    assert spec.inputs["action"]["literals"] == ["promote", "rollback", "archive"]
+    loaded = components.load_component_from_text(spec.text)
+    require_choices(loaded, {"action": "rollback", "reason": "free words"})
+    with pytest.raises(ConfigurationError, match=r"to: expected one of staging, .*champion, found 'production'"):
+        require_choices(loaded, {"to": "production"})
 
 
 def test_a_run_until_a_stage_keeps_the_tasks_up_to_it(flights: Project) -> None:

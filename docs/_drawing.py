@@ -1,4 +1,4 @@
-"""Draws docs/images/pipeline.svg: the tasks of the training pipeline, what flows between them, and what they touch.
+"""Draws a pipeline: its tasks, what flows between them, and what they touch.
 
 Everything in the picture is read from the code: tasks from the pipeline's plan, what flows from its specification,
 what it reads and writes from its declaration.
@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from _pages import EXAMPLE, main
 from google.protobuf import json_format
 
 from gatehouse.components.artifacts.stage import declared_stages
-from gatehouse.pipelines.catalog import build
-from gatehouse.project import load_project
+from gatehouse.pipelines.catalog import Pipeline
 
 TOP, ROW, BOX_X, BOX_WIDTH, BOX_HEIGHT = 64, 54, 160, 252, 42
 LANE_X, LANE = BOX_X + BOX_WIDTH + 26, 30
 OUT_STEP = 13
+LEAST_WIDTH = 900
 _HEADING = "references (solid) and small values (dashed); a task takes those with a dot on its line"
 _STYLE = """
 .page{fill:#fff}.box{fill:#eef2f7;stroke:#8a99ad}.always{fill:#fff;stroke:#8a99ad;stroke-dasharray:4 3}
@@ -49,7 +48,7 @@ def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
     tasks = next(each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
     for task in sorted(tasks, key=lambda name: row_of[name]):
         inputs = spec["components"][tasks[task]["componentRef"]["name"]]["inputDefinitions"]["parameters"]
-        for name, given in tasks[task]["inputs"].get("parameters", {}).items():
+        for name, given in sorted(tasks[task]["inputs"].get("parameters", {}).items()):
             described = inputs[name].get("description", "")
             key, reference = _origin(given, name, described)
             if not key[1]:
@@ -57,7 +56,7 @@ def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
             flow = found.setdefault(key, Flow(key[1], row_of[key[0]], reference))
             flow.reference |= reference
             flow.takers.append(row_of[task])
-    return sorted(found.values(), key=lambda flow: (flow.source, not flow.reference, min(flow.takers)))
+    return sorted(found.values(), key=lambda flow: (flow.source, not flow.reference, min(flow.takers), flow.name))
 
 
 def _origin(given: dict[str, Any], name: str, described: str) -> tuple[tuple[str, str], bool]:
@@ -74,9 +73,8 @@ def _origin(given: dict[str, Any], name: str, described: str) -> tuple[tuple[str
     return ("", ""), False
 
 
-def picture() -> dict[str, str]:
-    """The picture, by its path."""
-    pipeline = build("training", load_project(EXAMPLE))
+def drawing(pipeline: Pipeline, name: str) -> str:
+    """A pipeline as SVG: a row for each task, in order, and a lane for each thing that flows."""
     spec = json_format.MessageToDict(pipeline.function.pipeline_spec)
     row_of = {task: row for row, (task, _, _) in enumerate(pipeline.plan)}
     drawn = flows(spec, row_of)
@@ -90,23 +88,21 @@ def picture() -> dict[str, str]:
         taken = [lane for lane, flow in enumerate(drawn) if row in flow.takers]
         if taken:
             parts.append(_intake(row, max(taken)))
-    width = LANE_X + LANE * len(drawn) + 96
+    width = max(LANE_X + LANE * len(drawn) + 96, LEAST_WIDTH)
     height = TOP + ROW * len(pipeline.plan) + 62
     parts.append(_legend(height - 40))
     body = "\n".join(parts)
-    return {
-        "docs/images/pipeline.svg": (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            'role="img" font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif">\n'
-            "<title>The training pipeline: its tasks, the references that flow between them, and what they touch"
-            f"</title>\n<style>{_STYLE}</style>\n"
-            f'<rect class="page" width="{width}" height="{height}" rx="8"/>\n'
-            f'<text class="world" x="20" y="36">besides artifacts</text>'
-            f'<text class="name" x="{BOX_X}" y="36">tasks, in order</text>'
-            f'<text class="name" x="{LANE_X - 10}" y="36">{_HEADING}</text>\n'
-            f"{body}\n</svg>\n"
-        )
-    }
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'role="img" font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif">\n'
+        f"<title>The {name} pipeline: its tasks, the references that flow between them, and what they touch"
+        f"</title>\n<style>{_STYLE}</style>\n"
+        f'<rect class="page" width="{width}" height="{height}" rx="8"/>\n'
+        f'<text class="world" x="20" y="36">besides artifacts</text>'
+        f'<text class="name" x="{BOX_X}" y="36">tasks, in order</text>'
+        f'<text class="name" x="{LANE_X - 10}" y="36">{_HEADING}</text>\n'
+        f"{body}\n</svg>\n"
+    )
 
 
 def _y(row: int) -> int:
@@ -166,7 +162,3 @@ def _legend(y: int) -> str:
         f'<rect class="always" x="370" y="{y}" width="26" height="16" rx="4"/>'
         f'<text class="note" x="404" y="{y + 12}">runs every time: it looks beyond artifacts, or ends the run</text>'
     )
-
-
-if __name__ == "__main__":
-    main(picture, __doc__)

@@ -1,0 +1,95 @@
+"""Writes docs/pipelines/<pipeline>.md from the compiled specs, with a drawing of each, and an index.
+
+The specs are those of the example project for the platform that it has a profile of.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from _drawing import drawing
+from _pages import EXAMPLE, main, table
+
+from gatehouse.compilation.backends import needed
+from gatehouse.compilation.compiling import compile_pipeline
+from gatehouse.compilation.specification import Compiled, Task, read_spec
+from gatehouse.pipelines.catalog import build, names
+from gatehouse.platforms import load_platform
+from gatehouse.project import load_project
+
+_FOLDER = "docs/pipelines"
+_GENERATED = "<!-- Written by docs/make_pipelines.py from the compiled specs; do not edit. -->\n"
+_ABOUT = """As they are compiled for the example project. `gatehouse run PROJECT --pipeline NAME` runs one on this
+machine; [a cluster](../cluster.md) runs what [`gatehouse compile`](../specs.md) writes.
+"""
+_TYPES = {"STRING": "text", "NUMBER_INTEGER": "integer", "NUMBER_DOUBLE": "number", "BOOLEAN": "yes or no"}
+
+
+def pages() -> dict[str, str]:
+    """The page and the drawing of every pipeline, and the index, by path."""
+    project, platform = load_project(EXAMPLE), load_platform(EXAMPLE / "platforms" / "cluster.yaml")
+    written, rows = {}, []
+    with tempfile.TemporaryDirectory() as directory:
+        for name in names():
+            spec = read_spec(compile_pipeline(name, project, Path(directory), platform))
+            written[f"{_FOLDER}/{name}.md"] = _page(name, spec)
+            written[f"docs/images/pipelines/{name}.svg"] = drawing(build(name, project), name)
+            rows.append([f"[{name}]({name}.md)", _said(spec), str(len(spec.leaves)), ", ".join(sorted(spec.inputs))])
+    index = table(["pipeline", "what it does", "tasks", "parameters"], rows)
+    written[f"{_FOLDER}/README.md"] = f"# Pipelines\n\n{_GENERATED}\n{_ABOUT}\n{index}"
+    return written
+
+
+def _said(spec: Compiled) -> str:
+    return str(spec.spec["pipelineInfo"]["description"]).partition("\n")[0]
+
+
+def _page(name: str, spec: Compiled) -> str:
+    parameters = [
+        [f"`{key}`", _type(body), f"`{body['defaultValue']}`" if body.get("defaultValue") else "", body["description"]]
+        for key, body in sorted(spec.inputs.items())
+    ]
+    outputs = [
+        [task.name, f"`{key}`", output["artifactType"]["schemaTitle"].removeprefix("system."), output["description"]]
+        for task in spec.leaves
+        for key, output in task.component.get("outputDefinitions", {}).get("artifacts", {}).items()
+    ]
+    return "\n".join(
+        [
+            f"# The {name} pipeline\n\n{_GENERATED}\n{_said(spec)}\n",
+            f"![Tasks of the {name} pipeline, and what flows between them](../images/pipelines/{name}.svg)\n",
+            "## Parameters of a run\n\nEach has a default; in the KFP UI they are a form.\n",
+            table(["parameter", "type", "default", "what it is"], parameters),
+            "## What is shown in the KFP UI\n" if outputs else "",
+            table(["task", "output", "kind", "what it is"], outputs) if outputs else "",
+            "## Tasks\n\nWhat each pod gets on the platform of the example.\n",
+            table(
+                ["task", "stage", "CPU", "memory", "ends after", "retries", "cache"], [_row(one) for one in spec.leaves]
+            ),
+            f"It needs the KFP backend {needed(spec)} or a newer one ([why](../specs.md#older-backends)).\n",
+        ]
+    )
+
+
+def _type(body: dict[str, Any]) -> str:
+    choices = [f"`{choice}`" for choice in body.get("literals", [])]
+    return ", ".join(choices) or _TYPES.get(body["parameterType"], body["parameterType"].lower())
+
+
+def _row(task: Task) -> list[str]:
+    resources, retries = task.container["resources"], task.body.get("retryPolicy", {}).get("maxRetryCount", 0)
+    accelerator = resources.get("accelerator", {})
+    gpus = f", {accelerator['resourceCount']} {accelerator['resourceType']}" if accelerator else ""
+    return [
+        task.body["taskInfo"]["name"],
+        f"`{task.stage}`",
+        f"{resources['resourceCpuLimit']}{gpus}",
+        resources["resourceMemoryLimit"],
+        f"{int(task.pod['activeDeadlineSeconds']) // 60} min",
+        str(retries),
+        "yes" if task.body.get("cachingOptions", {}).get("enableCache") else "",
+    ]
+
+
+if __name__ == "__main__":
+    main(pages, __doc__)
