@@ -12,7 +12,8 @@ from gatehouse.components.artifacts.redaction import redacted
 from gatehouse.components.artifacts.run import RUN_ID, events
 from gatehouse.components.artifacts.stage import Stage, StageModel
 from gatehouse.components.artifacts.store import ArtifactStore
-from gatehouse.components.tracking.mlflow_client import tracking_of, warning_on_failure
+from gatehouse.components.tracking.mlflow_client import tracking_of
+from gatehouse.components.tracking.shown import warning_on_failure
 from gatehouse.errors import GatehouseError
 from gatehouse.local_run import LocalRun
 from gatehouse.server.app import create_app

@@ -14,7 +14,7 @@ import re
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 
 from gatehouse.components.artifacts.canonical import sha256_bytes
 from gatehouse.components.artifacts.objects.local import LocalObjects
-from gatehouse.components.artifacts.redaction import redacted
-from gatehouse.components.artifacts.run import Attempt, events
+from gatehouse.components.artifacts.run import events
 from gatehouse.components.artifacts.store import ArtifactStore
 from gatehouse.components.tracking.kfp_task import URI, WORKSPACE, KfpTask, access_to, is_own, server_uri, task_here
+from gatehouse.components.tracking.shown import Place
 from gatehouse.components.tracking.spool import Point as SpooledPoint
 from gatehouse.errors import GatehouseError
 from gatehouse.importing import without
@@ -65,20 +65,16 @@ class ServerAwayError(GatehouseError):
 
 
 @dataclass(frozen=True)
-class Tracking:
+class Tracking(Place):
     """Where the runs and models of a store are shown.
 
     Attributes:
-        store: The store.
         uri: MLflow's tracking and registry URI.
         name: `embedded` for the database inside the store, else a digest of the URI, and of the workspace there.
         task: What Kubeflow Pipelines began there for the task that is shown, or None: runs hang below it, and it is
             not ended here.
     """
 
-    store: ArtifactStore
-    uri: str
-    name: str
     task: KfpTask | None = None
 
     @property
@@ -90,14 +86,7 @@ class Tracking:
         """Whether MLflow shows `what` already. This costs one look-up in the store, and no import of MLflow."""
         if self.embedded and not (self.embedded / "mlflow.db").is_file():
             return False
-        return self.store.objects.stat(self._marker(what)) is not None
-
-    def mark_shown(self, what: str) -> None:
-        """Remember that MLflow shows `what`. The URI is not kept, as it may hold a password."""
-        self.store.record(self._marker(what), {"server": self.name})
-
-    def _marker(self, what: str) -> str:
-        return f"tracking/{self.name}/{what}.json"
+        return super().is_shown(what)
 
     @contextmanager
     def client(self) -> "Iterator[MlflowClient]":
@@ -140,24 +129,6 @@ def tracking_of(store: ArtifactStore) -> Tracking | None:
     if isinstance(store.objects, LocalObjects):
         return Tracking(store, f"sqlite:///{store.address}/mlflow/mlflow.db", "embedded")
     return None
-
-
-@contextmanager
-def warning_on_failure(store: ArtifactStore, label: str) -> Iterator[None]:
-    """In this context an exception becomes a warning in the log and in the run record: tracking never fails a run.
-
-    Args:
-        store: Holds the run record.
-        label: What was done, as the run record names it.
-    """
-    try:
-        yield
-    except Exception as error:
-        cause = " ".join(redacted(str(error)).split())[:500]
-        message = f"MLflow could not be written, the next run tries again: {type(error).__name__}: {cause}"
-        logger.warning(message)
-        with suppress(GatehouseError):
-            Attempt(store, label).note("warned", message=message)
 
 
 def find_run(client: "MlflowClient", experiment: str, tag: str, value: str, *, newest: bool = False) -> "Run | None":

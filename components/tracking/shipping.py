@@ -44,8 +44,8 @@ from gatehouse.components.tracking.mlflow_client import (
     metric_name,
     pipeline_run,
     tracking_of,
-    warning_on_failure,
 )
+from gatehouse.components.tracking.shown import warning_on_failure
 from gatehouse.components.tracking.spool import Point, Position, SpoolWriter, discard, dropped, in_use, read, use
 from gatehouse.process import die_with_parent
 

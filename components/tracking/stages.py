@@ -25,8 +25,8 @@ from gatehouse.components.tracking.mlflow_client import (
     log,
     pipeline_run,
     tracking_of,
-    warning_on_failure,
 )
+from gatehouse.components.tracking.shown import warning_on_failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

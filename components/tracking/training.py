@@ -27,9 +27,9 @@ from gatehouse.components.tracking.mlflow_client import (
     metric_name,
     pipeline_run,
     tracking_of,
-    warning_on_failure,
 )
 from gatehouse.components.tracking.shipping import deliver, is_spooled
+from gatehouse.components.tracking.shown import warning_on_failure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

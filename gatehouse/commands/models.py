@@ -9,6 +9,7 @@ from rich.text import Text
 
 from gatehouse.commands.models_explained import compare, explain, search, tag
 from gatehouse.commands.models_handed import handoff
+from gatehouse.commands.models_projected import project
 from gatehouse.commands.models_published import card, export
 from gatehouse.commands.models_rebuilt import reproduce
 from gatehouse.commands.models_resolved import resolve
@@ -85,7 +86,7 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
     print_table(table)
 
 
-for _command in (explain, search, compare, tag, reproduce, resolve, card, export, handoff):
+for _command in (explain, search, compare, tag, reproduce, resolve, card, export, handoff, project):
     app.command(_command.__name__)(_command)
 
 

@@ -161,7 +161,7 @@ print(result.decision, sorted({"mlflow", "torch", "feast", "pandas", "numpy"} & 
 
 def _again(gate: Gate, model: str, address: str) -> str:
     command = [sys.executable, "-c", _AGAIN, address, model, gate.training_set, gate.split]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[4]).stdout
 
 
 def test_an_unchanged_run_imports_nothing_heavy_also_in_a_copied_store(shown: Gate, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_projecting_twice_at_once_makes_one_version(shown: Gate, monkeypatch: py
         patch.setattr("gatehouse.components.registry.registering.stage.project", lambda *_: None)
         shown.run(model)
     command = [sys.executable, "-c", _AGAIN, shown.store.address, model, shown.training_set, shown.split]
-    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) for _ in range(2)]
+    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[4]) for _ in range(2)]
     assert [racer.wait(timeout=120) for racer in racers] == [0, 0]
     assert list(_versions(shown.store)) == ["1"]
     with _client(shown.store) as client:

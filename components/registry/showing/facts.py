@@ -1,0 +1,28 @@
+"""What is shown of a version, whatever the place."""
+
+from gatehouse.components.artifacts.store import ArtifactStore
+from gatehouse.components.registry.state import ModelVersion, State
+from gatehouse.components.tracking.lineage import lineage_tags
+
+MODEL, EVALUATION, VERDICT = "gatehouse.model", "gatehouse.evaluation", "gatehouse.verdict"
+
+
+def origin(version: ModelVersion) -> dict[str, str]:
+    """What never changes: the model, and all that it was made from."""
+    return lineage_tags(version.lineage) | {MODEL: version.model}
+
+
+def standing(state: State, version: ModelVersion) -> dict[str, str]:
+    """Where a version is, the evaluation that it was registered with, and what people noted."""
+    status = version.ended or " ".join(state.aliases_of(version.version)) or state.stage_of(version)
+    return {
+        "gatehouse.version": str(version.version),
+        "gatehouse.status": status,
+        EVALUATION: version.evaluation,
+    } | dict(version.tags)
+
+
+def measured(store: ArtifactStore, evaluation: str) -> dict[str, float]:
+    """The candidate's metrics on the test rows, by the names under which they are shown."""
+    metrics = store.read_json(evaluation, "metrics.json")
+    return {f"test_{name}": float(value) for name, value in metrics["candidate"].items()}
