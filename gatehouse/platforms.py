@@ -6,6 +6,7 @@ By convention `platforms/<name>.yaml` beside `project.yaml`. Nothing of it chang
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -93,6 +94,11 @@ class ModelRegistry(_Part):
     server: str = Field(pattern="^https?://", description="Its address.")
     port: int = Field(443, ge=1, le=65535)
     author: str = Field("gatehouse", min_length=1, description="Who registers.")
+
+    @property
+    def address(self) -> str:
+        """Where its API is: the server, with the port where the server names none."""
+        return self.server if urlsplit(self.server).port else f"{self.server.rstrip('/')}:{self.port}"
 
 
 class Platform(_Part):

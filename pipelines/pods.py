@@ -5,6 +5,7 @@ from kfp.dsl import PipelineTask
 
 from gatehouse.components.artifacts.declaration import Declaration
 from gatehouse.components.artifacts.run import RUN_ID
+from gatehouse.components.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
 from gatehouse.images import image
 from gatehouse.platforms import Platform, Pods
 from gatehouse.project import TaskResources
@@ -64,6 +65,10 @@ def equip(
             task.set_container_image(reference)
     _place(task, own)
     _mount(task, own)
+    if platform.model_registry and "the ledger" in declared.effects.writes:
+        task.set_env_variable(SERVER, platform.model_registry.address)
+        task.set_env_variable(AUTHOR, platform.model_registry.author)
+        entrust(task, "model-registry-token", TOKEN, platform)
 
 
 def entrust(task: PipelineTask, key: str, variable: str, platform: Platform) -> None:

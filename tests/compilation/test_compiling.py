@@ -168,6 +168,14 @@ def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platf
     assert [each["secretName"] for each in split.pod["imagePullSecret"]] == ["registry"]
 
 
+def test_the_model_registry_is_named_to_those_tasks_alone_that_write_the_ledger(released: Path) -> None:
+    spec = read_spec(released / "flights-training.yaml")
+    named = [{each["name"]: each["value"] for each in spec.task(name).container.get("env", ())} for name in _LEDGER]
+    given = {"GATEHOUSE_MODEL_REGISTRY": "https://model-registry.acme.example:443"}
+    assert named == [given | {"GATEHOUSE_MODEL_REGISTRY_AUTHOR": "gatehouse"}, {}]
+
+
+_LEDGER = ("register", "evaluate")
 _SHARED = """
 name: shared
 store: /mnt/shared/store
