@@ -101,7 +101,12 @@ MISTAKES = {
         "slices: []",
         r"policy\.yaml: slices: expected columns under evaluation\.slices in project\.yaml to judge by roc_auc, found",
     ),
-    "an ignored feature that is none": (PROJECT, "{{}}", "{{ignore: [amont]}}", r"ignore\.0: .*did you mean amount\?"),
+    "an ignored feature that is none": (
+        PROJECT,
+        "{{}}",
+        "{{data_drift: {{ignore: [amont]}}}}",
+        r"ignore\.0: .*did you mean amount\?",
+    ),
     "a view that is none": (
         PROJECT,
         "  leakage_alarm",
